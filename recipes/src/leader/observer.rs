@@ -64,8 +64,9 @@ pub enum Observed {
         /// The error of the read.
         cause: LeaderError,
     },
-    /// The server refuses a read, for example for a missing permission, and the election was not read before. The
-    /// observer tries again, with growing pauses of up to 30 s.
+    /// The server refuses a read, for example for a missing permission, and no leader is known: the election was not
+    /// read before, or the last known leader's node was deleted. The observer tries again, with growing pauses of up to
+    /// 30 s.
     Failed(LeaderError),
     /// The observer or its client was closed, or the runtime of the observer has ended.
     Closed,
@@ -265,10 +266,10 @@ async fn observe(internals: &LockInternals, published: &Published<Observed>) {
     let mut pauses = Pauses::default();
     let mut synced_in = None;
     loop {
+        let mut known = published.newest();
         let looked = match internals.client().session().await {
             Ok(session) => {
-                let known = published.newest();
-                let looked = look_in(internals, &session, &mut synced_in, &known).await;
+                let looked = look_in(internals, &session, &mut synced_in, &mut known).await;
                 looked.map(|look| (look, session.timeout() * 4))
             }
             Err(error) => Err(error),
@@ -296,7 +297,7 @@ async fn observe(internals: &LockInternals, published: &Published<Observed>) {
         let pause = pauses.after(may_pass);
         if !may_pass {
             tracing::warn!(%error, path = internals.base_path(), "an election cannot be observed");
-            let failed = published.newest().refused(error.into());
+            let failed = known.refused(error.into());
             if !failed.is_same(&published.newest()) {
                 published.publish(failed);
             }
@@ -310,7 +311,7 @@ async fn look_in(
     internals: &LockInternals,
     session: &Session,
     synced_in: &mut Option<u64>,
-    known: &Observed,
+    known: &mut Observed,
 ) -> Result<Look, Error> {
     if *synced_in != Some(session.number()) {
         catch_up(session, internals.base_path()).await?;
@@ -323,18 +324,22 @@ async fn look_in(
     }
 }
 
-/// Returns `None` if the election changes meanwhile.
-async fn look(internals: &LockInternals, session: &Session, known: &Observed) -> Result<Option<Look>, Error> {
+/// Returns `None` if the election changes meanwhile. A listing without the known leader resets `known`.
+async fn look(internals: &LockInternals, session: &Session, known: &mut Observed) -> Result<Option<Look>, Error> {
     let path = internals.base_path();
     let children = match session.get_children(path).await {
         Ok(children) => children,
         Err(Error::NoNode { .. }) => {
+            *known = Observed::Unknown;
             let (stat, created) = session.exists_watched(path).await?;
             return Ok(stat.is_none().then(|| Look::without_leader(created)));
         }
         Err(error) => return Err(error),
     };
     let queue = internals.in_order(session, children).await?;
+    if known.leader().is_some_and(|leader| queue.position(node_from_path(&leader.path)).is_none()) {
+        *known = Observed::Unknown;
+    }
     // The watches on persistent nodes ahead of all candidates.
     let mut persistent = Vec::new();
     for name in queue.names() {

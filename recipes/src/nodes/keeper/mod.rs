@@ -15,7 +15,7 @@ mod placing;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use curator_framework::{CuratorFramework, Error, Session, WakeReason, Watch};
+use curator_framework::{CuratorFramework, Error, EventType, Session, WakeReason, Watch};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -191,8 +191,22 @@ impl Keeper {
                 self.report(self.tried, Some(error));
             }
         }
+        let is_stale = matches!(self.shared.state.newest(), NodeState::Stale { .. });
+        let session = self.session.clone().filter(|_| is_stale && self.plan.mode.is_ephemeral());
+        let ended = async {
+            match session {
+                Some(session) => drop(session.ended().await),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = sleep(pause) => {}
+            // The next attempt publishes it.
+            () = ended => {}
+            () = deleted(&mut self.watch), if is_stale => {
+                self.may_be_gone = true;
+                self.shared.publish(NodeState::Creating);
+            }
             changed = self.wanted.changed() => if changed.is_err() { sleep(pause).await },
         }
     }
@@ -240,10 +254,15 @@ impl Keeper {
     }
 }
 
-/// Resolves when the watch fires.
+/// Resolves when the watch fires, and removes it.
 async fn woken(watch: &mut Option<Watch>) -> WakeReason {
-    match watch {
-        Some(watch) => watch.await,
-        None => std::future::pending().await,
-    }
+    let Some(set) = watch else { return std::future::pending().await };
+    let reason = set.await;
+    *watch = None;
+    reason
+}
+
+/// Resolves when the watch reports the deletion of the node.
+async fn deleted(watch: &mut Option<Watch>) {
+    while woken(watch).await != WakeReason::Event(EventType::NodeDeleted) {}
 }

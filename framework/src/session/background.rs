@@ -417,6 +417,8 @@ struct Attempt {
     job: DueJob,
     /// The number of attempts that failed.
     failures: u32,
+    /// The epoch of the attempt that failed last.
+    epoch: u64,
 }
 
 /// A running job. It resolves with an attempt that has failed.
@@ -430,10 +432,9 @@ fn pause_behind(failures: u32, session_timeout: Duration) -> Duration {
 
 /// Waits before the next attempt at a job, no longer than until the next connection or the end of the session.
 async fn pause(session: Session, attempt: Attempt) -> Attempt {
-    let epoch = session.epoch();
     tokio::select! {
         _ = session.ended() => {}
-        () = session.epoch_above(epoch) => {}
+        () = session.epoch_above(attempt.epoch) => {}
         () = tokio::time::sleep(pause_behind(attempt.failures, session.timeout())) => {
             // The end of the session ends the wait too, and then the attempt fails.
             let _connected = session.connected().await;
@@ -496,7 +497,7 @@ impl BackgroundTask {
     /// Starts an attempt. Returns `None` if nothing of it is left to run.
     fn start(&self, session: &Session, now: Duration, attempt: Attempt) -> Option<Running> {
         let session = session.clone();
-        let Attempt { job, failures } = attempt;
+        let Attempt { job, failures, epoch } = attempt;
         match job {
             DueJob::Held(node, HeldTask::Call) => {
                 if let Some(call) = node.upgrade().and_then(|node| node.take_call()) {
@@ -513,7 +514,7 @@ impl BackgroundTask {
                 None
             }
             DueJob::Reap(idle) => Some(reap(session, idle, Arc::clone(&self.reaper)).boxed()),
-            job => Some(attempt_once(session, Attempt { job, failures }, Arc::clone(&self.cleaning)).boxed()),
+            job => Some(attempt_once(session, Attempt { job, failures, epoch }, Arc::clone(&self.cleaning)).boxed()),
         }
     }
 
@@ -545,7 +546,7 @@ impl BackgroundTask {
 
 impl Attempt {
     fn first(job: DueJob) -> Self {
-        Self { job, failures: 0 }
+        Self { job, failures: 0, epoch: 0 }
     }
 }
 
@@ -615,7 +616,9 @@ async fn reap(session: Session, idle: IdleParent, reaper: Arc<ContainerReaper>) 
 /// Makes an attempt at a job. Returns it for another attempt after every error that does not show the job to be done. A
 /// permission may be given back, and an unknown code may stand for a passing state.
 async fn attempt_once(session: Session, attempt: Attempt, cleaning: Arc<OpenDeletes>) -> Option<Attempt> {
-    let Attempt { job, failures } = attempt;
+    let Attempt { job, failures, .. } = attempt;
+    // Before the attempt: one that fails for want of a connection is repeated at once on the next connection.
+    let epoch = session.epoch();
     let outcome = match &job {
         DueJob::Delete(remains) => try_clean(&session, remains).await,
         DueJob::Held(node, HeldTask::Touch(data)) => touch(&session, node, data).await,
@@ -657,7 +660,7 @@ async fn attempt_once(session: Session, attempt: Attempt, cleaning: Arc<OpenDele
         }
         DueJob::Reap(_) => {}
     }
-    Some(Attempt { job, failures: failures.saturating_add(1) })
+    Some(Attempt { job, failures: failures.saturating_add(1), epoch })
 }
 
 async fn try_clean(session: &Session, remains: &PendingDelete) -> Result<()> {

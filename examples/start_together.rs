@@ -51,10 +51,8 @@ fn compare(all: &[Times]) -> Outcome {
     if last_came > first_began || last_ended > first_left {
         return Err("a worker was alone inside".into());
     }
-    say(format!(
-        "round 1: {} begin when the last one has come, and leave when the last one has ended",
-        NAMES.join(", ")
-    ));
+    let names = NAMES.join(", ");
+    say(format!("round 1: {names} begin when the last one has come, and leave when the last one has ended"));
     Ok(())
 }
 

@@ -271,7 +271,7 @@ async fn stale_group_shows_no_member_that_a_later_listing_lacks() {
     admin.transaction().delete("/group/ann").create("/group/cid", "").commit().await.unwrap();
     let without_ann =
         |state: &GroupState| matches!(state, GroupState::Stale { members, .. } if !members.contains("ann"));
-    let seen = tokio::time::timeout(Duration::from_secs(3), state.wait_for(without_ann)).await;
+    let seen = tokio::time::timeout(Duration::from_secs(3), state.wait_for(without_ann)).await.map(drop);
     assert!(seen.is_ok(), "{:?} after {} listings", *group.watch().borrow(), reads(&server).len());
 }
 
@@ -298,7 +298,7 @@ async fn stale_node_ends_with_its_deletion_and_with_its_session() {
         }
         let is_other = |state: &NodeState| !state.standing().is_some_and(|node| node.czxid == standing.czxid);
         let mut states = node.watch();
-        let seen = tokio::time::timeout(Duration::from_secs(1), states.wait_for(is_other)).await;
+        let seen = tokio::time::timeout(Duration::from_secs(1), states.wait_for(is_other)).await.map(drop);
         assert!(seen.is_ok(), "by deletion: {by_deletion}, after {} refusals: {:?}", refused(), node.state());
         in_time(node.close()).await;
         while server.refusals_left() > 0 {

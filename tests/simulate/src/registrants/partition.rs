@@ -35,6 +35,8 @@ impl Registrant {
                 if is_last {
                     self.stay().await;
                     self.scribe.reports(&partition);
+                    // None leaves before all have reported.
+                    self.all.wait().await;
                 } else {
                     self.pause(0..12_000).await;
                 }

@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 /// How many fresh seeds.
 const FRESH: u64 = 40;
 /// Seeds of storms that found something once, with the generator of that time.
-const KEPT: [u64; 16] = [
+const KEPT: [u64; 17] = [
     1051,
     1368,
     2835,
@@ -35,6 +35,7 @@ const KEPT: [u64; 16] = [
     743_913,
     3_290_279_204,
     3_290_282_108,
+    4_067_300_147,
 ];
 /// Those with a storm of an election that found something.
 const KEPT_ELECTIONS: [u64; 9] = [1049, 1147, 1185, 1626, 1962, 3036, 3332, 1_531_191_909, 708_997];

@@ -68,11 +68,9 @@ impl AcquireOnce for LeaseRequest<'_> {
                     (Err(error), _) | (_, Err(error)) => retry_request(error, session, retries).await?,
                 }
             }
-            // The deadline may have passed during the look.
-            if !session.is_alive() {
-                return Err(session.closed_error("taking leases").into());
-            }
         }
+        // These looks take time. A reply or a notification behind theirs may have shown a loss.
+        check_losses(session, &leases)?;
         Ok(Some(leases))
     }
 }
@@ -210,24 +208,33 @@ impl HeldSoFar {
             Box::pin(async move { (signal.lost().await, held.path()) })
         });
         let losses = futures_util::future::select_all(losses);
-        let lost = |(reason, path): (LossReason, &str)| -> LockError {
-            match reason {
-                LossReason::Session(_) => session.closed_error("taking leases").into(),
-                // The caller attempts again, at the end of the queue.
-                _ => Error::NoNode { path: path.into() }.into(),
-            }
-        };
         tokio::select! {
             biased;
-            (first, ..) = losses => Err(lost(first)),
+            ((reason, path), ..) = losses => Err(lost(session, reason, path)),
             done = step => {
                 let done = done?;
-                match held.iter().find_map(|held| Some((held.owned.loss_signal().loss()?, held.path()))) {
-                    Some(first) => Err(lost(first)),
-                    None => Ok(done),
-                }
+                check_losses(session, held.iter().copied())?;
+                Ok(done)
             }
         }
+    }
+}
+
+/// Fails if one of the nodes is lost, or the deadline of the session has passed.
+fn check_losses<'a>(session: &Session, held: impl IntoIterator<Item = &'a Acquired>) -> Result<()> {
+    if !session.is_alive() {
+        return Err(session.closed_error("taking leases").into());
+    }
+    let lose = |held: &'a Acquired| Some(lost(session, held.owned.loss_signal().loss()?, held.path()));
+    held.into_iter().find_map(lose).map_or(Ok(()), Err)
+}
+
+/// Returns the error of an attempt that loses a node.
+fn lost(session: &Session, reason: LossReason, path: &str) -> LockError {
+    match reason {
+        LossReason::Session(_) => session.closed_error("taking leases").into(),
+        // The caller attempts again, at the end of the queue.
+        _ => Error::NoNode { path: path.into() }.into(),
     }
 }
 

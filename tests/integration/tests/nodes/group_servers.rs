@@ -296,7 +296,7 @@ async fn stale_node_ends_with_its_deletion_and_with_its_session() {
         } else {
             server.kill_session(standing.session);
         }
-        let is_other = |state: &NodeState| !state.standing().is_some_and(|node| node.czxid == standing.czxid);
+        let is_other = |state: &NodeState| state.standing().is_none_or(|node| node.czxid != standing.czxid);
         let mut states = node.watch();
         let seen = tokio::time::timeout(Duration::from_secs(1), states.wait_for(is_other)).await.map(drop);
         assert!(seen.is_ok(), "by deletion: {by_deletion}, after {} refusals: {:?}", refused(), node.state());

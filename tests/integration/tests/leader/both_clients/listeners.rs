@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use curator_integration::env::{children, eventually, in_time};
-use curator_integration::kinds::{Polled, poll_and_drop};
+use curator_integration::kinds::poll_and_drop;
 use curator_integration::on_every_server;
 use curator_recipes::{CloseMode, LeaderLatch, LeaderLatchListener, LeaderLatchOptions, LeaderState};
 use parking_lot::Mutex;
@@ -182,8 +182,8 @@ on_every_server! {
             }
             match end {
                 "a dropped close" => {
-                    let closed = poll_and_drop(latch.close(), 1).await;
-                    assert!(matches!(closed, Polled::Dropped), "{closed:?}");
+                    // The latch's task may end it during the poll.
+                    drop(poll_and_drop(latch.close(), 1).await);
                 }
                 "the client" => in_time(client.close()).await,
                 _ => in_time(latch.close()).await,

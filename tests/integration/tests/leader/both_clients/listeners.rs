@@ -183,7 +183,7 @@ on_every_server! {
             match end {
                 "a dropped close" => {
                     // The latch's task may end it during the poll.
-                    drop(poll_and_drop(latch.close(), 1).await);
+                    let _ended_or_dropped = poll_and_drop(latch.close(), 1).await;
                 }
                 "the client" => in_time(client.close()).await,
                 _ => in_time(latch.close()).await,

@@ -162,13 +162,14 @@ on_every_server! {
                 eventually("no watch is left", async || client.watchers() <= holders).await;
                 match outcome {
                     Ok(None) => {}
+                    // The first poll sends, and the second one may get all replies.
                     Ok(Some(granted)) => {
-                        assert!(!held && polls > 2, "granted after {polls} polls");
+                        assert!(!held && polls > 1, "granted after {polls} polls");
                         assert!(granted.unwrap().release().await.unwrap().is_released());
                         break;
                     }
                     Err(_waiting) => {
-                        assert!(held && polls > 2, "waiting after {polls} polls");
+                        assert!(held && polls > 1, "waiting after {polls} polls");
                         break;
                     }
                 }

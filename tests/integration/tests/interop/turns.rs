@@ -153,7 +153,7 @@ async fn a_broken_engine_is_found() {
     use curator_integration::env::{Env, Kind};
 
     /// The most contests for one break.
-    const CONTESTS: usize = 10;
+    const CONTESTS: usize = 50;
 
     let env = Env::new(Kind::InProcess);
     let java = Peer::java(&env).await;
@@ -174,7 +174,8 @@ async fn a_broken_engine_is_found() {
             let kinds = [(&java, javas), (&java, javas), (&rust, rusts), (&rust, rusts)].into_iter().enumerate();
             let mut contenders: Vec<_> =
                 kinds.map(|(number, (peer, kinds))| (peer.thread(&format!("{path}-{number}")), kinds)).collect();
-            let reports = compete(&mut contenders, &path, 40, 1).await;
+            // So long that the other process hears of the same notification within it.
+            let reports = compete(&mut contenders, &path, 10, 10).await;
             let found = history(&reports).check(&Rules { growing_tokens: false, ..rules(kind) });
             is_found = found.iter().any(|one| matches!(one, Violation::TooManyHolders { .. }));
         }

@@ -93,6 +93,33 @@ pub enum Error {
         /// The longest frame allowed, in bytes.
         limit: usize,
     },
+    /// The server's reply is longer than the client accepts, so its bytes were skipped. The connection stays open, and
+    /// the same read gets the same reply: read another node, or raise
+    /// [`max_reply`](crate::CuratorFrameworkBuilder::max_reply).
+    #[error("the reply about {path} takes {size} bytes, more than the limit of {limit}")]
+    ReplyTooLarge {
+        /// The node that was read, or whose children were listed.
+        path: PathText,
+        /// The length of the reply in bytes.
+        size: usize,
+        /// The longest reply allowed, in bytes.
+        limit: usize,
+    },
+    /// The connection was lost several times in a row while this request was the oldest one without a reply. A server
+    /// closes the connection at a request above its limit (`jute.maxbuffer`), which this one probably is. It may have
+    /// been applied.
+    #[error(
+        "the connection was lost {losses} times in a row during {request}, of {size} bytes: the limit of the server \
+         (jute.maxbuffer) may be smaller"
+    )]
+    EndsConnections {
+        /// The request, with its path.
+        request: PathText,
+        /// The length of its frame in bytes.
+        size: usize,
+        /// The number of the losses.
+        losses: u32,
+    },
     /// The server replied with another error code.
     #[error("the server answered {} to {request}", named(*code))]
     ZooKeeper {
@@ -210,7 +237,7 @@ impl Error {
     pub fn outcome_unknown(&self) -> bool {
         match self {
             Self::ConnectionLoss { sent, .. } => *sent,
-            Self::SessionExpired { .. } => true,
+            Self::SessionExpired { .. } | Self::EndsConnections { .. } => true,
             Self::ZooKeeper { code, .. } => matches!(*code, OPERATION_TIMEOUT | SESSION_MOVED),
             _ => false,
         }
@@ -255,6 +282,8 @@ impl Error {
             Self::ConnectionLoss { request: text, .. }
             | Self::SessionExpired { request: text }
             | Self::RequestTooLarge { request: text, .. }
+            | Self::EndsConnections { request: text, .. }
+            | Self::ReplyTooLarge { path: text, .. }
             | Self::ZooKeeper { request: text, .. }
             | Self::Unsupported { request: text, .. }
             | Self::NoNode { path: text }
@@ -402,6 +431,8 @@ mod tests {
             Error::NoAuth { path: path() },
             Error::InvalidAcl { path: path(), reason: Some("a reason") },
             Error::RequestTooLarge { request: request(), size: 2, limit: 1 },
+            Error::ReplyTooLarge { path: path(), size: 2, limit: 1 },
+            Error::EndsConnections { request: request(), size: 2, losses: 3 },
             Error::ZooKeeper { code: -7, request: request() },
             Error::Transaction { index: 1, operation: request(), cause: Box::new(Error::NoNode { path: path() }) },
             Error::Unsupported { request: request(), client: "this client", needed: "another one" },

@@ -196,7 +196,7 @@ pub use zookeeper::decoder;
 pub use zookeeper::security::{SaslDigest, TlsOptions};
 pub use zookeeper::{
     AddedWatch, ByteStream, Capabilities, Closing, ConnectConfig, Connection, Connector, DEFAULT_MAX_FRAME,
-    DefaultZooKeeperFactory, Done, Evidence, HandleEvent, KnownNodes, NotificationCall, Operation, Pacer, Reattached,
-    Reply, ReplyFuture, Request, Response, Resync, ServerList, SessionEnd, SubscriptionEvent, WatchEvents, WatchSender,
-    ZooKeeperFactory, ZooKeeperHandle,
+    DEFAULT_MAX_REPLY, DefaultZooKeeperFactory, Done, Evidence, HandleEvent, KnownNodes, NotificationCall, Operation,
+    Pacer, Reattached, Reply, ReplyFuture, Request, Response, Resync, ServerList, SessionEnd, SubscriptionEvent,
+    WatchEvents, WatchSender, ZooKeeperFactory, ZooKeeperHandle,
 };

@@ -562,7 +562,8 @@ fn connect(connection: &Connection, acl: Option<&AccessList>) -> Result<CuratorF
     let mut builder = CuratorFramework::builder(connection.servers())
         .retry_policy(retry)
         .session_timeout(connection.session_timeout)
-        .connection_timeout(connection.connect_timeout);
+        .connection_timeout(connection.connect_timeout)
+        .max_reply(connection.max_reply);
     let credentials = connection.credentials().map_err(wrong)?;
     #[cfg(feature = "tls")]
     let has_certificate = connection.tls.cert.is_some();

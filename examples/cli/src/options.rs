@@ -70,6 +70,10 @@ pub(crate) struct Connection {
     /// The longest time to wait for a connection
     #[arg(long, global = true, default_value = "5s", value_parser = duration, env = "CURATOR_CONNECT_TIMEOUT")]
     pub(crate) connect_timeout: Duration,
+    /// The longest reply in bytes, with the unit K, M or G; longer ones are left out. A list of children has 4 bytes and
+    /// the name for each. A large reply delays the answers that keep a lock
+    #[arg(long, global = true, default_value = "4M", value_parser = bytes, env = "CURATOR_MAX_REPLY")]
+    pub(crate) max_reply: usize,
 }
 
 /// The files of TLS.
@@ -644,6 +648,21 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     };
     let number: f64 = number.parse().map_err(|_not_one| "it is not a number".to_owned())?;
     Duration::try_from_secs_f64(number * unit).map_err(|error| error.to_string())
+}
+
+/// Parses a number of bytes with the unit K, M or G, or without one.
+fn bytes(text: &str) -> Result<usize, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit: usize = match unit {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        _ => return Err("the units are K, M and G".to_owned()),
+    };
+    let number: usize = number.parse().map_err(|_not_one| "it is not a number".to_owned())?;
+    number.checked_mul(unit).ok_or_else(|| "it is too large".to_owned())
 }
 
 /// Parses an access control list.

@@ -29,7 +29,8 @@ use crate::state::connection_state::ConnectionState;
 use crate::state::connection_state::{ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy};
 use crate::zookeeper::security::{SaslDigest, TlsOptions};
 use crate::zookeeper::{
-    DEFAULT_CLIENT, DEFAULT_MAX_FRAME, DefaultZooKeeperFactory, MIN_SESSION_TIMEOUT, ZooKeeperFactory,
+    DEFAULT_CLIENT, DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, DefaultZooKeeperFactory, MIN_SESSION_TIMEOUT,
+    ZooKeeperFactory,
 };
 
 /// Curator's default session timeout: 60 s.
@@ -38,8 +39,10 @@ pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 pub const DEFAULT_CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Curator's default for how long `close` waits: 1 s.
 pub const DEFAULT_MAX_CLOSE_WAIT: Duration = Duration::from_secs(1);
-/// The smallest frame limit: it has room for any request that names one node.
+/// The smallest limit of a request or a reply: it has room for any request that names one node.
 const MIN_FRAME: usize = 4096;
+/// The largest limit of a reply.
+const MAX_REPLY: usize = 1 << 30;
 const TLS_NEEDS: &str = "`DefaultZooKeeperFactory`, the default client, and the cargo feature `tls`";
 /// The default of [`CuratorFrameworkBuilder::reap_interval`]: 60 s, as for ZooKeeper's containers.
 pub const DEFAULT_REAP_INTERVAL: Duration = Duration::from_secs(60);
@@ -54,6 +57,7 @@ pub struct CuratorFrameworkBuilder {
     connection_timeout: Duration,
     max_close_wait: Duration,
     max_frame: usize,
+    max_reply: usize,
     auth: Vec<AuthInfo>,
     read_only: bool,
     tls: Option<TlsOptions>,
@@ -90,6 +94,7 @@ impl CuratorFrameworkBuilder {
             default_data: DefaultData::HostAddress(&LOCAL_ADDRESS),
             factory: Arc::new(DefaultZooKeeperFactory::new()),
             max_frame: DEFAULT_MAX_FRAME,
+            max_reply: DEFAULT_MAX_REPLY,
             clock: Arc::new(BootClock),
             randomness: Arc::new(ThreadRandomness),
             namespace: String::new(),
@@ -136,11 +141,22 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// Sets the longest frame in bytes, in either direction: ZooKeeper's `jute.maxbuffer`. Default 1 MiB less one byte,
-    /// the default of servers; at least 4096. A longer request is not sent, and a longer reply closes the connection. A
-    /// larger limit must be set on the servers too, or they close the connection.
+    /// Sets the longest request in bytes: ZooKeeper's `jute.maxbuffer`. Default 1 MiB less one byte, the default of
+    /// servers; at least 4096. A longer request is not sent, and fails with [`Error::RequestTooLarge`]. A larger limit
+    /// must be set on the servers too, or they close the connection.
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.max_frame = bytes;
+        self
+    }
+
+    /// Sets the longest reply in bytes. Default 4 MiB; from 4096 to 1 GiB. A longer reply to a read is skipped without
+    /// being stored: the read fails with [`Error::ReplyTooLarge`], and the connection stays open.
+    ///
+    /// The listing of a node has four bytes and the name for each child. Replies come in order, so those behind a large
+    /// one wait until it has arrived. Among them is the answer to the heartbeat: 4 MiB take 3 s at 10 Mbit/s. A client
+    /// that hears no answer in two thirds of the session timeout counts its locks as lost.
+    pub fn max_reply(mut self, bytes: usize) -> Self {
+        self.max_reply = bytes;
         self
     }
 
@@ -360,15 +376,21 @@ impl CuratorFrameworkBuilder {
     }
 
     fn check_limits(&self) -> Result<()> {
-        let (session, connection, frame) = (self.session_timeout, self.connection_timeout, self.max_frame);
+        let (session, connection) = (self.session_timeout, self.connection_timeout);
+        let (frame, reply) = (self.max_frame, self.max_reply);
         let too_long = |timeout: Duration| timeout.as_millis() > i32::MAX as u128;
         for (option, is_wrong, reason) in [
             ("session timeout", session < MIN_SESSION_TIMEOUT, format!("{session:?} is under {MIN_SESSION_TIMEOUT:?}")),
             ("session timeout", too_long(session), format!("{session:?} is above 2147483647 ms")),
             (
-                "longest frame",
+                "longest request",
                 !(MIN_FRAME..=i32::MAX as usize).contains(&frame),
                 format!("{frame} bytes, not from {MIN_FRAME} to 2147483647"),
+            ),
+            (
+                "longest reply",
+                !(MIN_FRAME..=MAX_REPLY).contains(&reply),
+                format!("{reply} bytes, not from {MIN_FRAME} to {MAX_REPLY}"),
             ),
             ("connection timeout", connection.is_zero(), "it is zero".to_owned()),
             ("connection timeout", too_long(connection), format!("{connection:?} is above 2147483647 ms")),
@@ -394,6 +416,7 @@ impl CuratorFrameworkBuilder {
             connection_timeout: self.connection_timeout,
             max_close_wait: self.max_close_wait,
             max_frame: self.max_frame,
+            max_reply: self.max_reply,
             auth: self.auth,
             read_only: self.read_only,
             tls: self.tls,

@@ -103,6 +103,7 @@ fn connect_config(shared: &Shared, servers: &ServerList) -> ConnectConfig {
         close_timeout: config.max_close_wait * 9 / 10,
         closing: shared.closing(),
         max_frame: config.max_frame,
+        max_reply: config.max_reply,
         pacer: Arc::clone(&shared.pacer),
         auth: config.auth.clone(),
         read_only: config.read_only,

@@ -23,6 +23,7 @@ pub(crate) struct Config {
     pub(crate) connection_timeout: Duration,
     pub(crate) max_close_wait: Duration,
     pub(crate) max_frame: usize,
+    pub(crate) max_reply: usize,
     pub(crate) auth: Vec<AuthInfo>,
     pub(crate) read_only: bool,
     pub(crate) tls: Option<TlsOptions>,

@@ -106,6 +106,10 @@ impl Session {
                 let path = Arc::clone(&path);
                 report(move || tracing::warn!(session, request = name, path = &*path, elapsed_s, "slow request"));
             }
+            if let Err(error @ (Error::ReplyTooLarge { .. } | Error::EndsConnections { .. })) = &reply.result {
+                let error = error.clone();
+                report(move || tracing::warn!(session, request = name, %error, "a request of an impossible size"));
+            }
             if reply.sent.is_some() {
                 metrics::answered(name, elapsed);
             }

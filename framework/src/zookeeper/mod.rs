@@ -646,6 +646,8 @@ pub(crate) const MIN_SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// ZooKeeper's default for `jute.maxbuffer`: 1 MiB less one byte.
 pub const DEFAULT_MAX_FRAME: usize = 0xf_ffff;
+/// The default of the longest reply in bytes: 4 MiB.
+pub const DEFAULT_MAX_REPLY: usize = 4 << 20;
 
 /// The current servers, `host:port` each.
 #[derive(Clone)]
@@ -715,8 +717,10 @@ pub struct ConnectConfig {
     pub close_timeout: Duration,
     /// The moment at which the client closes. A connect with a session that waits for a login closes it then and fails.
     pub closing: Closing,
-    /// The longest frame in either direction: ZooKeeper's `jute.maxbuffer`.
+    /// The longest request, which ZooKeeper's `jute.maxbuffer` limits.
     pub max_frame: usize,
+    /// The longest reply.
+    pub max_reply: usize,
     /// Spreads the attempts of one framework client over time.
     pub pacer: Arc<Pacer>,
     /// Credentials to add to every connection.

@@ -7,7 +7,7 @@ use curator_wire::{ConnectResponse, Writer};
 use super::protocol::{Protocol, Settings};
 use crate::model::{AddWatchMode, AuthInfo};
 use crate::zookeeper::security::SaslDigest;
-use crate::zookeeper::{DEFAULT_MAX_FRAME, Request, WatchEvents};
+use crate::zookeeper::{DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, Request, WatchEvents};
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -50,6 +50,7 @@ impl Decoder {
             sasl: matches!(stage, Stage::LoggingIn).then(|| SaslDigest::new("super", "secret")),
             read_only: true,
             max_frame: DEFAULT_MAX_FRAME,
+            max_reply: DEFAULT_MAX_REPLY,
         });
         protocol.open(NOW, 7);
         let mut decoder = Self { protocol, _events: events };

@@ -324,6 +324,7 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         sasl: config.sasl.clone(),
         read_only: config.read_only,
         max_frame: config.max_frame,
+        max_reply: config.max_reply,
     };
     let shared = Arc::new(Shared {
         link: Mutex::new(Link {

@@ -1,8 +1,9 @@
 //! One ZooKeeper session as a state machine without I/O: bytes in, bytes out, time as an argument, events out.
 //!
 //! The driver opens connections, carries bytes and calls [`Protocol::lost`]; this module makes all decisions about the
-//! session. A reply out of order, a frame above the limit or a record that does not decode is a [`Violation`]: the
-//! driver closes the connection, and every outstanding request ends as `ConnectionLoss`.
+//! session. A reply out of order or a record that does not decode is a [`Violation`]: the driver closes the connection,
+//! and every outstanding request ends as `ConnectionLoss`. A reply above the limit ends its request alone, and its bytes
+//! are skipped.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,6 +35,14 @@ const WINDOW: usize = 512;
 /// The capacities for events, and for bytes of output, that are kept when these are taken.
 const KEPT_EVENTS: usize = 64;
 const KEPT_OUTPUT: usize = 16 * 1024;
+/// The longest frame that is skipped: a server that announces more is not one.
+const LONGEST_SKIP: usize = 1 << 30;
+/// The bytes of a [`ReplyHeader`].
+const REPLY_HEADER: usize = 16;
+/// The losses of a connection in a row during one request after which the request is taken for their cause.
+const LOSSES_OF_ONE_REQUEST: u32 = 3;
+/// The length of a request that may be above a server's limit. No server has a smaller one.
+const SUSPICIOUS: usize = 4096;
 /// `ZooDefs.WatcherType`.
 const WATCHER_CHILDREN: i32 = 1;
 const WATCHER_DATA: i32 = 2;
@@ -47,6 +56,7 @@ pub(super) struct Settings {
     pub(super) sasl: Option<SaslDigest>,
     pub(super) read_only: bool,
     pub(super) max_frame: usize,
+    pub(super) max_reply: usize,
 }
 
 /// A server's violation of the protocol, or the reason why the server cannot be used.
@@ -101,6 +111,9 @@ pub(super) struct Protocol<T> {
     /// The moment since which the session owns nodes.
     owning_since: Option<Duration>,
     connection: Option<Connection<T>>,
+    /// The request that was the oldest without a reply at the last loss of a connection, its length, and the number of
+    /// such losses in a row.
+    suspect: Option<(String, usize, u32)>,
     over: Option<SessionEnd>,
     events: VecDeque<Event<T>>,
     output: Vec<u8>,
@@ -127,6 +140,8 @@ struct Connection<T> {
     /// The queue of requests that wait until fewer are outstanding.
     waiting: VecDeque<Waiting<T>>,
     pings: VecDeque<(T, Duration)>,
+    /// The bytes of a reply above the limit that have not arrived yet.
+    skips: usize,
     read_only: bool,
 }
 
@@ -160,6 +175,8 @@ struct Outstanding<T> {
     xid: i32,
     /// The request's first byte, counted from the connection's first one.
     offset: u64,
+    /// The length of the request in bytes.
+    size: usize,
     sent: Duration,
     asked: Asked<T>,
 }
@@ -216,6 +233,7 @@ impl<T> Protocol<T> {
             undecided: Vec::new(),
             owning_since: None,
             connection: None,
+            suspect: None,
             over: None,
             events: VecDeque::new(),
             output: Vec::new(),
@@ -252,6 +270,7 @@ impl<T> Protocol<T> {
             outstanding: VecDeque::new(),
             waiting: VecDeque::new(),
             pings: VecDeque::new(),
+            skips: 0,
             read_only: false,
         });
         let request = ConnectRequest {
@@ -279,14 +298,15 @@ impl<T> Protocol<T> {
     fn numbered(&mut self, op: OpCode, now: Duration, asked: Asked<T>, body: impl FnOnce(&mut Writer)) {
         let xid = self.next_xid;
         self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
-        let begun = self.output.len() as u64;
+        let begun = self.output.len();
         self.frame(|to| {
             RequestHeader { xid, op }.encode(to);
             body(to);
         });
+        let size = self.output.len() - begun - 4;
         if let Some(connection) = &mut self.connection {
-            let offset = connection.written + begun;
-            connection.outstanding.push_back(Outstanding { xid, offset, sent: now, asked });
+            let offset = connection.written + begun as u64;
+            connection.outstanding.push_back(Outstanding { xid, offset, size, sent: now, asked });
         }
     }
 
@@ -331,7 +351,7 @@ impl<T> Protocol<T> {
         if let Some(connection) = &mut self.connection {
             let offset = connection.written + begun as u64;
             let asked = Asked::Request(without_data(request), token);
-            connection.outstanding.push_back(Outstanding { xid, offset, sent: now, asked });
+            connection.outstanding.push_back(Outstanding { xid, offset, size, sent: now, asked });
         }
         Ok(())
     }
@@ -631,11 +651,16 @@ impl<T> Protocol<T> {
         let cause = cause.map(Arc::new);
         let was_ready = matches!(connection.phase, Phase::Ready);
         let mut watch_base = self.last_seen;
-        for Outstanding { offset, sent, asked, .. } in connection.outstanding {
+        let mut blamed = was_ready && self.blames_the_oldest(&connection);
+        for Outstanding { offset, size, sent, asked, .. } in connection.outstanding {
             let left = offset < connection.written;
+            let losses = std::mem::take(&mut blamed).then_some(LOSSES_OF_ONE_REQUEST);
             let lost = |request: String| {
                 let request = request.into();
-                let error = Error::ConnectionLoss { request, sent: left, cause: cause.clone() };
+                let error = match losses {
+                    Some(losses) => Error::EndsConnections { request, size, losses },
+                    None => Error::ConnectionLoss { request, sent: left, cause: cause.clone() },
+                };
                 Reply { sent: left.then_some(sent), ..Reply::not_sent(error) }
             };
             match asked {
@@ -679,6 +704,32 @@ impl<T> Protocol<T> {
         if was_ready && self.session.as_ref().is_some_and(|session| session.local) {
             self.end(SessionEnd::Expired);
         }
+    }
+
+    /// Counts a loss of the connection with this oldest request. Returns `true` if the same request was the oldest one at
+    /// so many losses in a row that its length is the likely cause: a server closes the connection at a request above
+    /// its limit, without a reply.
+    fn blames_the_oldest(&mut self, connection: &Connection<T>) -> bool {
+        let oldest = match connection.outstanding.front() {
+            Some(Outstanding { offset, size, asked: Asked::Request(request, _), .. })
+                if *size >= SUSPICIOUS && *offset < connection.written =>
+            {
+                (request.to_string(), *size)
+            }
+            _ => {
+                self.suspect = None;
+                return false;
+            }
+        };
+        let losses = match self.suspect.take() {
+            Some((request, size, losses)) if (&request, size) == (&oldest.0, oldest.1) => losses + 1,
+            _ => 1,
+        };
+        if losses == LOSSES_OF_ONE_REQUEST {
+            return true;
+        }
+        self.suspect = Some((oldest.0, oldest.1, losses));
+        false
     }
 
     /// Returns the bytes to be written.
@@ -737,9 +788,18 @@ impl<T> Protocol<T> {
         if let Some(connection) = &mut self.connection {
             connection.heard = connection.heard.max(now);
         }
-        while let Some(connection) = &self.connection {
+        while let Some(connection) = &mut self.connection {
+            let skipped = connection.skips.min(bytes.len() - consumed);
+            connection.skips -= skipped;
+            consumed += skipped;
             let Some((length, rest)) = bytes[consumed..].split_first_chunk::<4>() else { break };
-            let length = self.frame_length(i32::from_be_bytes(*length), connection)?;
+            let length = self.frame_length(i32::from_be_bytes(*length))?;
+            if length > self.settings.max_reply {
+                let Some(header) = rest.get(..REPLY_HEADER) else { break };
+                consumed += 4 + REPLY_HEADER;
+                self.skip(header, length, now)?;
+                continue;
+            }
             let Some(frame) = rest.get(..length) else { break };
             consumed += 4 + length;
             self.take_frame(frame, now)?;
@@ -747,19 +807,47 @@ impl<T> Protocol<T> {
         Ok(consumed)
     }
 
-    fn frame_length(&self, length: i32, connection: &Connection<T>) -> Result<usize, Violation> {
+    /// Ends the oldest request, whose reply is above the limit, and skips the rest of the reply. A read has changed
+    /// nothing, so the connection goes on.
+    fn skip(&mut self, header: &[u8], length: usize, now: Duration) -> Result<(), Violation> {
+        let limit = self.settings.max_reply;
+        let bad = |error| Violation(format!("a bad reply header: {error}"));
+        let header = ReplyHeader::decode(&mut Reader::new(header)).map_err(bad)?;
+        let above = || Violation(format!("a frame of {length} bytes is above the limit of {limit}"));
+        let connection = self.connection.as_mut().ok_or_else(above)?;
+        let path = match connection.outstanding.front() {
+            Some(Outstanding { xid, offset, asked: Asked::Request(request, _), .. })
+                if *xid == header.xid && header.err == 0 && *offset < connection.written =>
+            {
+                path_of_read(request).ok_or_else(above)?
+            }
+            _ => return Err(above()),
+        };
+        let error = Error::ReplyTooLarge { path: (&**path).into(), size: length, limit };
+        connection.skips = length - REPLY_HEADER;
+        self.decide(header.xid);
+        self.last_seen = self.last_seen.max(header.zxid);
+        let oldest = self.connection.as_mut().and_then(|connection| connection.outstanding.pop_front());
+        if let Some(Outstanding { sent, asked: Asked::Request(_, token), .. }) = oldest {
+            let reply = Reply { sent: Some(sent), epoch: self.epoch, zxid: header.zxid, result: Err(error) };
+            self.events.push_back(Event::Reply(token, reply));
+        }
+        self.send_waiting(now);
+        Ok(())
+    }
+
+    fn frame_length(&self, length: i32) -> Result<usize, Violation> {
         let is_first = self.is_connecting();
-        if is_first && connection.written == 0 {
+        if is_first && self.connection.as_ref().is_none_or(|connection| connection.written == 0) {
             // A response is evidence only if its request was sent before.
             return Err(Violation::new("it spoke first"));
         }
-        let limit = self.settings.max_frame;
         match usize::try_from(length) {
             Ok(length) if is_first && !CONNECT_RESPONSE.contains(&length) => {
                 Err(Violation::new("it does not speak ZooKeeper's protocol"))
             }
-            Ok(length) if length <= limit => Ok(length),
-            Ok(length) => Err(Violation(format!("a frame of {length} bytes is above the limit of {limit}"))),
+            Ok(length) if length <= LONGEST_SKIP => Ok(length),
+            Ok(length) => Err(Violation(format!("a frame of {length} bytes is above the limit of {LONGEST_SKIP}"))),
             Err(_negative) => Err(Violation(format!("a frame of negative length {length}"))),
         }
     }
@@ -1081,6 +1169,17 @@ fn refused_watches(err: i32) -> Result<(), Violation> {
     Err(Violation(format!("the server answered {err} to setWatches")))
 }
 
+/// Returns the path of a request that changes nothing and asks for data of any length.
+fn path_of_read(request: &Request) -> Option<&Arc<str>> {
+    match request {
+        Request::Exists { path, .. }
+        | Request::GetData { path, .. }
+        | Request::GetChildren { path, .. }
+        | Request::GetAcl { path } => Some(path),
+        _ => None,
+    }
+}
+
 /// Returns path and kind of the one-shot watch that a read can set, and `true` if it sets it.
 fn watch_of(request: &mut Request) -> Option<(&str, WatchKind, &mut bool)> {
     match request {
@@ -1116,6 +1215,7 @@ mod tests {
             sasl: None,
             read_only: false,
             max_frame: 4096,
+            max_reply: 4096,
         });
         attach(&mut protocol, 9000).unwrap();
         protocol

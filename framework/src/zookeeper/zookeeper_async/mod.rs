@@ -1115,7 +1115,7 @@ mod tests {
     use super::*;
     use crate::environment::clock::TokioClock;
     use crate::environment::randomness::ThreadRandomness;
-    use crate::zookeeper::{Closing, DEFAULT_MAX_FRAME, Pacer, ServerList};
+    use crate::zookeeper::{Closing, DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, Pacer, ServerList};
 
     fn frame(record: impl FnOnce(&mut Writer)) -> Vec<u8> {
         let mut writer = Writer::new();
@@ -1174,6 +1174,7 @@ mod tests {
             close_timeout: Duration::from_secs(10),
             closing: Closing::new(std::future::pending),
             max_frame: DEFAULT_MAX_FRAME,
+            max_reply: DEFAULT_MAX_REPLY,
             pacer: Arc::new(Pacer::default()),
             auth: Vec::new(),
             read_only: false,

@@ -44,6 +44,7 @@ fn settings() -> Settings {
         sasl: None,
         read_only: false,
         max_frame: crate::zookeeper::DEFAULT_MAX_FRAME,
+        max_reply: crate::zookeeper::DEFAULT_MAX_REPLY,
     }
 }
 

@@ -7,13 +7,20 @@ use parking_lot::Mutex;
 use super::*;
 use crate::model::AddWatchMode::{Persistent, PersistentRecursive};
 use crate::model::EventType;
-use crate::zookeeper::{DEFAULT_MAX_FRAME, KnownNodes, SubscriptionEvent, WatchEvents};
+use crate::zookeeper::{DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, KnownNodes, SubscriptionEvent, WatchEvents};
 
 const SESSION: i64 = 0x100;
 const TIMEOUT: Duration = Duration::from_secs(9);
 
 fn settings() -> Settings {
-    Settings { session_timeout: TIMEOUT, auth: Vec::new(), sasl: None, read_only: false, max_frame: DEFAULT_MAX_FRAME }
+    Settings {
+        session_timeout: TIMEOUT,
+        auth: Vec::new(),
+        sasl: None,
+        read_only: false,
+        max_frame: DEFAULT_MAX_FRAME,
+        max_reply: DEFAULT_MAX_REPLY,
+    }
 }
 
 /// A session and its clock.
@@ -555,7 +562,7 @@ fn frames_with_bad_lengths_are_violations() {
         (-1_i32, "negative length"),
         (i32::MIN, "negative length"),
         (i32::MAX, "above the limit"),
-        (i32::try_from(DEFAULT_MAX_FRAME).unwrap() + 1, "above the limit"),
+        ((1 << 30) + 1, "above the limit"),
     ] {
         let mut story = Story::connected();
         let refused = violation(story.protocol.receive(&length.to_be_bytes(), story.now));
@@ -565,6 +572,101 @@ fn frames_with_bad_lengths_are_violations() {
     story.open();
     let refused = violation(story.protocol.receive(b"HTTP/1.1 400 Bad Request\r\n", story.now));
     assert_eq!(refused, "it does not speak ZooKeeper's protocol");
+}
+
+/// Returns the head of a reply that announces `length` bytes.
+fn head(length: usize, header: ReplyHeader) -> Vec<u8> {
+    let mut frame = Writer::new();
+    frame.int(i32::try_from(length).unwrap());
+    header.encode(&mut frame);
+    frame.into_bytes()
+}
+
+#[test]
+fn reply_above_the_limit_ends_its_read_alone_and_is_skipped_in_any_parts() {
+    let length = DEFAULT_MAX_REPLY + 1;
+    for part in [1, 7, 1000, length] {
+        let mut story = Story::connected();
+        story.submit(Request::GetChildren { path: "/big".into(), watch: true }, "list");
+        story.submit(Request::Exists { path: "/small".into(), watch: false }, "exists");
+        let xids: Vec<i32> = story.requests().iter().map(|request| request.xid).collect();
+        let mut bytes = head(length, ReplyHeader { xid: xids[0], zxid: 5, err: 0 });
+        for taken in 0..bytes.len() {
+            assert_eq!(story.protocol.receive(&bytes[..taken], story.now), Ok(0));
+        }
+        assert_eq!(story.protocol.receive(&bytes, story.now), Ok(bytes.len()));
+        let (token, reply) = story.ended();
+        let Err(Error::ReplyTooLarge { path, size, limit }) = reply.result else { panic!("{reply:?}") };
+        assert_eq!((token, path.as_str(), size, limit), ("list", "/big", length, DEFAULT_MAX_REPLY));
+        bytes = vec![0xff; part.min(length)];
+        let mut left = length - 16;
+        while left > 0 {
+            let more = left.min(bytes.len());
+            assert_eq!(story.protocol.receive(&bytes[..more], story.now), Ok(more), "nothing is kept");
+            left -= more;
+        }
+        story.try_reply(xids[1], 6, ErrorCode::NoNode.code(), &[]).unwrap();
+        assert_eq!(story.ended().0, "exists");
+    }
+}
+
+#[test]
+fn only_the_reply_to_the_oldest_read_is_skipped() {
+    for (xid_behind, err, request) in [
+        (1, 0, Request::Exists { path: "/a".into(), watch: false }),
+        (0, -101, Request::Exists { path: "/a".into(), watch: false }),
+        (0, 0, delete("/a")),
+    ] {
+        let mut story = Story::connected();
+        story.submit(request, "a");
+        let xid = story.requests()[0].xid + xid_behind;
+        let bytes = head(DEFAULT_MAX_REPLY + 1, ReplyHeader { xid, zxid: 5, err });
+        assert!(violation(story.protocol.receive(&bytes, story.now)).contains("above the limit"));
+    }
+    for xid in [-1, -2, -8] {
+        let mut story = Story::connected();
+        let bytes = head(DEFAULT_MAX_REPLY + 1, ReplyHeader { xid, zxid: 5, err: 0 });
+        assert!(violation(story.protocol.receive(&bytes, story.now)).contains("above the limit"));
+    }
+}
+
+/// Sends a write of this length on a new connection each, and loses the connection. Returns the errors.
+fn losses_during(story: &mut Story, lengths: &[usize]) -> Vec<Error> {
+    let lose = |&length: &usize| {
+        story.submit(Request::SetData { path: "/a".into(), data: vec![1; length], version: None }, "big");
+        story.submit(delete("/behind"), "behind");
+        story.requests();
+        story.lose();
+        let failed = |event| match event {
+            Event::Reply(_, reply) => reply.result.err(),
+            _ => None,
+        };
+        let mut errors: Vec<Error> = story.events().into_iter().filter_map(failed).collect();
+        story.open();
+        story.accept(TIMEOUT);
+        story.events();
+        assert!(matches!(errors[1], Error::ConnectionLoss { sent: true, .. }), "{errors:?}");
+        errors.swap_remove(0)
+    };
+    lengths.iter().map(lose).collect()
+}
+
+#[test]
+fn request_that_is_the_oldest_one_at_three_losses_in_a_row_is_blamed() {
+    let is_blamed = |lengths: &[usize]| {
+        let errors = losses_during(&mut Story::connected(), lengths);
+        errors.iter().map(|error| matches!(error, Error::EndsConnections { .. })).collect::<Vec<bool>>()
+    };
+    assert_eq!(is_blamed(&[5000; 4]), [false, false, true, false]);
+    assert_eq!(is_blamed(&[5000, 5000, 5001, 5000]), [false; 4]);
+    assert_eq!(is_blamed(&[4000; 4]), [false; 4], "no server has so small a limit");
+    let blamed = losses_during(&mut Story::connected(), &[5000; 3]).pop().unwrap();
+    assert!(blamed.outcome_unknown() && !blamed.is_retryable());
+    let text = blamed.to_string();
+    assert!(
+        text.contains("3 times in a row during setData /a, of 5022 bytes") && text.contains("jute.maxbuffer"),
+        "{text}"
+    );
 }
 
 #[test]

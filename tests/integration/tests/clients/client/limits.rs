@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use curator_framework::{ConnectionState, Error, SessionEnd};
+use curator_framework::{ConnectionState, Error, RetryNTimes, SessionEnd};
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_test::wire::{ErrorCode, OpCode};
 use curator_test::{FaultProxy, TestingServer};
@@ -60,6 +60,44 @@ async fn request_above_the_limit_is_refused_and_the_connection_stays() {
     assert!(matches!(refused, Error::RequestTooLarge { limit: 4096, .. }), "{refused}");
     session.set_data("/a", vec![0; 4000], None).await.unwrap();
     assert_eq!(session.epoch(), 1);
+}
+
+/// A node and a listing above the limit fail their own reads alone, each time, while a lock is held.
+#[tokio::test]
+async fn reply_above_the_limit_is_refused_and_the_connection_stays() {
+    let server = TestingServer::start().unwrap();
+    let admin = connected(builder(server.address())).await;
+    admin.create().with_data(vec![0; 5000]).for_path("/data").await.unwrap();
+    for child in 0..30 {
+        let path = format!("/list/{child:0>200}");
+        admin.create().creating_parents_if_needed().for_path(&path).await.unwrap();
+    }
+    let client = connected(builder(server.address()).max_reply(4096)).await;
+    let session = client.session().await.unwrap();
+    for _ in 0..3 {
+        let (data, list, small) =
+            tokio::join!(session.get_data("/data"), client.get_children().for_path("/list"), session.exists("/data"));
+        let data = data.unwrap_err();
+        assert!(matches!(data, Error::ReplyTooLarge { size: 5088, limit: 4096, .. }), "{data}");
+        assert!(!data.is_retryable() && !data.outcome_unknown());
+        let list = list.unwrap_err();
+        assert!(matches!(&list, Error::ReplyTooLarge { path, .. } if path.as_str() == "/list"), "{list}");
+        assert_eq!(small.unwrap().unwrap().data_length, 5000);
+    }
+    assert_eq!(session.epoch(), 1);
+}
+
+/// The server's limit is smaller than the client's. The retries of one write end with a word on its length.
+#[tokio::test]
+async fn write_that_ends_three_connections_is_not_repeated() {
+    let server = Scripted::start(|frame, _| match frame.op() {
+        Some(OpCode::SetData) => Then::Close,
+        _ => Then::Usual,
+    });
+    let retries = RetryNTimes::new(100, Duration::from_millis(1));
+    let client = connected(builder(server.address()).retry_policy(retries)).await;
+    let refused = in_time(client.set_data().for_path("/a", vec![0; 100_000])).await.unwrap_err();
+    assert!(matches!(refused, Error::EndsConnections { size, losses: 3, .. } if size > 100_000), "{refused}");
 }
 
 /// Apache answers a request that it does not know at once, ahead of older ones, and closes the connection.

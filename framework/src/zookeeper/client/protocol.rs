@@ -32,6 +32,9 @@ const ADD_WATCH_OVERHEAD: usize = 16;
 /// The number of outstanding requests of one session above which others wait. The server queues requests and replies:
 /// thousands of listings at once would exhaust its memory.
 const WINDOW: usize = 512;
+/// The bytes of outstanding requests above which others wait. A heartbeat is sent behind no more than these and one
+/// request, so a caller's large writes do not end its session.
+const WINDOW_BYTES: u64 = 1 << 20;
 /// The capacities for events, and for bytes of output, that are kept when these are taken.
 const KEPT_EVENTS: usize = 64;
 const KEPT_OUTPUT: usize = 16 * 1024;
@@ -143,6 +146,15 @@ struct Connection<T> {
     /// The bytes of a reply above the limit that have not arrived yet.
     skips: usize,
     read_only: bool,
+}
+
+impl<T> Connection<T> {
+    /// Returns `true` if the window has room for a request behind `unwritten` bytes of output.
+    fn has_room(&self, unwritten: usize) -> bool {
+        let Some(oldest) = self.outstanding.front() else { return true };
+        let bytes = self.written + unwritten as u64 - oldest.offset;
+        self.outstanding.len() < WINDOW && bytes < WINDOW_BYTES
+    }
 }
 
 #[derive(Debug)]
@@ -316,8 +328,8 @@ impl<T> Protocol<T> {
             return Err((token, error));
         }
         match &mut self.connection {
-            Some(Connection { outstanding, waiting, .. }) if outstanding.len() >= WINDOW || !waiting.is_empty() => {
-                waiting.push_back(Waiting::Request(request, token));
+            Some(connection) if !connection.has_room(self.output.len()) || !connection.waiting.is_empty() => {
+                connection.waiting.push_back(Waiting::Request(request, token));
                 Ok(())
             }
             _ => self.send(request, token, now),
@@ -358,11 +370,8 @@ impl<T> Protocol<T> {
 
     /// Sends waiting requests, as far as the window has room.
     fn send_waiting(&mut self, now: Duration) {
-        while let Some(Connection { outstanding, waiting, .. }) = &mut self.connection {
-            if outstanding.len() >= WINDOW {
-                return;
-            }
-            match waiting.pop_front() {
+        while let Some(connection) = self.connection.as_mut().filter(|one| one.has_room(self.output.len())) {
+            match connection.waiting.pop_front() {
                 Some(Waiting::Request(request, token)) => {
                     if let Err((token, error)) = self.send(request, token, now) {
                         self.events.push_back(Event::Reply(token, Reply::not_sent(error)));

@@ -770,6 +770,24 @@ fn request_above_the_frame_limit_is_refused_and_leaves_nothing() {
     assert_eq!(story.requests()[0].xid, 1, "the refused one has used no number");
 }
 
+/// At a session's own large writes. The heartbeat is behind at most two of them.
+#[test]
+fn heartbeat_is_not_behind_megabytes_of_the_callers_writes() {
+    let mut story = Story::connected();
+    let large = || Request::SetData { path: "/a".into(), data: vec![1; 900_000], version: None };
+    for _ in 0..24 {
+        story.submit(large(), "large");
+    }
+    story.protocol.heartbeat("/".into(), "heartbeat", story.now).map_err(|(_, error)| error).unwrap();
+    let sent = story.requests();
+    let ops: Vec<OpCode> = sent.iter().map(|request| request.op).collect();
+    assert_eq!(ops, [OpCode::SetData, OpCode::SetData, OpCode::Delete]);
+    let stat = [0; 68];
+    story.reply(sent[0].xid, 1, &stat);
+    assert_eq!(story.requests().len(), 1, "each reply makes room");
+    assert_eq!(story.ended().0, "large");
+}
+
 #[test]
 fn requests_beyond_the_window_wait_and_are_known_to_be_unsent() {
     let mut story = Story::connected();

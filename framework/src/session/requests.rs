@@ -1,9 +1,12 @@
 //! The requests of a session, and what their replies prove.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use futures_util::TryFutureExt as _;
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
 
 use crate::environment::randomness::nonexistent_path;
 use crate::error::{Error, PathText, Result};
@@ -23,6 +26,26 @@ use crate::zookeeper::{Done, Evidence, Operation, Request, Response, SessionEnd}
 
 /// The part of the session timeout from which on a request is slow.
 const SLOW: u32 = 10;
+
+/// The creations of parents that are under way, by the lowest parent. Callers that miss the same parent wait for one
+/// creation: without it, each of 1,000 new nodes would create the parents of all.
+#[derive(Default)]
+struct ParentsInProgress(Mutex<HashMap<String, Weak<OnceCell<()>>>>);
+
+impl ParentsInProgress {
+    /// Returns the creation of this parent.
+    fn of(&self, lowest: &str) -> Arc<OnceCell<()>> {
+        let mut all = self.0.lock();
+        if let Some(creation) = all.get(lowest).and_then(Weak::upgrade) {
+            return creation;
+        }
+        // Those that failed, or whose callers have gone.
+        all.retain(|_, creation| creation.strong_count() > 0);
+        let creation = Arc::default();
+        all.insert(lowest.to_owned(), Arc::downgrade(&creation));
+        creation
+    }
+}
 
 impl Session {
     /// Returns the path as the server knows it.
@@ -266,8 +289,23 @@ impl Session {
             Parents::Expected => self.root.namespace_node().map(str::to_owned),
             Parents::Persistent | Parents::Containers => Some(self.root.full_parent(path)),
         };
-        let server = self.in_namespace(Namespace::default());
         let Some(lowest) = lowest else { return Ok(false) };
+        let in_progress = self.extension::<ParentsInProgress>();
+        let creation = in_progress.of(&lowest);
+        creation
+            .get_or_try_init(|| async {
+                let created = self.create_missing(lowest.clone(), node).await;
+                // A parent that is missed from now on was deleted again.
+                in_progress.0.lock().remove(&lowest);
+                created
+            })
+            .await?;
+        Ok(true)
+    }
+
+    /// Creates the lowest parent, and those above it that are missing.
+    async fn create_missing(&self, lowest: String, node: &NodeSpec<'_>) -> Result<()> {
+        let server = self.in_namespace(Namespace::default());
         let mut missing = vec![lowest];
         while let Some(parent) = missing.last() {
             if self.root.is_given(parent) {
@@ -307,7 +345,7 @@ impl Session {
                 Err(error) => return Err(self.for_caller(error)),
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Deletes a node.

@@ -6,7 +6,9 @@ use curator_framework::{ConnectionState, CreateMode, CuratorFramework};
 use curator_integration::env::in_time;
 use curator_recipes::{NodeError, NodeState, PersistentNode, StandingNode};
 use curator_test::ClientId;
-use curator_test::wire::OpCode::{Create2, CreateContainer, CreateSession, Delete, Exists, Multi, SetData, SetWatches};
+use curator_test::wire::OpCode::{
+    self, Create2, CreateContainer, CreateSession, Delete, Exists, Multi, SetData, SetWatches,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::meter::{Stage, round_trips};
@@ -48,6 +50,19 @@ async fn missing_parents_are_a_second_attempt_and_a_request_for_each_parent() {
     let _node = standing(&stage.client, "/app/one/two/node").await;
     let parents = [CreateContainer; 3];
     assert_eq!(stage.requests().await, [&[Create2, Exists][..], &parents, &[Create2, Exists]].concat());
+}
+
+/// One of the nodes creates the parents, the others wait for it.
+#[tokio::test]
+async fn parents_that_many_nodes_miss_at_once_are_created_once() {
+    let stage = Stage::new("/app").await;
+    let nodes: Vec<_> = (0..300).map(|node| started(&stage.client, &format!("/app/one/two/{node}"))).collect();
+    for node in &nodes {
+        in_time(node.created()).await.unwrap();
+    }
+    let requests = stage.requests().await;
+    let count = |op: OpCode| requests.iter().filter(|one| **one == op).count();
+    assert_eq!([count(CreateContainer), count(Create2)], [3, 2 * nodes.len()]);
 }
 
 #[tokio::test]

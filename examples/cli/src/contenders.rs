@@ -1,9 +1,9 @@
 //! Finds locks of any kind, and lists their holders and waiters.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, SystemTime};
 
-use curator_framework::{CuratorFramework, Error, make_path, node_from_path, parent_of};
+use curator_framework::{CuratorFramework, Error, PathText, make_path, node_from_path, parent_of};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderError, LeaderLatch, LockError,
     LockInternalsDriver as _, Participant, ParticipantKind, StandardLockInternalsDriver, standard_sequence,
@@ -68,8 +68,8 @@ pub enum Look {
 pub struct Below {
     /// The locks with contenders, in the order of their paths.
     pub locks: Vec<Lock>,
-    /// The nodes with access control lists that forbid reading.
-    pub refused: Vec<String>,
+    /// The nodes that could not be read, each with the reason.
+    pub refused: BTreeMap<String, String>,
 }
 
 impl Lock {
@@ -379,6 +379,20 @@ async fn seen(client: &CuratorFramework, path: &str, children: &[String]) -> Res
     })
 }
 
+/// Returns `true` if a read failed for its node alone: others may be read.
+#[must_use]
+pub const fn is_of_one_node(error: &Error) -> bool {
+    unreadable(error).is_some()
+}
+
+/// Returns the node that alone cannot be read.
+const fn unreadable(error: &Error) -> Option<&PathText> {
+    match error {
+        Error::NoAuth { path } | Error::ReplyTooLarge { path, .. } | Error::SchemaViolation { path, .. } => Some(path),
+        _ => None,
+    }
+}
+
 /// Finds the locks at a path and below it.
 ///
 /// # Errors
@@ -395,8 +409,8 @@ pub async fn locks_below(client: &CuratorFramework, path: &str) -> Result<Below,
             let mut children = match children {
                 Ok(children) => children,
                 Err(Error::NoNode { .. }) if node != path => continue,
-                Err(Error::NoAuth { .. }) if node != path => {
-                    below.refused.push(node);
+                Err(error) if node != path && is_of_one_node(&error) => {
+                    below.refused.insert(node, error.to_string());
                     continue;
                 }
                 Err(error) => return Err(error.into()),
@@ -405,8 +419,9 @@ pub async fn locks_below(client: &CuratorFramework, path: &str) -> Result<Below,
             // The leases of the semaphore have been read with its queue.
             let names = if is_the_queue_of_a_semaphore { &[][..] } else { &children };
             let lock = match found(client, &node, names, None).await {
-                Err(LockError::Framework(Error::NoAuth { path })) => {
-                    below.refused.push(path.to_string());
+                Err(LockError::Framework(error)) if is_of_one_node(&error) => {
+                    let node = unreadable(&error).map_or(node.as_str(), |path| path.as_str()).to_owned();
+                    below.refused.insert(node, error.to_string());
                     children.retain(|child| !is_contender(child));
                     None
                 }

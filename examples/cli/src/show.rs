@@ -1,5 +1,6 @@
 //! `ls` and `status`.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use curator_cli::contenders::{
@@ -42,7 +43,7 @@ pub(crate) async fn list(client: &CuratorFramework, ls: &Ls, chroot: Option<&str
     }
     let Below { locks, refused } = found(client, ls, chroot).await?;
     locks.iter().filter_map(Lock::blocker).for_each(|node| tell(&not_a_contender(node)));
-    print(text(&locks, &refused, None, ls)?).await?;
+    print(text(&locks, refused.keys(), None, ls)?).await?;
     tell_refused(&refused);
     match ls.exit_code {
         true if locks.iter().any(Lock::is_held) => Ok(HELD),
@@ -64,9 +65,9 @@ async fn found(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Resu
     }
 }
 
-fn tell_refused(refused: &[String]) {
-    for node in refused {
-        tell(&format!("not authorized for {node}: it is left out"));
+fn tell_refused(refused: &BTreeMap<String, String>) {
+    for reason in refused.values() {
+        tell(&format!("{reason}: it is left out"));
     }
 }
 
@@ -127,8 +128,14 @@ pub(crate) fn part_of(path: &str, whole: &str, noun: Noun) -> String {
 }
 
 /// Formats the locks. The locks below the nodes of `left_out` are missing, or not up to date for a `reason`.
-fn text(locks: &[Lock], left_out: &[String], reason: Option<&str>, ls: &Ls) -> Result<String, Failure> {
+fn text<'a>(
+    locks: &[Lock],
+    left_out: impl IntoIterator<Item = &'a String>,
+    reason: Option<&str>,
+    ls: &Ls,
+) -> Result<String, Failure> {
     if ls.json {
+        let left_out: Vec<_> = left_out.into_iter().collect();
         let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         return line(&Shot { time, complete: left_out.is_empty(), left_out, reason, locks });
     }
@@ -140,7 +147,7 @@ fn text(locks: &[Lock], left_out: &[String], reason: Option<&str>, ls: &Ls) -> R
 struct Shot<'a> {
     time: String,
     complete: bool,
-    left_out: &'a [String],
+    left_out: Vec<&'a String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     locks: &'a [Lock],
@@ -174,7 +181,7 @@ async fn watch(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Resu
             Err(Failure(69, text)) if before.is_some() => {
                 if let Some(Below { locks, .. }) = before.as_ref().filter(|_| !is_stale) {
                     tell(&text);
-                    let left_out = std::slice::from_ref(&ls.path);
+                    let left_out = [&ls.path];
                     if ls.json && !print(self::text(locks, left_out, Some(&text), ls)?).await? {
                         return Ok(0);
                     }
@@ -190,7 +197,7 @@ async fn watch(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Resu
         let is_known = before.as_ref().is_some_and(|before| before.refused == below.refused);
         if !is_known || is_stale && ls.json || before.as_ref().map(facts) != Some(facts(&below)) {
             let gap = if before.is_some() && !ls.json { "\n" } else { "" };
-            if !print(gap.to_owned() + &text(&below.locks, &below.refused, None, ls)?).await? {
+            if !print(gap.to_owned() + &text(&below.locks, below.refused.keys(), None, ls)?).await? {
                 return Ok(0);
             }
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use curator_cli::contenders::is_of_one_node;
 use curator_framework::{AddWatchMode, CuratorFramework, Error, EventType, PersistentEvent, PersistentWatcher, Watch};
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{self, FuturesUnordered, StreamExt as _};
@@ -234,7 +235,7 @@ impl Follower {
             for answer in answers {
                 let (path, listed) = answer;
                 let (names, watch) = match listed {
-                    Err(error @ (Error::NoAuth { .. } | Error::SchemaViolation { .. })) => {
+                    Err(error) if is_of_one_node(&error) => {
                         self.leave_out(path, &error);
                         continue;
                     }
@@ -335,7 +336,7 @@ impl Follower {
                 Ok(detail) => drop(details.insert(path, detail)),
                 // A deletion event follows, or the next listing lacks it.
                 Err(Error::NoNode { .. }) => {}
-                Err(error @ Error::NoAuth { .. }) => self.leave_out(path, &error),
+                Err(error) if is_of_one_node(&error) => self.leave_out(path, &error),
                 Err(error) => return Err(error),
             }
         }

@@ -170,6 +170,35 @@ async fn ls_does_not_take_an_unreadable_subtree_for_an_empty_one() {
     client.close().await;
 }
 
+/// Creates a directory whose list of children takes more than 4 KiB.
+pub(crate) async fn create_large(client: &CuratorFramework, path: &str) {
+    for child in 0..30 {
+        let path = format!("{path}/{child:0>200}");
+        client.create().creating_parents_if_needed().for_path(&path).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn ls_leaves_out_a_directory_with_too_long_a_list_of_children() {
+    let server = TestingServer::start().unwrap();
+    let (servers, client) = (server.connect_string(), writer(&server));
+    create_large(&client, "/jobs").await;
+    let (holder, _out, _) = begin(&servers, &[], "echo; exec sleep 600");
+    let output = run(&servers, &["--max-reply", "4K", "ls", "-r", "--json", "/"]);
+    let seen = parsed(&stdout(&output));
+    let facts = json!([seen["complete"], seen["left_out"], seen["locks"][0]["path"]]);
+    assert_eq!(facts, json!([false, ["/jobs"], "/lock"]), "{output:?}");
+    assert_eq!(
+        stderr(&output),
+        "curator: the reply about /jobs takes 6140 bytes, more than the limit of 4096: it is left out\n"
+    );
+    let output = run(&servers, &["ls", "-r", "--json", "/"]);
+    assert_eq!(parsed(&stdout(&output))["complete"], json!(true), "{output:?}");
+    signal(&holder, Signal::TERM);
+    assert_eq!(end(holder).0, Some(143));
+    client.close().await;
+}
+
 #[cfg(curator_mutants)]
 #[tokio::test]
 async fn subtree_that_is_taken_for_an_empty_one_is_found() {

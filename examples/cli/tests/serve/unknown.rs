@@ -138,6 +138,24 @@ fn missing_chroot_is_named_with_the_path() {
 }
 
 #[test]
+fn directory_with_too_long_a_list_of_children_is_left_out_and_named() {
+    let server = in_process();
+    let clients = Clients::new(&server.connect_string());
+    let client = clients.client();
+    for child in 0..30 {
+        let path = format!("/other/jobs/{child:0>200}");
+        clients.runtime.block_on(client.create().creating_parents_if_needed().for_path(&path)).unwrap();
+    }
+    clients.contend(&client, "/app/lock", "lock-", "one");
+    let web = Web::start_live(&server.connect_string(), &["--max-reply", "4K"]);
+    web.counts("/app/lock", 1, 0);
+    let seen = web.get("/api/locks").json();
+    assert_eq!(json!([seen["complete"], seen["left_out"]]), json!([false, ["/other/jobs"]]), "{seen}");
+    let why = "the reply about /other/jobs takes 6140 bytes, more than the limit of 4096";
+    assert_eq!(web.get("/healthz").body, format!("ok, but {why}\n"));
+}
+
+#[test]
 fn subtree_that_may_not_be_read_is_left_out_and_named() {
     let server = in_process();
     let clients = Clients::new(&server.connect_string());

@@ -227,7 +227,8 @@ impl CountDownLatch {
     ///
     /// # Errors
     ///
-    /// * `BarrierError::NotSet`: no round has begun. `BarrierError::NotALatch`: the path has other data.
+    /// * `BarrierError::NotSet`: no round has begun, or the latch was deleted during the wait, and counts may be left.
+    /// * `BarrierError::NotALatch`: the path has other data.
     /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
     /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the client does not run, or may not read the latch.
     ///

@@ -45,10 +45,8 @@ impl Awaited for Opening<'_> {
             session.write_barrier().await?;
         }
         let found = self.read(session).await?;
-        let Some((read, record)) = found else {
-            // A latch that another program has deleted ends its round.
-            return self.round.as_ref().map(|_| Look::Done(())).ok_or_else(|| self.store.not_set());
-        };
+        // Another program may have deleted the latch, or the servers have lost their data: counts may be left.
+        let Some((read, record)) = found else { return Err(self.store.not_set()) };
         let round = self.round.get_or_insert_with(|| record.clone());
         if record.is_open || !round.is_same_round(&record) {
             return Ok(Look::Done(()));

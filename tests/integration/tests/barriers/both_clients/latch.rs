@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
-use curator_integration::env::{children, in_time};
+use curator_integration::env::{children, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{BarrierError, BarrierResult, CountDownLatch};
 use futures_util::future::join_all;
@@ -73,6 +73,18 @@ on_every_server! {
         assert!(in_time(others.try_set_count(2)).await.unwrap());
         assert_eq!(in_time(ours.count_down_as("part")).await.unwrap(), 1);
         assert_eq!(in_time(others.count_down_as("part")).await.unwrap(), 1);
+    }
+
+    async fn wait_for_a_latch_that_is_deleted_with_counts_left_is_an_error(env) {
+        let (one, two, path) = (env.client().await, env.client().await, env.path("latch"));
+        let (ours, others) = (latch(&one, &path), latch(&two, &path));
+        assert!(in_time(ours.try_set_count(2)).await.unwrap());
+        assert_eq!(in_time(others.count_down()).await.unwrap(), 1);
+        let waiting = tokio::spawn(async move { ours.wait().await });
+        eventually("it waits", async || one.watchers() == 1).await;
+        two.delete().deleting_children_if_needed().for_path(&path).await.unwrap();
+        let ended = in_time(waiting).await.unwrap();
+        assert!(matches!(ended, Err(BarrierError::NotSet { .. })), "{ended:?}");
     }
 
     async fn latch_that_is_not_set_is_an_error(env) {

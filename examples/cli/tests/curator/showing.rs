@@ -170,7 +170,7 @@ async fn ls_does_not_take_an_unreadable_subtree_for_an_empty_one() {
     client.close().await;
 }
 
-/// Creates a directory whose list of children takes more than 4 KiB.
+/// Creates a directory. The list of its children takes more than 4 KiB.
 pub(crate) async fn create_large(client: &CuratorFramework, path: &str) {
     for child in 0..30 {
         let path = format!("{path}/{child:0>200}");

@@ -715,9 +715,8 @@ impl<T> Protocol<T> {
         }
     }
 
-    /// Counts a loss of the connection with this oldest request. Returns `true` if the same request was the oldest one at
-    /// so many losses in a row that its length is the likely cause: a server closes the connection at a request above
-    /// its limit, without a reply.
+    /// Counts a loss of the connection with this oldest request. Returns `true` at the third loss in a row with the same
+    /// one: its length is the likely cause. A server closes the connection at a request above its limit.
     fn blames_the_oldest(&mut self, connection: &Connection<T>) -> bool {
         let oldest = match connection.outstanding.front() {
             Some(Outstanding { offset, size, asked: Asked::Request(request, _), .. })
@@ -816,8 +815,8 @@ impl<T> Protocol<T> {
         Ok(consumed)
     }
 
-    /// Ends the oldest request, whose reply is above the limit, and skips the rest of the reply. A read has changed
-    /// nothing, so the connection goes on.
+    /// Ends the oldest request, because its reply is above the limit, and skips the rest of the reply. A read has
+    /// changed nothing, so the connection goes on.
     fn skip(&mut self, header: &[u8], length: usize, now: Duration) -> Result<(), Violation> {
         let limit = self.settings.max_reply;
         let bad = |error| Violation(format!("a bad reply header: {error}"));

@@ -98,7 +98,7 @@ pub enum Error {
     /// [`max_reply`](crate::CuratorFrameworkBuilder::max_reply).
     #[error("the reply about {path} takes {size} bytes, more than the limit of {limit}")]
     ReplyTooLarge {
-        /// The node that was read, or whose children were listed.
+        /// The node that was read, or the node of the listing.
         path: PathText,
         /// The length of the reply in bytes.
         size: usize,

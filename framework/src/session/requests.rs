@@ -39,7 +39,7 @@ impl ParentsInProgress {
         if let Some(creation) = all.get(lowest).and_then(Weak::upgrade) {
             return creation;
         }
-        // Those that failed, or whose callers have gone.
+        // Removes those that failed or that have no callers any more.
         all.retain(|_, creation| creation.strong_count() > 0);
         let creation = Arc::default();
         all.insert(lowest.to_owned(), Arc::downgrade(&creation));

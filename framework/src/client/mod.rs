@@ -395,7 +395,8 @@ impl CuratorFramework {
         }
     }
 
-    /// Reverses [`to_stored`](Self::to_stored) for data read at this path. `compressed` overrides the client's default.
+    /// Reverses [`to_stored`](Self::to_stored) for data read at this path. `compressed` overrides the client's default. Empty
+    /// data, such as that of a new parent or container, was never compressed, and stays empty.
     ///
     /// # Errors
     ///

@@ -315,7 +315,8 @@ impl ClientCore {
 
     pub(crate) fn read_stored(&self, path: &str, stored: Vec<u8>, compressed: Option<bool>) -> Result<Vec<u8>> {
         let config = &self.shared().config;
-        if !compressed.unwrap_or(config.compress) {
+        // No compression makes data empty: a parent or a container has none.
+        if stored.is_empty() || !compressed.unwrap_or(config.compress) {
             return Ok(stored);
         }
         let failed = |error: io::Error| Error::Compression { path: path.into(), reason: error.to_string() };

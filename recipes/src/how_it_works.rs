@@ -93,7 +93,7 @@
 //! | `Loading` | some nodes | [`get`] returns `NotLoaded` for a node that was not read; [`initialized`] waits |
 //! | `Fresh { zxid }` | each change up to the zxid, perhaps later ones | a newer write may be on its way; [`synced`] waits for it |
 //! | `Stale { since, zxid }` | those of the last fresh moment, or later | use them, or refuse work once `since` is too long ago |
-//! | `Failed(error)` | none if the server refuses to show the root | the cache tries again |
+//! | `Failed(error)` | those that are known; none if the root could never be listed | the cache tries again |
 //!
 //! In an outage all reads of the cache go on, without an error. The state becomes `Stale` when the client notices that
 //! the connection is lost. Behind a reconnect it stays so until the changed nodes are read. Their events then come one by

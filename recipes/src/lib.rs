@@ -157,9 +157,9 @@
 //! | warn | `a node's data cannot be written` | `path`, `error` |
 //! | debug | `a node is deleted in the background` | `path`, `error` |
 //! | error | `a cache has ended`: a closure of its options has panicked | `path`, `error` |
-//! | warn | `a cache cannot be filled`: the server refuses to show its root, or it is too large for its client | `path`, `error`, `pause_s` |
+//! | warn | `a cache cannot be filled`: its root cannot be listed, or it has too many nodes for its client | `path`, `error`, `pause_s` |
 //! | warn | `the root of a cache cannot be created`: a cache of children tries again with pauses | `path`, `error`, `pause_s` |
-//! | warn | `a node cannot be cached`: the server refuses to show it, or its data cannot be decompressed | `path`, `error` |
+//! | warn | `a node cannot be cached`: its data or the list of its children is refused, too large, or cannot be decompressed | `path`, `error` |
 //! | warn | `a group cannot be read` | `path`, `error`, `pause_s` |
 //! | debug | `a member of a barrier has died`: reported to a task that waits for that | `path`, `member` |
 //! | debug | `an earlier round of a latch stays`: the next round deletes its nodes | `path`, `error` |

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, SetOnce, watch};
 use tokio::time::Instant;
 
-use super::engine::{Cached, Change, Engine, EngineOptions, Entry, Known, Scope};
+use super::engine::{Engine, EngineOptions, Known, Scope, Value, full_path};
 use super::error::{CacheError, CacheResult};
 use super::events::{CacheEvent, CacheEvents, EventQueue, Notice, Takes};
 use super::model::{CacheSnapshot, CacheState, ChildData, Lookup};
@@ -77,15 +77,12 @@ impl Shared {
             accepts: options.accepts.as_ref().map(|filter| relative("filter closure", filter)),
             descends: options.descends.as_ref().map(|filter| relative("descend closure", filter)),
         };
-        let mut engine = Engine::new(EngineOptions { scope, drops_data: options.drops_data, lists_leaves: false });
+        let drops_data = options.drops_data;
+        let mut engine = Engine::new(EngineOptions { root: root.clone(), scope, drops_data, lists_leaves: false });
         let mut known_up_to = NOTHING_KNOWN;
         if let Some(CacheSnapshot { zxid, nodes, refused, .. }) = &options.snapshot {
             known_up_to = *zxid;
-            let nodes = nodes.iter().filter_map(|node| {
-                let path = relative_path(&root, &node.path)?.to_owned();
-                Some(Cached { path, stat: node.stat, data: node.data.clone() })
-            });
-            engine.resume(nodes, refused.iter().cloned());
+            engine.resume(nodes.iter().filter_map(|node| Some((relative_path(&root, &node.path)?, node))), refused);
         }
         let contents =
             Contents { engine, streams: Vec::new(), is_new_session: false, is_initialized: false, is_closed: false };
@@ -196,7 +193,7 @@ impl Shared {
             return;
         }
         let changes = contents.engine.take_changes();
-        let events: Vec<_> = changes.into_iter().map(|change| self.event_of(change)).chain(last).collect();
+        let events: Vec<_> = changes.into_iter().chain(last).collect();
         if !events.is_empty() {
             contents.streams.retain(|stream| {
                 let stream = stream.upgrade();
@@ -233,15 +230,15 @@ impl Shared {
 
     /// Calls `handle` with the engine, appends the engine's changes to the streams, and publishes how fresh the contents
     /// are, under one lock. `handle` returns the transaction up to which all notifications were handed in, `None` if the
-    /// contents are not fresh, and the failures, which precede the end of the load.
-    pub(super) fn step(&self, handle: impl FnOnce(&mut Engine) -> (Option<i64>, Vec<CacheEvent>)) -> bool {
+    /// contents are not fresh.
+    pub(super) fn step(&self, handle: impl FnOnce(&mut Engine) -> Option<i64>) -> bool {
         let mut contents = self.contents.lock();
-        let (zxid, failures) = handle(&mut contents.engine);
+        let zxid = handle(&mut contents.engine);
         // A closure that has panicked has left nodes out.
         let zxid = zxid.filter(|_| !self.faults.first.initialized());
         let fresh = zxid.and_then(|zxid| contents.engine.mark(zxid));
         let is_first = fresh.is_some() && !std::mem::replace(&mut contents.is_initialized, true);
-        self.publish(&mut contents, failures.into_iter().chain(is_first.then_some(CacheEvent::Initialized)));
+        self.publish(&mut contents, is_first.then_some(CacheEvent::Initialized));
         match fresh {
             Some(zxid) => {
                 let is_refreshed = std::mem::take(&mut contents.is_new_session) && !is_first;
@@ -290,15 +287,6 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    fn event_of(&self, change: Change) -> CacheEvent {
-        let node = |Cached { path, stat, data }| Arc::new(ChildData { path: self.full_path(&path), stat, data });
-        match change {
-            Change::Created(new) => CacheEvent::Created(node(new)),
-            Change::Changed { old, new } => CacheEvent::Changed { old: node(old), new: node(new) },
-            Change::Deleted(old) => CacheEvent::Deleted(node(old)),
-        }
-    }
-
     /// Opens a stream that begins with the present contents.
     pub(super) fn open_stream(self: &Arc<Self>, takes: Takes) -> CacheEvents {
         let mut contents = self.contents.lock();
@@ -323,14 +311,33 @@ impl Shared {
         queue.refill(|| self.contents_as_events(&contents));
     }
 
+    /// Returns the events of a reader that knows nothing. A node that cannot be read is reported with its last value, then
+    /// as failed.
     fn contents_as_events(&self, contents: &Contents) -> VecDeque<CacheEvent> {
-        let nodes = self.nodes_of(contents).into_iter().map(|node| CacheEvent::Created(Arc::new(node)));
-        nodes.chain(contents.is_initialized.then_some(CacheEvent::Initialized)).collect()
+        let mut events = VecDeque::with_capacity(contents.engine.tree().len());
+        contents.engine.tree().for_each(|path, entry| {
+            if entry.value != Value::Unknown {
+                events.push_back(CacheEvent::Created(entry.to_node(|| self.full_path(path))));
+            }
+        });
+        let mut failed = BTreeMap::new();
+        for (request, error) in contents.engine.refused() {
+            failed.entry(request.path()).or_insert(error);
+        }
+        let failed = failed
+            .into_iter()
+            .map(|(path, error)| CacheEvent::Failed { path: self.full_path(path), error: error.clone().into() });
+        events.extend(failed.chain(contents.is_initialized.then_some(CacheEvent::Initialized)));
+        events
     }
 
     fn nodes_of(&self, contents: &Contents) -> Vec<ChildData> {
         let mut nodes = Vec::with_capacity(contents.engine.tree().len());
-        contents.engine.tree().for_each(|path, entry| nodes.push(child_data(self.full_path(path), entry)));
+        contents.engine.tree().for_each(|path, entry| {
+            if entry.is_present() {
+                nodes.push(ChildData { path: self.full_path(path), stat: *entry.stat, data: entry.data.to_vec() });
+            }
+        });
         nodes
     }
 
@@ -338,17 +345,18 @@ impl Shared {
         self.nodes_of(&self.contents.lock())
     }
 
+    /// Returns the number of nodes that can be shown.
     pub(super) fn len(&self) -> usize {
-        self.contents.lock().engine.tree().len()
+        self.contents.lock().engine.present()
     }
 
     pub(super) fn get(&self, path: &str) -> Lookup {
         let contents = self.contents.lock();
         let Some(relative) = self.relative(path) else { return Lookup::NotLoaded };
         match contents.engine.tree().get(relative) {
-            Some(entry) => Lookup::Present(Arc::new(child_data(path.to_owned(), entry))),
+            Some(entry) if entry.is_present() => Lookup::Present(entry.to_node(|| path.to_owned())),
             None if contents.is_missing(relative) => Lookup::Missing,
-            None => Lookup::NotLoaded,
+            _ => Lookup::NotLoaded,
         }
     }
 
@@ -358,7 +366,8 @@ impl Shared {
         let tree = contents.engine.tree();
         let child = |name: String| {
             let path = format!("{relative}/{name}");
-            Some((name, Arc::new(child_data(self.full_path(&path), tree.get(&path)?))))
+            let entry = tree.get(&path).filter(|entry| entry.is_present())?;
+            Some((name, entry.to_node(|| self.full_path(&path))))
         };
         Some(tree.children(relative)?.into_iter().filter_map(child).collect())
     }
@@ -368,7 +377,7 @@ impl Shared {
         let zxid = contents.engine.fresh()?;
         let CuratorCacheOptions { max_depth, drops_data, .. } = *options;
         let (root, has_data, nodes) = (self.root.clone(), !drops_data, self.nodes_of(&contents));
-        let refused = contents.engine.refused().map(str::to_owned).collect();
+        let refused = contents.engine.refused().clone();
         Some(CacheSnapshot { root, max_depth, has_data, zxid, nodes, refused })
     }
 
@@ -413,7 +422,7 @@ impl Contents {
 
     /// Returns `true` if a path that is not in the tree does not exist.
     fn is_missing(&self, path: &str) -> bool {
-        self.is_initialized && self.engine.scope().has(path) && !self.engine.is_refused(path)
+        self.is_initialized && self.engine.scope().has(path) && !self.engine.is_hidden(path)
     }
 }
 
@@ -426,18 +435,6 @@ impl Resync for Shared {
         let [data, missing, children] =
             [data, missing, children].map(|paths| paths.into_iter().map(|path| self.full_path(&path)).collect());
         KnownNodes { zxid: self.known_up_to.load(Ordering::Acquire), data, missing, children }
-    }
-}
-
-fn child_data(path: String, entry: Entry<'_>) -> ChildData {
-    ChildData { path, stat: *entry.stat, data: entry.data.to_vec() }
-}
-
-fn full_path(root: &str, path: &str) -> String {
-    match (root, path) {
-        (root, "") => root.to_owned(),
-        ("/", path) => path.to_owned(),
-        (root, path) => format!("{root}{path}"),
     }
 }
 

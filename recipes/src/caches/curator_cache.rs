@@ -104,8 +104,12 @@ use crate::standing::StandingTask;
 /// There the server keeps up to two watches for each node, and the cache fails with more nodes than
 /// [`max_watched_nodes`](CuratorCacheOptions::max_watched_nodes).
 ///
-/// A parent with more than some 50,000 children needs a larger
-/// [`max_frame`](curator_framework::CuratorFrameworkBuilder::max_frame): its listing is one reply. Servers from 3.8.4 and
+/// A parent with very many children needs a larger
+/// [`max_reply`](curator_framework::CuratorFrameworkBuilder::max_reply): its listing is one reply. If a listing or a node is
+/// above the limit, the cache keeps what it knows, and reports [`Failed`](crate::CacheEvent::Failed). It asks again with
+/// pauses that grow from 1 s to 30 s: for a listing until it succeeds, for a node once it has changed.
+///
+/// Servers from 3.8.4 and
 /// 3.9.2 on send no event of a node that the session may not read. So a cached node that becomes unreadable and is
 /// deleted stays in the cache until the next lost connection.
 #[derive(Clone)]
@@ -137,8 +141,7 @@ impl CuratorCache {
     /// # Errors
     ///
     /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
-    /// * `CacheError::InvalidArgument`: the snapshot to resume from has another path, fewer levels or no data; or
-    ///   [`max_events`](CuratorCacheOptions::max_events) is 0.
+    /// * `CacheError::InvalidArgument`: the snapshot to resume from has another path, fewer levels or no data; or [`max_events`](CuratorCacheOptions::max_events) is 0.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -191,13 +194,15 @@ impl CuratorCache {
         self.owner.shared.get(path)
     }
 
-    /// Returns the children of a node by their names; `None` if the node is not in the cache.
+    /// Returns the children of a node by their names; `None` if the node is not in the cache. Children that cannot be read
+    /// are left out. Those of a node that itself cannot be read are included.
     #[must_use]
     pub fn children(&self, path: &str) -> Option<BTreeMap<String, Arc<ChildData>>> {
         self.owner.shared.children(path)
     }
 
-    /// Returns all nodes at one moment, parents before their children. It copies the data.
+    /// Returns all nodes at one moment, parents before their children. It copies the data. Nodes that cannot be read are left
+    /// out.
     #[must_use]
     pub fn nodes(&self) -> Vec<ChildData> {
         self.owner.shared.nodes()
@@ -233,8 +238,8 @@ impl CuratorCache {
     /// # Errors
     ///
     /// * `CacheError::NotStarted`, `CacheError::Closed`.
-    /// * `CacheError::Framework`: the server refuses to show the root, or its data cannot be decompressed. The cache
-    ///   tries again in the background.
+    /// * `CacheError::Framework`: the root cannot be listed or, in a cache of one node, not be read: the server refuses it,
+    ///   or the reply is above the client's limit. The cache tries again in the background, with pauses of up to 30 s.
     /// * `CacheError::TooManyNodes`: see [`CuratorCacheOptions::max_watched_nodes`].
     ///
     /// # Cancel safety

@@ -21,23 +21,29 @@ use super::model::ChildData;
 pub enum CacheEvent {
     /// A node was created, or was read for the first time.
     Created(Arc<ChildData>),
-    /// The data of a node has changed. States between the two may be skipped.
+    /// The data of a node has changed, or can be read again after [`Failed`](Self::Failed). States between the two may be
+    /// skipped.
     Changed {
-        /// The earlier state.
+        /// The last state that was reported.
         old: Arc<ChildData>,
         /// The present state.
         new: Arc<ChildData>,
     },
-    /// A node was deleted, or the server refuses to show it. This is its last cached state. A node that was deleted and
-    /// created again causes a `Deleted`, then a `Created`.
+    /// A node was deleted. This is its last cached state. A node that was deleted and created again causes a `Deleted`,
+    /// then a `Created`.
     Deleted(Arc<ChildData>),
     /// The first load is complete.
     Initialized,
     /// The reader was too slow, and events were dropped. Forget all nodes: a `Created` for each present node follows,
     /// and [`Initialized`](Self::Initialized) if the first load is complete.
     Reset,
-    /// The server refuses to show a node, or its data cannot be decompressed. The node is not in the cache until a
-    /// change of it can be read.
+    /// A node exists, and its data or the list of its children cannot be read. The server refuses it, the data cannot be
+    /// decompressed, or the reply is above the client's
+    /// [`max_reply`](curator_framework::CuratorFrameworkBuilder::max_reply). The cache keeps the nodes below the node, and
+    /// follows them.
+    ///
+    /// If it is the data, the cache does not show the node until it can be read. The state that was reported last, if any,
+    /// is not the present one. The `Changed` or `Deleted` that follows has it as the old state.
     Failed {
         /// The full path.
         path: String,

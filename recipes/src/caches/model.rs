@@ -1,10 +1,12 @@
 //! The nodes of a cache, as its readers see them, and its state.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use curator_framework::Stat;
+use curator_framework::{Error, Stat};
 use tokio::time::Instant;
 
+use super::engine::Request;
 use super::error::CacheError;
 use super::options::CuratorCacheOptions;
 
@@ -27,7 +29,8 @@ pub enum Lookup {
     Present(Arc<ChildData>),
     /// The node does not exist at the transaction that [`CacheState`] names.
     Missing,
-    /// The cache cannot tell: it is loading, the path is not in its scope, or the server refuses to show the node.
+    /// The cache cannot tell: it is loading, the path is not in its scope, or the node cannot be read. A node that could be
+    /// read before is not shown as it was. The state is also that of all unknown paths below a node that cannot be listed.
     NotLoaded,
 }
 
@@ -62,9 +65,9 @@ pub enum CacheState {
         /// The contents show each change up to this transaction.
         zxid: i64,
     },
-    /// The server refuses to show the root, or the cache has more nodes than
+    /// The root cannot be listed or, in a cache of one node, not be read; or the cache has more nodes than
     /// [`max_watched_nodes`](crate::CuratorCacheOptions::max_watched_nodes). The task tries again, with growing pauses of
-    /// up to 30 s. The state stays until the nodes are read.
+    /// up to 30 s. The state stays until the nodes are read. The known nodes are kept.
     ///
     /// With [`CacheError::Panicked`] the cache has ended for good: a closure of its options has panicked.
     Failed(CacheError),
@@ -97,8 +100,8 @@ pub struct CacheSnapshot {
     pub(super) has_data: bool,
     pub(super) zxid: i64,
     pub(super) nodes: Vec<ChildData>,
-    /// The paths, relative to that of the cache, that the server refused to show.
-    pub(super) refused: Vec<String>,
+    /// The requests that were refused.
+    pub(super) refused: BTreeMap<Request, Error>,
 }
 
 impl CacheSnapshot {

@@ -16,7 +16,7 @@ use super::options::CuratorCacheOptions;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeChanged {
-    /// The node; `None` if it does not exist, or the server refuses to show it.
+    /// The node; `None` if it does not exist or cannot be read.
     pub node: Option<Arc<ChildData>>,
 }
 
@@ -136,7 +136,7 @@ impl NodeCache {
     /// [`start_with_initial_build`](Self::start_with_initial_build). A slow reader may miss changes, not the last one.
     #[must_use]
     pub fn events(&self) -> LegacyCacheEvents<NodeChanged> {
-        let (mut passes, mut was_reset) = (self.mode.beginning(), false);
+        let (mut passes, mut was_reset, mut is_shown) = (self.mode.beginning(), false, false);
         let translate = move |heard: Heard| {
             let passes = passes(&heard);
             let Heard::Event(event) = heard else { return None };
@@ -149,9 +149,10 @@ impl NodeCache {
                 }
                 // The node was deleted among the changes that were dropped.
                 CacheEvent::Initialized if was_reset => None,
+                CacheEvent::Failed { .. } if is_shown => None,
                 CacheEvent::Initialized | CacheEvent::Failed { .. } => return None,
             };
-            was_reset = false;
+            (was_reset, is_shown) = (false, node.is_some());
             passes.then_some(NodeChanged { node })
         };
         LegacyCacheEvents::new(&self.cache, translate)

@@ -78,8 +78,9 @@ impl CuratorCacheOptions {
         self
     }
 
-    /// Decompresses the data: Curator's `COMPRESSED_DATA`. A node with other data is left out, and reported by
-    /// [`CacheEvent::Failed`](crate::CacheEvent::Failed). Without this option the client's own setting decides.
+    /// Decompresses the data: Curator's `COMPRESSED_DATA`. Empty data stays empty. A node with other data is not shown, and
+    /// reported by [`CacheEvent::Failed`](crate::CacheEvent::Failed); the nodes below it are cached. Without this option the
+    /// client's own setting decides.
     pub fn compressed(mut self) -> Self {
         self.compressed = true;
         self
@@ -115,7 +116,8 @@ impl CuratorCacheOptions {
     }
 
     /// Sets the number of events that may wait for the reader of a stream: 10,000 unless set. One more drops all of them,
-    /// and [`CacheEvent::Reset`](crate::CacheEvent::Reset) takes their place.
+    /// and [`CacheEvent::Reset`](crate::CacheEvent::Reset) takes their place. The nodes with which a stream begins do not
+    /// count.
     pub fn max_events(mut self, events: usize) -> Self {
         self.max_events = events;
         self

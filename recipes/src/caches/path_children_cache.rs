@@ -35,7 +35,7 @@ pub enum PathChildrenCacheEvent {
     /// The reader was too slow, and events were dropped. Forget all children: a `ChildAdded` for each present child
     /// follows.
     Reset,
-    /// The server refuses to show a node, or its data cannot be decompressed.
+    /// A node cannot be read: see [`CacheEvent::Failed`](crate::CacheEvent::Failed).
     Failed {
         /// The full path.
         path: String,

@@ -16,7 +16,6 @@ use super::connection::Connection;
 use super::contents::Shared;
 use super::engine::{Engine, Request};
 use super::error::CacheError;
-use super::events::CacheEvent;
 use super::model::CacheState;
 use super::options::CuratorCacheOptions;
 use super::source::{NodeWatch, Source, Watches};
@@ -29,6 +28,8 @@ const AT_ONCE_IN_A_LOAD: usize = 32;
 const AT_ONCE: usize = 1024;
 /// The pause after a request was lost on a connection that stays.
 const PAUSE_AFTER_LOSS: Duration = Duration::from_secs(1);
+/// The least pause after a reply above the client's limit: its transfer delays all other replies of the client.
+const PAUSE_AFTER_LARGE: Duration = Duration::from_secs(1);
 /// The codes of replies that the same read has again: `MARSHALLINGERROR`, `BADARGUMENTS`, `APIERROR`, `AUTHFAILED`,
 /// `SESSIONCLOSEDREQUIRESASLAUTH`.
 const LASTING: [i32; 5] = [-5, -8, -100, -115, -124];
@@ -58,6 +59,29 @@ pub(super) struct CacheTask {
     mode: AddWatchMode,
     max_watched_nodes: usize,
     pauses: Pauses,
+    repeats: Repeats,
+}
+
+/// The pauses between the attempts of refused requests, across sessions.
+#[derive(Default)]
+struct Repeats {
+    pauses: Pauses,
+    /// The end of the pause.
+    until: Option<Instant>,
+}
+
+impl Repeats {
+    /// Records refusals. Returns the pause until the requests are sent again. Replies are spaced wider if they are large.
+    fn refused(&mut self, is_large: bool) -> Duration {
+        let pause = self.pauses.after(false).max(if is_large { PAUSE_AFTER_LARGE } else { Duration::ZERO });
+        self.until = self.until.max(Some(Instant::now() + pause));
+        pause
+    }
+
+    /// Returns the end of the pause, if it has not ended.
+    fn paused_until(&self) -> Option<Instant> {
+        self.until.filter(|until| *until > Instant::now())
+    }
 }
 
 /// Ends the streams also if the runtime drops the task.
@@ -84,6 +108,7 @@ impl CacheTask {
             mode,
             max_watched_nodes,
             pauses,
+            repeats: Repeats::default(),
         }
     }
 
@@ -123,9 +148,7 @@ impl CacheTask {
             let may_pass = error.is_retryable() || matches!(error, CacheError::Framework(Error::NotStarted));
             let pause = self.pauses.after(may_pass);
             if !may_pass {
-                let path = &self.shared.root;
-                tracing::warn!(%error, path, pause_s = pause.as_secs_f64(), "a cache cannot be filled");
-                self.shared.state.send_replace(CacheState::Failed(error));
+                cannot_be_filled(&self.shared, error, pause);
             }
             sleep(pause).await;
         }
@@ -160,7 +183,7 @@ impl CacheTask {
         let mut run = SessionRun { session: session.clone(), source, reads, newest_stat: 0, lost: None };
         let ended = self.run_session(&mut run).await;
         // The end of the session may come without a notice of the lost connection.
-        shared.step(|_| (None, Vec::new()));
+        shared.step(|_| None);
         // The notifications of the first resync have arrived: their end is in the queue when the subscription is made.
         let knows_all = ended.is_ok() && !run.source.is_one_shot();
         shared.set_known_up_to(if knows_all { session.zxid() } else { 0 });
@@ -175,8 +198,7 @@ impl CacheTask {
             // Read before the notifications are taken: those of all transactions up to this one have arrived.
             let zxid = run.zxid();
             notifications.extend(std::iter::from_fn(|| run.source.try_next()));
-            self.step(run, zxid, notifications.drain(..), completed.drain(..))?;
-            let paused_until = run.paused_until();
+            let paused_until = self.step(run, zxid, notifications.drain(..), completed.drain(..))?;
             let pause = async {
                 sleep_until(paused_until?).await;
                 Some(())
@@ -199,77 +221,103 @@ impl CacheTask {
     }
 
     /// Hands in notifications, then replies, which may be older. Sends requests, and publishes how fresh the contents are.
+    /// Returns the moment at which further requests can be sent without a notification or a reply.
     fn step(
         &mut self,
         run: &mut SessionRun,
         zxid: i64,
         notifications: impl Iterator<Item = SubscriptionEvent>,
         completed: impl Iterator<Item = Completed>,
-    ) -> Result<(), CacheError> {
+    ) -> Result<Option<Instant>, CacheError> {
         let shared = Arc::clone(&self.shared);
-        let (mut failed, mut end) = (Vec::new(), None);
+        let (mut refused, mut failure, mut too_many, mut repeats_at) = (Vec::new(), None, None, None);
         let is_fresh = shared.step(|engine| {
             for notification in notifications {
                 apply_notification(&shared, engine, run, notification);
             }
             for completed in completed {
-                failed.extend(self.apply_reply(engine, run, completed));
+                refused.extend(self.apply_reply(engine, run, completed));
             }
-            end = self.end(run.source.is_one_shot(), engine.tree().len(), &failed);
+            repeats_at = self.repeat_refused(engine, refused.iter().map(|(_, error)| error));
+            failure = engine.failure().cloned();
+            too_many = self.too_many(run.source.is_one_shot(), engine.tree().len());
             self.send_queued(engine, run);
-            let is_current = run.session.is_connected() && !engine.awaits_resync() && end.is_none();
-            let failure = |(path, error): &(String, Error)| CacheEvent::Failed {
-                path: path.clone(),
-                error: error.clone().into(),
-            };
-            (is_current.then_some(zxid), failed.iter().map(failure).collect())
+            let is_current = run.session.is_connected() && !engine.awaits_resync();
+            (is_current && failure.is_none() && too_many.is_none()).then_some(zxid)
         });
         if is_fresh {
             self.pauses = Pauses::default();
         }
-        for (path, error) in failed {
+        let is_root_refused = refused.iter().any(|(path, _)| *path == shared.root);
+        for (path, error) in refused {
             tracing::warn!(%error, path, "a node cannot be cached");
         }
-        end.map_or(Ok(()), Err)
+        if let Some(error) = failure.filter(|_| is_root_refused) {
+            let pause = repeats_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+            cannot_be_filled(&shared, error.into(), pause);
+        }
+        too_many.map_or_else(|| Ok(run.paused_until().into_iter().chain(repeats_at).min()), Err)
     }
 
-    /// Returns the error that ends the cache in this session: the root cannot be read, or there are too many nodes.
-    fn end(&self, is_one_shot: bool, nodes: usize, failed: &[(String, Error)]) -> Option<CacheError> {
-        let root = &self.shared.root;
-        if let Some((_, error)) = failed.iter().find(|(path, _)| path == root) {
-            return Some(error.clone().into());
+    /// Sends refused requests again at the end of the pause. Returns that moment, if a request waits for it.
+    fn repeat_refused<'a>(
+        &mut self,
+        engine: &mut Engine,
+        refused: impl Iterator<Item = &'a Error> + Clone,
+    ) -> Option<Instant> {
+        if !engine.has_repeated() {
+            self.repeats = Repeats::default();
+            return None;
         }
+        if refused.clone().next().is_some() {
+            self.repeats.refused(refused.into_iter().any(|error| matches!(error, Error::ReplyTooLarge { .. })));
+        }
+        let until = self.repeats.paused_until();
+        if until.is_none() {
+            engine.pause_ended();
+        }
+        until.filter(|_| engine.awaits_pause())
+    }
+
+    /// Returns the error that ends the cache in this session, if it has too many nodes.
+    fn too_many(&self, is_one_shot: bool, nodes: usize) -> Option<CacheError> {
         let limit = self.max_watched_nodes;
-        (is_one_shot && nodes > limit).then(|| CacheError::TooManyNodes { path: self.client.path_text(root), limit })
+        let path = || self.client.path_text(&self.shared.root);
+        (is_one_shot && nodes > limit).then(|| CacheError::TooManyNodes { path: path(), limit })
     }
 
     /// Hands in the reply to a request. Returns the path and the error if the node cannot be cached.
     fn apply_reply(&self, engine: &mut Engine, run: &mut SessionRun, completed: Completed) -> Option<(String, Error)> {
         let Completed { request, epoch, reply, watch } = completed;
         run.source.add(watch);
-        let reply = match reply {
+        let path = self.shared.full_path(request.path());
+        let (stat, error) = match reply {
             Ok(Reply::Node(Some((stat, data)))) => {
                 run.newest_stat = run.newest_stat.max(stat.mzxid).max(stat.pzxid);
-                let path = self.shared.full_path(request.path());
-                let data = self.client.from_stored(&path, data, self.compressed);
-                data.map(|data| Reply::Node(Some((stat, data))))
+                match self.client.from_stored(&path, data, self.compressed) {
+                    Ok(data) => {
+                        engine.was_read(request.path(), Some((stat, data)));
+                        return None;
+                    }
+                    Err(error) => (Some(stat), error),
+                }
             }
-            reply => reply,
-        };
-        match reply {
-            Ok(Reply::Node(found)) => engine.was_read(request.path(), found),
-            Ok(Reply::Children(names)) => engine.was_listed(request.path(), names),
+            Ok(Reply::Node(None)) => {
+                engine.was_read(request.path(), None);
+                return None;
+            }
+            Ok(Reply::Children(names)) => {
+                engine.was_listed(request.path(), names);
+                return None;
+            }
             Err(error) if may_pass(&error) || run.session.end_reason().is_some() => {
                 run.pause_after_loss(epoch);
                 engine.was_lost(request);
+                return None;
             }
-            Err(error) => {
-                let path = self.shared.full_path(request.path());
-                engine.was_refused(request);
-                return Some((path, error));
-            }
-        }
-        None
+            Err(error) => (None, error),
+        };
+        engine.was_refused(&request, stat.as_ref(), &error).then_some((path, error))
     }
 
     /// Sends as many requests as have room.
@@ -287,6 +335,13 @@ impl CacheTask {
             run.reads.push(send_request(run.session.clone(), path, request, epoch, is_one_shot));
         }
     }
+}
+
+/// Publishes that the cache has failed until a later attempt.
+fn cannot_be_filled(shared: &Shared, error: CacheError, pause: Duration) {
+    let path = &shared.root;
+    tracing::warn!(%error, path, pause_s = pause.as_secs_f64(), "a cache cannot be filled");
+    shared.state.send_replace(CacheState::Failed(error));
 }
 
 fn apply_notification(shared: &Shared, engine: &mut Engine, run: &mut SessionRun, notification: SubscriptionEvent) {

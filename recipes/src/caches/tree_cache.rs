@@ -38,7 +38,7 @@ pub enum TreeCacheEvent {
     Initialized,
     /// The reader was too slow, and events were dropped. Forget all nodes: a `NodeAdded` for each present node follows.
     Reset,
-    /// The server refuses to show a node, or its data cannot be decompressed.
+    /// A node cannot be read: see [`CacheEvent::Failed`](crate::CacheEvent::Failed).
     Failed {
         /// The full path.
         path: String,

@@ -10,15 +10,18 @@ mod scope;
 mod tests;
 mod tree;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::ops::Bound;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::mem::discriminant;
 use std::sync::Arc;
 
-use curator_framework::{EventType, Stat, owning_session};
+use curator_framework::{Error, EventType, Stat, owning_session};
 
 use self::freshness::Freshness;
-pub(super) use self::scope::Scope;
-pub(super) use self::tree::{Entry, Tree};
+pub(super) use self::scope::{Scope, full_path};
+use self::tree::SHARED;
+pub(super) use self::tree::{Tree, Value};
+use super::events::CacheEvent;
+use super::model::ChildData;
 
 /// The number of requests for which an idle engine keeps memory.
 const KEPT: usize = 1024;
@@ -40,20 +43,16 @@ impl Request {
     }
 }
 
-/// A node of the cache, as a change reports it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cached {
-    pub(super) path: String,
-    pub(super) stat: Stat,
-    pub(super) data: Vec<u8>,
-}
-
-/// A difference between two states of the cache.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Change {
-    Created(Cached),
-    Changed { old: Cached, new: Cached },
-    Deleted(Cached),
+/// The state of a refused request that is repeated without a notification, or not at each of them: its reply is large, or
+/// nothing works without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeat {
+    /// Nothing asks for the reply.
+    Idle,
+    /// The request waits for the end of a pause.
+    Waiting,
+    /// The request is repeated now.
+    Begun,
 }
 
 /// The stage of a request that is not done.
@@ -131,6 +130,8 @@ pub(super) struct Known {
 /// The options of an engine.
 #[derive(Clone, Default)]
 pub(super) struct EngineOptions {
+    /// The path of the cache, with which the changes have full paths.
+    pub(super) root: String,
     pub(super) scope: Scope,
     /// The tree keeps the stats, not the data.
     pub(super) drops_data: bool,
@@ -145,15 +146,17 @@ pub(super) struct Engine {
     tree: Tree,
     pending: HashMap<Request, Pending>,
     queue: VecDeque<Request>,
-    /// The nodes that the server refuses to show.
-    refused: BTreeSet<Arc<str>>,
+    /// The reads and listings of cached nodes that were refused, or had replies that cannot be decoded.
+    refused: BTreeMap<Request, Error>,
+    /// Those that wait for the end of a pause before they are sent again.
+    repeated: BTreeMap<Request, Repeat>,
     /// A resync has the cached nodes, and is not complete.
     awaits_resync: bool,
     /// The number of the newest full read. Nodes of an earlier round are read again when a listing shows them.
     round: u32,
     freshness: Freshness,
     /// The changes since they were taken; `None` if nothing takes them.
-    changes: Option<VecDeque<Change>>,
+    changes: Option<VecDeque<CacheEvent>>,
 }
 
 impl Engine {
@@ -169,9 +172,23 @@ impl Engine {
         &self.options.scope
     }
 
-    /// Returns `true` if the server refuses to show a node or one above it.
-    pub(super) fn is_refused(&self, path: &str) -> bool {
-        !self.refused.is_empty() && scope::at_and_above(path).any(|above| self.refused.contains(above))
+    /// Returns `true` if a path that is not in the tree may exist: a node above it cannot be listed.
+    pub(super) fn is_hidden(&self, path: &str) -> bool {
+        let is_refused = |above: &str| self.refused.contains_key(&Request::List(above.into()));
+        !self.refused.is_empty() && scope::at_and_above(path).any(|above| above != path && is_refused(above))
+    }
+
+    /// Returns the number of nodes that can be shown.
+    pub(super) fn present(&self) -> usize {
+        self.tree.len() - self.refused.keys().filter(|request| matches!(request, Request::Read(_))).count()
+    }
+
+    /// Returns the error without which nothing below the root can be followed: the root cannot be listed or, if no child
+    /// belongs to the cache, not be read.
+    pub(super) fn failure(&self) -> Option<&Error> {
+        let root = Arc::from("");
+        let is_parent = self.options.scope.max_depth != Some(0);
+        self.refused.get(&if is_parent { Request::List(root) } else { Request::Read(root) })
     }
 
     /// Sets whether changes are kept for [`take_changes`](Self::take_changes).
@@ -182,7 +199,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn take_changes(&mut self) -> VecDeque<Change> {
+    pub(super) fn take_changes(&mut self) -> VecDeque<CacheEvent> {
         self.changes.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
@@ -206,21 +223,35 @@ impl Engine {
         self.options.lists_leaves = true;
     }
 
-    /// Returns the paths that the server refuses to show.
-    pub(super) fn refused(&self) -> impl Iterator<Item = &str> {
-        self.refused.iter().map(|path| &**path)
+    /// Returns the refused requests with their errors.
+    pub(super) const fn refused(&self) -> &BTreeMap<Request, Error> {
+        &self.refused
     }
 
-    /// Fills an empty tree with nodes of an earlier cache, parents first, and with the paths that it was refused.
-    pub(super) fn resume(
+    /// Fills an empty tree with nodes of an earlier cache, parents first, and with its refused requests.
+    pub(super) fn resume<'a>(
         &mut self,
-        nodes: impl IntoIterator<Item = Cached>,
-        refused: impl IntoIterator<Item = String>,
+        nodes: impl IntoIterator<Item = (&'a str, &'a ChildData)>,
+        refused: &BTreeMap<Request, Error>,
     ) {
-        self.refused = refused.into_iter().filter(|path| self.options.scope.has(path)).map(Arc::from).collect();
-        for Cached { path, stat, data } in nodes {
-            if self.options.scope.has(&path) {
-                self.tree.set(&path, self.round, &stat, if self.options.drops_data { &[] } else { &data });
+        let is_in_scope = |path: &str| self.options.scope.has(path);
+        let nodes = nodes.into_iter().map(|(path, node)| (path, Some(node)));
+        let hidden = refused.keys().filter(|request| matches!(request, Request::Read(_)));
+        let hidden = hidden.map(|request| (&**request.path(), None));
+        let mut nodes: Vec<_> = nodes.chain(hidden).filter(|(path, _)| is_in_scope(path)).collect();
+        // A node that cannot be shown has its place among the others: parents first.
+        nodes.sort_by_key(|(path, _)| *path);
+        for (path, node) in nodes {
+            match node {
+                Some(ChildData { stat, data, .. }) => {
+                    self.tree.set(path, self.round, stat, if self.options.drops_data { &[] } else { data })
+                }
+                None => self.tree.hide(path, self.round, None),
+            };
+        }
+        for (request, error) in refused {
+            if self.tree.get(request.path()).is_some() {
+                self.refuse(request.clone(), error.clone(), true);
             }
         }
     }
@@ -246,7 +277,6 @@ impl Engine {
         if known.data.is_empty() {
             known.missing.push(String::new());
         }
-        known.data.extend(self.refused.iter().map(|path| path.to_string()));
         known
     }
 
@@ -328,13 +358,14 @@ impl Engine {
     /// Removes all nodes below the root, without a change for each.
     pub(super) fn forget_below_root(&mut self) {
         for name in self.tree.children("").unwrap_or_default() {
-            self.tree.remove(&format!("/{name}"), &mut |_, _, _| {});
+            self.remove(&format!("/{name}"), false);
         }
     }
 
     /// Drops the data of a node, without a change. Returns `false` if the tree does not have it in this version.
     pub(super) fn forget_data(&mut self, path: &str, version: Option<i32>) -> bool {
-        let found = self.tree.get(path).filter(|entry| version.is_none_or(|version| entry.stat.version == version));
+        let is_meant = |stat: &Stat| version.is_none_or(|version| stat.version == version);
+        let found = self.tree.get(path).filter(|entry| entry.is_present() && is_meant(entry.stat));
         let Some((round, stat)) = found.map(|entry| (entry.round, *entry.stat)) else { return false };
         self.tree.set(path, round, &stat, &[])
     }
@@ -381,10 +412,9 @@ impl Engine {
     pub(super) fn was_read(&mut self, path: &Arc<str>, found: Option<(Stat, Vec<u8>)>) {
         let request = Request::Read(Arc::clone(path));
         let Some(Pending { is_void, batch, .. }) = self.sent(&request) else { return };
-        self.refused.remove(path);
         match found {
             Some(_) if is_void => {}
-            Some((stat, data)) => self.found(path, &stat, &data, batch),
+            Some((stat, data)) => self.found(path, &stat, data, batch),
             None => self.deleted(path),
         }
         self.answered(request);
@@ -394,9 +424,12 @@ impl Engine {
     pub(super) fn was_listed(&mut self, path: &Arc<str>, names: Option<Vec<String>>) {
         let request = Request::List(Arc::clone(path));
         let Some(Pending { batch, .. }) = self.sent(&request) else { return };
-        if let (Some(mut names), Some(mut cached)) = (names, self.tree.children(path)) {
+        if let (Some(mut names), Some(cached)) = (names, self.tree.children(path)) {
+            if self.was_shown(&request) {
+                // The children that it shows may be older than the transaction that the contents were fresh at.
+                self.freshness.restart();
+            }
             names.sort_unstable();
-            cached.extend(self.refused_children(path));
             // An unlisted child may be deleted, or created behind the listing.
             let unlisted: Vec<_> = cached.into_iter().filter(|name| names.binary_search(name).is_err()).collect();
             for (names, is_listed) in [(names, true), (unlisted, false)] {
@@ -412,14 +445,133 @@ impl Engine {
         self.answered(request);
     }
 
-    /// Handles a reply by which the server refuses to show a node, or which shows data that cannot be decoded.
-    pub(super) fn was_refused(&mut self, request: Request) {
-        if self.sent(&request).is_none() {
+    /// Handles a reply that does not show a node or its children. The server refuses it, it is too large, or its data cannot
+    /// be decoded; only then it has shown the `stat`. The node exists, and keeps its children. Returns `false` if the reply
+    /// is to be ignored.
+    pub(super) fn was_refused(&mut self, request: &Request, stat: Option<&Stat>, error: &Error) -> bool {
+        let Some(Pending { stage, is_void, batch }) = self.sent(request) else { return false };
+        let is_news = match request {
+            Request::Read(path) => !is_void && self.is_parent_read(path) && !self.is_outdated(path, stat),
+            Request::List(path) => !is_void && self.tree.get(path).is_some(),
+        };
+        if !is_news {
+            self.answered(request.clone());
+            return false;
+        }
+        let is_known = self.repeated.contains_key(request)
+            && self.refused.get(request).is_some_and(|known| discriminant(known) == discriminant(error));
+        if let Some(changes) = self.changes.as_mut().filter(|_| !is_known) {
+            let path = full_path(&self.options.root, request.path());
+            changes.push_back(CacheEvent::Failed { path, error: error.clone().into() });
+        }
+        self.refuse(request.clone(), error.clone(), matches!(stage, Stage::SentAndRequested(_)));
+        match request {
+            Request::Read(path) => self.pass_hidden(path, stat, error, batch),
+            Request::List(path) => self.read_children(path, batch),
+        }
+        if self.repeated.contains_key(request) {
+            if let Some(pending) = self.pending.get_mut(request) {
+                // A notification does not repeat it at once.
+                pending.queue(true, &mut self.freshness);
+            }
+            self.complete(request);
+        } else {
+            self.answered(request.clone());
+        }
+        true
+    }
+
+    /// Returns `true` for a stat that is older than the cached one. Otherwise removes a cached node of an earlier creation.
+    fn is_outdated(&mut self, path: &str, stat: Option<&Stat>) -> bool {
+        let (Some(stat), Some(entry)) = (stat, self.tree.get(path)) else { return false };
+        let (is_newer, is_another) = (entry.stat.mzxid > stat.mzxid, entry.stat.czxid != stat.czxid);
+        // The reply of a server that lags. In a full read it counts: the servers may have lost their data.
+        if is_newer && entry.round == self.round {
+            return true;
+        }
+        match entry.value {
+            _ if !is_newer && !is_another => {}
+            Value::Present => self.deleted(path),
+            // Its children were followed while it could not be read, and are not those of the earlier node.
+            Value::Earlier => {
+                let earlier = entry.to_node(|| full_path(&self.options.root, path));
+                if let Some(changes) = &mut self.changes {
+                    changes.push_back(CacheEvent::Deleted(earlier));
+                }
+                self.tree.forget(path);
+            }
+            Value::Unknown => {}
+        }
+        false
+    }
+
+    /// Records a refused request. `is_wanted`: it is to be repeated, even without a notification.
+    fn refuse(&mut self, request: Request, error: Error, is_wanted: bool) {
+        let is_large = matches!(error, Error::ReplyTooLarge { .. });
+        let is_data = matches!(error, Error::Compression { .. });
+        let repeat = match &request {
+            // A listing is repeated because the server does not notify of all that changes it. So is a read without a watch.
+            Request::Read(_) if is_large && !is_wanted && !self.options.lists_leaves => Some(Repeat::Idle),
+            Request::Read(path) | Request::List(path) if is_large || (path.is_empty() && !is_data) => {
+                Some(Repeat::Waiting)
+            }
+            _ => None,
+        };
+        match repeat {
+            Some(repeat) => _ = self.repeated.insert(request.clone(), repeat),
+            None => _ = self.repeated.remove(&request),
+        }
+        self.refused.insert(request, error);
+    }
+
+    /// Takes a node that cannot be read for one that was read in this round.
+    fn pass_hidden(&mut self, path: &Arc<str>, stat: Option<&Stat>, error: &Error, batch: u64) {
+        let was_read_before = self.tree.get(path).is_some_and(|entry| entry.round == self.round);
+        if !self.tree.hide(path, self.round, stat) || was_read_before {
             return;
         }
-        self.deleted(request.path());
-        self.refused.insert(Arc::clone(request.path()));
-        self.answered(request);
+        let cached = self.tree.get(path).map(|entry| *entry.stat).unwrap_or_default();
+        match (stat, error) {
+            (Some(stat), _) => self.look_below(path, stat, batch),
+            // It may have children by now.
+            (None, Error::ReplyTooLarge { .. }) => self.look_below(path, &Stat { num_children: 1, ..cached }, batch),
+            // The server refuses to list them too.
+            (None, _) => {
+                if self.options.scope.has_children_of(path) {
+                    self.refuse(Request::List(Arc::clone(path)), error.clone(), true);
+                    self.read_children(path, batch);
+                }
+            }
+        }
+    }
+
+    /// Records that a reply shows what was asked for. Returns `true` if it was refused before.
+    fn was_shown(&mut self, request: &Request) -> bool {
+        let was_refused = self.refused.remove(request).is_some();
+        if was_refused {
+            self.repeated.remove(request);
+        }
+        was_refused
+    }
+
+    /// Returns `true` if a request is repeated after pauses.
+    pub(super) fn has_repeated(&self) -> bool {
+        !self.repeated.is_empty()
+    }
+
+    /// Returns `true` if a request waits for the end of the pause.
+    pub(super) fn awaits_pause(&self) -> bool {
+        self.repeated.values().any(|repeat| *repeat == Repeat::Waiting)
+    }
+
+    /// Queues the requests that waited for the end of the pause.
+    pub(super) fn pause_ended(&mut self) {
+        let newest = self.freshness.newest();
+        let waiting = self.repeated.iter_mut().filter(|(_, repeat)| **repeat == Repeat::Waiting);
+        let requests: Vec<_> = waiting.map(|(request, repeat)| (request.clone(), *repeat = Repeat::Begun).0).collect();
+        for request in requests {
+            self.request(request, newest);
+        }
     }
 
     /// Returns the request of a reply that has arrived; `None` if the reply is to be ignored.
@@ -445,6 +597,18 @@ impl Engine {
     }
 
     fn request(&mut self, request: Request, batch: u64) {
+        if let Some(repeat) = self.repeated.get_mut(&request).filter(|repeat| **repeat != Repeat::Begun) {
+            *repeat = Repeat::Waiting;
+            return match &request {
+                Request::Read(path) if self.is_parent_read(path) => {
+                    if let Some(error) = self.refused.get(&request).cloned() {
+                        self.pass_hidden(path, None, &error, batch);
+                    }
+                }
+                Request::Read(_) => {}
+                Request::List(path) => self.read_children(path, batch),
+            };
+        }
         match self.pending.get_mut(&request) {
             Some(pending) => pending.request_again(batch, &mut self.freshness),
             None => {
@@ -455,73 +619,69 @@ impl Engine {
         }
     }
 
-    /// Returns the refused paths below a path, relative to it.
-    fn refused_below(&self, path: &str) -> Vec<String> {
-        let below = format!("{path}/");
-        let from = self.refused.range::<str, _>((Bound::Included(&*below), Bound::Unbounded));
-        from.map_while(|refused| refused.strip_prefix(&*below)).map(str::to_owned).collect()
-    }
-
-    /// Returns the names of the children of a path that the server refuses to show.
-    fn refused_children(&self, path: &str) -> Vec<String> {
-        self.refused_below(path).into_iter().filter(|rest| !rest.contains('/')).collect()
-    }
-
     fn deleted(&mut self, path: &str) {
-        if !self.refused.is_empty() {
-            self.refused.remove(path);
-            for below in self.refused_below(path) {
-                self.refused.remove(&*format!("{path}/{below}"));
+        self.remove(path, true);
+    }
+
+    /// Removes a node and all nodes below it.
+    fn remove(&mut self, path: &str, is_reported: bool) {
+        let Self { changes, refused, repeated, options, .. } = self;
+        self.tree.remove(path, &mut |path, entry| {
+            if !refused.is_empty() {
+                for request in [Request::Read(path.into()), Request::List(path.into())] {
+                    refused.remove(&request);
+                    repeated.remove(&request);
+                }
             }
-        }
-        let changes = &mut self.changes;
-        self.tree.remove(path, &mut |path, stat, data| {
-            if let Some(changes) = changes {
-                changes.push_back(Change::Deleted(cached(path, stat, data)));
+            if let Some(changes) = changes.as_mut().filter(|_| is_reported && entry.value != Value::Unknown) {
+                changes.push_back(CacheEvent::Deleted(entry.to_node(|| full_path(&options.root, path))));
             }
         });
     }
 
     /// Handles a node that a read of this batch has found.
-    fn found(&mut self, path: &str, stat: &Stat, data: &[u8], batch: u64) {
+    fn found(&mut self, path: &Arc<str>, stat: &Stat, data: Vec<u8>, batch: u64) {
         // The parent may have been created again, and then this node is another one too. The full read returns to this
         // path behind its parent.
-        if !self.is_parent_read(path) {
+        if !self.is_parent_read(path) || self.is_outdated(path, Some(stat)) {
             return;
         }
-        let old = self.tree.get(path).map(|old| (old.stat.czxid, old.stat.mzxid, old.round));
-        let mut was_read_before = false;
+        let is_listed = !self.refused.contains_key(&Request::List(Arc::clone(path)));
+        let old = self.tree.get(path);
+        let was_read_before = is_listed && old.is_some_and(|old| old.round == self.round);
         match old {
-            // The reply of a server that lags. In a full read it counts: the servers may have lost their data.
-            Some((_, mzxid, round)) if mzxid > stat.mzxid && round == self.round => return,
-            Some((czxid, mzxid, round)) if czxid == stat.czxid && mzxid <= stat.mzxid => {
-                was_read_before = round == self.round;
-                match mzxid == stat.mzxid {
-                    true => self.tree.confirm(path, self.round, stat),
-                    false => self.set(path, stat, data),
-                }
-            }
-            Some(_) => {
-                self.deleted(path);
-                self.set(path, stat, data);
-            }
-            None => self.set(path, stat, data),
+            Some(old) if old.is_present() && old.stat.mzxid == stat.mzxid => self.tree.confirm(path, self.round, stat),
+            _ => self.set(path, stat, data),
         }
+        self.was_shown(&Request::Read(Arc::clone(path)));
         if !was_read_before {
             self.look_below(path, stat, batch);
         }
     }
 
     /// Sets a node in the tree, and records the change.
-    fn set(&mut self, path: &str, stat: &Stat, data: &[u8]) {
+    fn set(&mut self, path: &str, stat: &Stat, mut data: Vec<u8>) {
+        let EngineOptions { root, drops_data, .. } = &self.options;
+        let is_large = data.len() >= SHARED && !drops_data;
+        if self.changes.is_none() && !is_large {
+            if *drops_data {
+                data.clear();
+            }
+            self.tree.set(path, self.round, stat, &data);
+            return;
+        }
+        let new = Arc::new(ChildData { path: full_path(root, path), stat: *stat, data });
         if let Some(changes) = &mut self.changes {
-            let new = cached(path, stat, data);
-            changes.push_back(match self.tree.get(path) {
-                Some(old) => Change::Changed { old: cached(path, old.stat, old.data), new },
-                None => Change::Created(new),
+            let new = Arc::clone(&new);
+            changes.push_back(match self.tree.get(path).filter(|old| old.value != Value::Unknown) {
+                Some(old) => CacheEvent::Changed { old: old.to_node(|| new.path.clone()), new },
+                None => CacheEvent::Created(new),
             });
         }
-        self.tree.set(path, self.round, stat, if self.options.drops_data { &[] } else { data });
+        match is_large {
+            true => self.tree.set_shared(path, self.round, new),
+            false => self.tree.set(path, self.round, stat, if *drops_data { &[] } else { &new.data }),
+        };
     }
 
     /// Returns `true` if the parent is cached, and was read since the last full read began.
@@ -541,9 +701,18 @@ impl Engine {
         if stat.num_children > 0 || self.options.lists_leaves {
             self.request(Request::List(path.into()), batch);
         } else {
-            let refused = self.refused_children(path);
-            for name in self.tree.children(path).into_iter().flatten().chain(refused) {
-                self.request(Request::Read(format!("{path}/{name}").into()), batch);
+            self.was_shown(&Request::List(path.into()));
+            self.read_children(path, batch);
+        }
+    }
+
+    /// Reads the cached children of a node that were not read in this round.
+    fn read_children(&mut self, path: &str, batch: u64) {
+        for name in self.tree.children(path).into_iter().flatten() {
+            let child = format!("{path}/{name}");
+            let is_read = self.tree.get(&child).is_some_and(|entry| entry.round == self.round);
+            if !is_read && self.options.scope.has(&child) {
+                self.request(Request::Read(child.into()), batch);
             }
         }
     }
@@ -552,8 +721,4 @@ impl Engine {
 /// Returns `false` for ephemeral nodes.
 const fn may_have_children(stat: &Stat) -> bool {
     owning_session(stat.ephemeral_owner).is_none()
-}
-
-fn cached(path: &str, stat: &Stat, data: &[u8]) -> Cached {
-    Cached { path: path.to_owned(), stat: *stat, data: data.to_vec() }
 }

@@ -35,6 +35,15 @@ impl Scope {
     }
 }
 
+/// Returns the full path of a path relative to a root.
+pub(in crate::caches) fn full_path(root: &str, path: &str) -> String {
+    match (root, path) {
+        (root, "") => root.to_owned(),
+        ("/", path) => path.to_owned(),
+        (root, path) => format!("{root}{path}"),
+    }
+}
+
 /// Returns the number of segments of a relative path.
 pub(super) fn depth(path: &str) -> usize {
     path.matches('/').count()

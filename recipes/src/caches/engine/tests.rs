@@ -1,7 +1,7 @@
 //! A cache beside a server that changes at random: the changes replay to the tree at every moment, and once all
 //! requests are answered the tree is the server's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -21,11 +21,36 @@ struct Server {
     wire: VecDeque<(i64, Message)>,
     /// The `mzxid` of each node, at each transaction.
     history: Vec<BTreeMap<String, i64>>,
+    refused: BTreeMap<String, Refused>,
 }
 
 enum Message {
     Event(EventType, String),
-    Reply(Request, Option<(Stat, Vec<u8>)>, Vec<String>),
+    Reply(Request, Option<(Stat, Vec<u8>)>, Vec<String>, Option<Error>),
+}
+
+/// The part of a node that a client cannot get.
+#[derive(Debug, Clone, Copy)]
+enum Refused {
+    /// The data cannot be decoded.
+    Data,
+    LargeData,
+    LargeListing,
+    /// Data and listing.
+    All,
+}
+
+impl Refused {
+    fn error(self, request: &Request) -> Option<Error> {
+        let path = &**request.path();
+        let too_large = || Error::ReplyTooLarge { path: path.into(), size: 2, limit: 1 };
+        match (self, request) {
+            (Self::Data, Request::Read(_)) => Some(Error::Compression { path: path.into(), reason: String::new() }),
+            (Self::LargeData, Request::Read(_)) | (Self::LargeListing, Request::List(_)) => Some(too_large()),
+            (Self::All, _) => Some(Error::NoAuth { path: path.into() }),
+            _ => None,
+        }
+    }
 }
 
 impl Server {
@@ -88,7 +113,18 @@ impl Server {
     fn answer(&mut self, request: Request) {
         let (Request::Read(path) | Request::List(path)) = &request;
         let (found, children) = (self.nodes.get(&**path).cloned(), self.children(path));
-        self.wire.push_back((self.zxid, Message::Reply(request, found, children)));
+        let error = self.refused.get(&**path).and_then(|refused| refused.error(&request)).filter(|_| found.is_some());
+        self.wire.push_back((self.zxid, Message::Reply(request, found, children, error)));
+    }
+
+    /// Begins or ceases to refuse a node.
+    fn refuse(&mut self, random: &mut SmallRng) {
+        let path = PATHS[random.random_range(0..PATHS.len())].to_owned();
+        let kinds = [Refused::Data, Refused::LargeData, Refused::LargeListing, Refused::All];
+        match random.random() {
+            true => _ = self.refused.insert(path, kinds[random.random_range(0..kinds.len())]),
+            false => _ = self.refused.remove(&path),
+        }
     }
 
     /// Returns the events by which `setWatches` reports the changes of known nodes since `applied`.
@@ -109,39 +145,51 @@ impl Server {
 /// The nodes as a listener knows them.
 #[derive(Default)]
 struct Listener {
-    nodes: BTreeMap<String, Cached>,
+    nodes: BTreeMap<String, Arc<ChildData>>,
+    /// The paths that were reported as failed, and not otherwise since.
+    failed: BTreeSet<String>,
     /// The newest node of each path that was deleted.
     deleted: BTreeMap<String, i64>,
 }
 
-fn replay(listener: &mut Listener, changes: VecDeque<Change>) {
-    let Listener { nodes, deleted } = listener;
+fn replay(listener: &mut Listener, changes: VecDeque<CacheEvent>) {
+    let Listener { nodes, failed, deleted } = listener;
     for change in changes {
         match change {
-            Change::Created(node) => {
+            CacheEvent::Created(node) => {
+                failed.remove(&node.path);
                 assert!(
                     deleted.get(&node.path).is_none_or(|&earlier| earlier < node.stat.czxid),
                     "created twice: {node:?} {deleted:?}"
                 );
                 assert_eq!(nodes.insert(node.path.clone(), node), None);
             }
-            Change::Changed { old, new } => {
-                assert!(old.stat.mzxid < new.stat.mzxid && old.stat.czxid == new.stat.czxid);
-                assert_eq!(nodes.insert(new.path.clone(), new).unwrap().stat.mzxid, old.stat.mzxid);
+            CacheEvent::Changed { old, new } => {
+                let is_readable_again = failed.remove(&new.path) && old.stat.mzxid == new.stat.mzxid;
+                assert!(old.stat.mzxid < new.stat.mzxid || is_readable_again);
+                assert_eq!(old.stat.czxid, new.stat.czxid);
+                let before = nodes.insert(new.path.clone(), new).unwrap();
+                assert_eq!((before.stat.mzxid, &before.data), (old.stat.mzxid, &old.data));
             }
-            Change::Deleted(node) => {
+            CacheEvent::Deleted(node) => {
+                failed.remove(&node.path);
                 assert_eq!(nodes.remove(&node.path).unwrap().stat.czxid, node.stat.czxid);
-                deleted.insert(node.path, node.stat.czxid);
+                deleted.insert(node.path.clone(), node.stat.czxid);
             }
+            CacheEvent::Failed { path, .. } => _ = failed.insert(path),
+            CacheEvent::Initialized | CacheEvent::Reset => unreachable!(),
         }
     }
 }
 
-fn is_tree(tree: &Tree, nodes: &BTreeMap<String, Cached>) {
+fn is_tree(tree: &Tree, Listener { nodes, failed, .. }: &Listener) {
     let mut paths = Vec::new();
     tree.for_each(|path, entry| {
-        assert_eq!((entry.stat.mzxid, entry.data), (nodes[path].stat.mzxid, &*nodes[path].data));
-        paths.push(path.to_owned());
+        if entry.value != Value::Unknown {
+            assert_eq!((entry.stat.mzxid, entry.data), (nodes[path].stat.mzxid, &*nodes[path].data));
+            paths.push(path.to_owned());
+        }
+        assert!(entry.is_present() || failed.contains(path), "{path:?} fails in secret");
     });
     assert_eq!(paths.len(), nodes.len());
 }
@@ -186,8 +234,13 @@ impl Client {
     }
 
     fn apply(&mut self) {
-        let Some(Message::Reply(request, found, names)) = self.replies.pop_front() else { return };
+        let Some(Message::Reply(request, found, names, error)) = self.replies.pop_front() else { return };
         self.sent.retain(|sent| *sent != request);
+        if let Some(error) = error {
+            let stat = found.map(|(stat, _)| stat).filter(|_| matches!(error, Error::Compression { .. }));
+            self.engine.was_refused(&request, stat.as_ref(), &error);
+            return;
+        }
         match request {
             Request::Read(path) => self.engine.was_read(&path, found),
             Request::List(path) => self.engine.was_listed(&path, found.map(|_| names)),
@@ -241,12 +294,20 @@ impl Client {
         self.engine.resynced();
     }
 
+    /// Returns `true` if the cache cannot tell about a path.
+    fn is_unknown(&self, path: &str) -> bool {
+        self.engine.tree().get(path).map_or_else(|| self.engine.is_hidden(path), |entry| !entry.is_present())
+    }
+
     fn check(&mut self, server: &Server) {
         replay(&mut self.listener, self.engine.take_changes());
-        is_tree(self.engine.tree(), &self.listener.nodes);
+        is_tree(self.engine.tree(), &self.listener);
         let Some(fresh) = self.engine.mark(self.zxid) else { return };
         let since = usize::try_from(fresh).unwrap();
         for path in PATHS {
+            if self.is_unknown(path) {
+                continue;
+            }
             let shown = self.engine.tree().get(path).map(|entry| entry.stat.mzxid);
             let is_fresh = server.history[since..].iter().any(|nodes| nodes.get(path).copied() == shown);
             assert!(is_fresh, "{path:?} is shown as {shown:?}, fresh at {fresh}");
@@ -254,12 +315,14 @@ impl Client {
     }
 }
 
-fn round(seed: u64) {
+fn round(seed: u64, refuses: bool) {
     let mut random = SmallRng::seed_from_u64(seed);
     let (mut server, mut client) = (Server::default(), Client::new());
     server.history.push(BTreeMap::new());
     for _ in 0..400 {
-        match random.random_range(0..8) {
+        match random.random_range(0..9) {
+            _ if refuses && random.random_bool(0.1) => server.refuse(&mut random),
+            8 => client.engine.pause_ended(),
             0..2 => server.change(&mut random),
             2..4 => _ = client.send(&mut server),
             4 if random.random_bool(0.1) => client.reconnect(&mut server, &mut random),
@@ -268,17 +331,30 @@ fn round(seed: u64) {
         }
         client.check(&server);
     }
+    let mut is_calm = false;
     loop {
         client.receive(&mut server);
         client.check(&server);
         let is_sent = client.send(&mut server);
         if !is_sent && client.replies.is_empty() && server.wire.is_empty() {
-            break;
+            for path in PATHS.into_iter().filter(|path| !client.is_unknown(path)) {
+                let shown = client.engine.tree().get(path).map(|entry| entry.stat.mzxid);
+                assert_eq!(shown, server.nodes.get(path).map(|(stat, _)| stat.mzxid), "{path:?}");
+            }
+            if !refuses || is_calm && !client.engine.awaits_pause() {
+                break;
+            }
+            if !is_calm {
+                (is_calm, server.refused) = (true, BTreeMap::new());
+                client.engine.read_all();
+            }
+            client.engine.pause_ended();
         }
         client.apply();
         client.check(&server);
     }
     assert_eq!(client.engine.mark(client.zxid), Some(client.zxid));
+    assert!(client.engine.refused().is_empty() && !client.engine.has_repeated());
     let cached: BTreeMap<_, _> =
         client.listener.nodes.iter().map(|(path, node)| (path, (node.stat.mzxid, &node.data))).collect();
     let there: BTreeMap<_, _> = server.nodes.iter().map(|(path, (stat, data))| (path, (stat.mzxid, data))).collect();
@@ -288,7 +364,7 @@ fn round(seed: u64) {
 #[test]
 fn a_cache_follows_a_server_that_changes_at_random() {
     for seed in 0..1_500 {
-        let result = std::panic::catch_unwind(|| round(seed));
+        let result = std::panic::catch_unwind(|| round(seed, seed % 2 == 1));
         assert!(result.is_ok(), "seed {seed}");
     }
 }
@@ -340,23 +416,108 @@ fn a_full_read_confirms_the_nodes_without_a_change() {
     assert_eq!(client.engine.take_changes().len(), 111);
     client.engine.read_all();
     assert_eq!(settle(&mut server, &mut client), 111 + 11);
-    assert_eq!(client.engine.take_changes(), []);
+    assert!(client.engine.take_changes().is_empty());
 }
 
 #[test]
-fn a_refused_node_is_gone_until_it_can_be_read() {
+fn node_that_is_refused_keeps_its_children_and_is_not_shown() {
     let (mut server, mut client) = (flat(3, 3), Client::new());
     settle(&mut server, &mut client);
     client.engine.take_changes();
-    let read = Request::Read("/1".into());
-    client.engine.notified(EventType::NodeDataChanged, "/1");
-    assert_eq!(client.engine.next_request(), Some(read.clone()));
-    client.engine.was_refused(read);
-    assert_eq!(client.engine.take_changes().len(), 2, "the node and its child are deleted");
-    assert!(client.engine.is_refused("/1/1") && !client.engine.is_refused("/2"));
-    client.engine.notified(EventType::NodeDataChanged, "/1");
-    assert_eq!(settle(&mut server, &mut client), 3);
-    assert!(!client.engine.is_refused("/1") && client.engine.take_changes().len() == 2);
+    refuse(&mut client, "/1");
+    assert!(
+        matches!(client.engine.take_changes().make_contiguous(), [CacheEvent::Failed { path, .. }] if path == "/1")
+    );
+    assert!(client.engine.tree().get("/1/1").is_some_and(|child| child.is_present()));
+    assert_eq!((client.engine.present(), client.engine.tree().len()), (6, 7));
+    server.change_one("/1", true);
+    client.receive(&mut server);
+    assert_eq!(settle(&mut server, &mut client), 1, "the children are known");
+    let changes = client.engine.take_changes();
+    assert!(matches!(changes.front(), Some(CacheEvent::Changed { old, .. }) if old.stat.mzxid == 1), "{changes:?}");
+    assert_eq!((client.engine.present(), changes.len()), (7, 1));
+}
+
+fn too_large() -> Error {
+    Error::ReplyTooLarge { path: "/1".into(), size: 2, limit: 1 }
+}
+
+#[test]
+fn large_reply_is_asked_for_again_after_a_pause_and_a_reason() {
+    let (mut server, mut client) = (flat(3, 3), Client::new());
+    settle(&mut server, &mut client);
+    client.engine.take_changes();
+    for (request, event) in [
+        (Request::Read("/1".into()), EventType::NodeDataChanged),
+        (Request::List("/2".into()), EventType::NodeChildrenChanged),
+    ] {
+        let path = Arc::clone(request.path());
+        client.engine.notified(event, &path);
+        assert_eq!(client.engine.next_request().as_ref(), Some(&request));
+        // Notified again before the reply.
+        client.engine.notified(event, &path);
+        assert!(client.engine.was_refused(&request, None, &too_large()));
+        assert_eq!((client.engine.next_request(), client.engine.take_changes().len()), (None, 1));
+        client.engine.pause_ended();
+        assert_eq!(client.engine.next_request().as_ref(), Some(&request), "the notification is a reason");
+        assert!(client.engine.was_refused(&request, None, &too_large()));
+        assert!(client.engine.take_changes().is_empty(), "it was reported before");
+        let is_listing = matches!(request, Request::List(_));
+        assert_eq!(client.engine.awaits_pause(), is_listing, "the next change of a node notifies");
+        client.engine.notified(event, &path);
+        assert_eq!((client.engine.next_request(), client.engine.awaits_pause()), (None, true));
+        client.engine.pause_ended();
+        assert_eq!(settle(&mut server, &mut client), 1);
+        assert!(!client.engine.has_repeated() && client.engine.refused().is_empty());
+        client.engine.take_changes();
+    }
+    assert_eq!(client.engine.mark(9), Some(9));
+}
+
+#[test]
+fn full_read_takes_known_children_where_a_listing_is_refused() {
+    let (mut server, mut client) = (flat(3, 6), Client::new());
+    settle(&mut server, &mut client);
+    server.refused = BTreeMap::from([("/0".to_owned(), Refused::LargeListing), ("/1".to_owned(), Refused::All)]);
+    for _ in 0..2 {
+        client.engine.read_all();
+        settle(&mut server, &mut client);
+        assert_eq!((client.engine.tree().len(), client.engine.present()), (10, 9));
+        assert!(client.engine.is_hidden("/0/9") && client.engine.is_hidden("/1/9") && !client.engine.is_hidden("/2/9"));
+        assert_eq!(client.engine.mark(1), Some(1));
+    }
+    // A child that was deleted meanwhile is found, although nothing lists it.
+    server.nodes.remove("/0/0");
+    client.engine.read_all();
+    settle(&mut server, &mut client);
+    assert_eq!(client.engine.tree().len(), 9);
+    server.nodes.remove("/1/1");
+    server.refused.clear();
+    client.engine.read_all();
+    settle(&mut server, &mut client);
+    client.engine.pause_ended();
+    settle(&mut server, &mut client);
+    assert_eq!((client.engine.tree().len(), client.engine.present()), (8, 8));
+    assert!(client.engine.refused().is_empty());
+}
+
+#[test]
+fn event_shares_its_old_value_with_the_event_before() {
+    let (mut server, mut client) = (flat(1, 0), Client::new());
+    settle(&mut server, &mut client);
+    client.engine.take_changes();
+    let mut last = None;
+    for version in 1..5 {
+        let (stat, data) = server.nodes.get_mut("/0").unwrap();
+        (stat.mzxid, *data) = (stat.mzxid + 1, vec![version; SHARED]);
+        client.engine.notified(EventType::NodeDataChanged, "/0");
+        settle(&mut server, &mut client);
+        let change = client.engine.take_changes().pop_front();
+        let Some(CacheEvent::Changed { old, new }) = change else { panic!("{change:?}") };
+        assert!(last.is_none_or(|last| Arc::ptr_eq(&last, &old)), "a copy");
+        assert!(Arc::ptr_eq(&new, &client.engine.tree().get("/0").unwrap().to_node(|| unreachable!())));
+        last = Some(new);
+    }
 }
 
 #[test]
@@ -379,8 +540,8 @@ fn a_cache_is_fresh_once_the_changes_of_a_resync_are_read() {
 fn refuse(client: &mut Client, path: &str) {
     client.engine.notified(EventType::NodeDataChanged, path);
     let read = client.engine.next_request().unwrap();
-    client.engine.was_refused(read);
-    assert!(client.engine.is_refused(path));
+    assert!(client.engine.was_refused(&read, None, &Error::NoAuth { path: path.into() }));
+    assert!(!client.engine.tree().get(path).unwrap().is_present());
 }
 
 #[test]
@@ -391,8 +552,8 @@ fn a_resync_has_refused_nodes_too() {
     assert!(client.engine.known().data.contains(&"/1".to_owned()));
     client.engine.notified(EventType::NodeDataChanged, "/1");
     client.engine.resynced();
-    assert_eq!(settle(&mut server, &mut client), 3);
-    assert!(!client.engine.is_refused("/1") && client.engine.tree().get("/1/1").is_some());
+    assert_eq!(settle(&mut server, &mut client), 1);
+    assert!(client.engine.tree().get("/1").unwrap().is_present() && client.engine.tree().get("/1/1").is_some());
 }
 
 #[test]
@@ -404,13 +565,13 @@ fn refused_nodes_are_forgotten_with_their_deletion() {
     }
     client.engine.notified(EventType::NodeDeleted, "/0/0");
     client.engine.notified(EventType::NodeDeleted, "/0");
-    assert_eq!(client.engine.refused().collect::<Vec<_>>(), ["/1/1", "/1/3"]);
+    assert_eq!(client.engine.refused().keys().map(|request| &**request.path()).collect::<Vec<_>>(), ["/1/1", "/1/3"]);
     // Without a notification a full read finds that they are gone, also if no other child is left.
     server.nodes.retain(|path, _| !["/0", "/1/1", "/1/3"].iter().any(|gone| path.starts_with(gone)));
     server.nodes.get_mut("/1").unwrap().0.num_children = 0;
     client.engine.read_all();
     settle(&mut server, &mut client);
-    assert_eq!(client.engine.refused().count(), 0);
+    assert_eq!(client.engine.refused().len(), 0);
 }
 
 #[test]
@@ -435,11 +596,11 @@ fn the_reply_of_a_server_that_lags_does_not_take_a_node_back() {
     client.receive(&mut server);
     assert_eq!(settle(&mut server, &mut client), 1);
     let newest = client.engine.take_changes();
-    assert!(matches!(newest.back(), Some(Change::Changed { .. })), "{newest:?}");
+    assert!(matches!(newest.back(), Some(CacheEvent::Changed { .. })), "{newest:?}");
     server.nodes = old;
     client.engine.notified(EventType::NodeDataChanged, "/1");
     assert_eq!(settle(&mut server, &mut client), 1);
-    assert_eq!(client.engine.take_changes(), []);
+    assert!(client.engine.take_changes().is_empty());
     assert_eq!(client.engine.tree().get("/1").unwrap().stat.mzxid, 2);
 }
 
@@ -495,8 +656,8 @@ fn a_full_read_takes_the_nodes_of_a_server_that_has_lost_its_data() {
     settle(&mut server, &mut client);
     replay(&mut Listener { deleted: BTreeMap::new(), ..listener }, {
         let changes = client.engine.take_changes();
-        assert!(changes.iter().all(|change| !matches!(change, Change::Changed { .. })), "{changes:?}");
-        changes.into_iter().filter(|change| matches!(change, Change::Deleted(_))).collect()
+        assert!(changes.iter().all(|change| !matches!(change, CacheEvent::Changed { .. })), "{changes:?}");
+        changes.into_iter().filter(|change| matches!(change, CacheEvent::Deleted(_))).collect()
     });
     assert_eq!((client.engine.tree().len(), client.engine.tree().get("/0/0").unwrap().stat.mzxid), (3, 1));
 }

@@ -1,6 +1,10 @@
 //! The cached nodes: a tree in which each node has the name of one path segment, so that paths share memory.
 
+use std::sync::Arc;
+
 use curator_framework::Stat;
+
+use crate::caches::model::ChildData;
 
 /// The number of nodes in one allocation. One vector of all nodes would need twice their memory when it grows.
 const CHUNK: usize = 1024;
@@ -8,11 +12,13 @@ const CHUNK: usize = 1024;
 /// The root's index.
 const ROOT: u32 = 0;
 
+/// The length from which on data is shared with the events of its node, instead of copied.
+pub(super) const SHARED: usize = 4096;
+
 /// A cached node, laid out for little memory: a cache may have a million.
 #[derive(Debug)]
 struct Node {
-    /// The name, then the data: one allocation.
-    name_and_data: Box<[u8]>,
+    content: Content,
     name_len: u32,
     parent: u32,
     /// The children in the order of their names.
@@ -23,23 +29,51 @@ struct Node {
     children: Option<Box<Vec<u32>>>,
     /// The round in which the node was read or confirmed.
     round: u32,
+    value: Value,
     stat: Stat,
 }
 
+/// The name and the data of a node. It takes 16 bytes in its node.
+#[derive(Debug)]
+enum Content {
+    /// The name, then the data: one allocation.
+    Owned(Box<[u8]>),
+    /// The node's path ends with the name.
+    Shared(Arc<ChildData>),
+}
+
+/// The meaning of a cached node's stat and data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::caches) enum Value {
+    /// Those of the newest read.
+    Present,
+    /// Those of the last read that succeeded. The newest one was refused.
+    Earlier,
+    /// Nothing: no read has succeeded.
+    Unknown,
+}
+
 impl Node {
-    fn new(parent: u32, name: &str, round: u32, stat: &Stat, data: &[u8]) -> Self {
-        let name_and_data = [name.as_bytes(), data].concat().into_boxed_slice();
+    fn new(parent: u32, name: &str, round: u32, stat: &Stat, content: Content) -> Self {
         // A name fits into a request, so it is much shorter than 4 GiB.
         let name_len = u32::try_from(name.len()).unwrap_or(u32::MAX);
-        Self { name_and_data, name_len, parent, children: None, round, stat: *stat }
-    }
-
-    fn split(&self) -> (&[u8], &[u8]) {
-        self.name_and_data.split_at(self.name_len as usize)
+        Self { content, name_len, parent, children: None, round, value: Value::Present, stat: *stat }
     }
 
     fn name(&self) -> &[u8] {
-        self.split().0
+        let length = self.name_len as usize;
+        match &self.content {
+            Content::Owned(name_and_data) => &name_and_data[..length],
+            Content::Shared(node) => &node.path.as_bytes()[node.path.len() - length..],
+        }
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        let (data, shared) = match &self.content {
+            Content::Owned(name_and_data) => (&name_and_data[self.name_len as usize..], None),
+            Content::Shared(node) => (&*node.data, Some(node)),
+        };
+        Entry { stat: &self.stat, data, shared, value: self.value, round: self.round }
     }
 
     fn children(&self) -> &[u32] {
@@ -52,7 +86,24 @@ impl Node {
 pub(in crate::caches) struct Entry<'a> {
     pub(in crate::caches) stat: &'a Stat,
     pub(in crate::caches) data: &'a [u8],
+    /// The node with its data, if it is shared.
+    shared: Option<&'a Arc<ChildData>>,
+    pub(in crate::caches) value: Value,
     pub(super) round: u32,
+}
+
+impl Entry<'_> {
+    pub(in crate::caches) fn is_present(&self) -> bool {
+        self.value == Value::Present
+    }
+
+    /// Returns the node with its full path. Copies data that is not shared.
+    pub(in crate::caches) fn to_node(self, path: impl FnOnce() -> String) -> Arc<ChildData> {
+        match self.shared.filter(|node| node.stat == *self.stat) {
+            Some(node) => Arc::clone(node),
+            None => Arc::new(ChildData { path: path(), stat: *self.stat, data: self.data.to_vec() }),
+        }
+    }
 }
 
 /// The cached nodes. Paths are relative to the root: empty for it, otherwise `/a/b`.
@@ -113,8 +164,7 @@ impl Tree {
     }
 
     fn entry(&self, index: u32) -> Option<Entry<'_>> {
-        let node = self.node(index)?;
-        Some(Entry { stat: &node.stat, data: node.split().1, round: node.round })
+        self.node(index).map(Node::entry)
     }
 
     pub(in crate::caches) fn get(&self, path: &str) -> Option<Entry<'_>> {
@@ -152,25 +202,59 @@ impl Tree {
 
     /// Sets the node at a path. Returns `false` if its parent is not cached.
     pub(super) fn set(&mut self, path: &str, round: u32, stat: &Stat, data: &[u8]) -> bool {
-        if let Some(index) = self.find(path) {
-            if let Some(node) = self.node_mut(index) {
-                let (parent, children) = (node.parent, node.children.take());
-                let name = path.rsplit('/').next().unwrap_or_default();
-                *node = Node { children, ..Node::new(parent, name, round, stat, data) };
+        let content = [name_of(path).as_bytes(), data].concat().into_boxed_slice();
+        self.put(path, round, stat, Content::Owned(content))
+    }
+
+    /// Sets the node at a path to one that events have too, without a copy of its data.
+    pub(super) fn set_shared(&mut self, path: &str, round: u32, node: Arc<ChildData>) -> bool {
+        let stat = node.stat;
+        self.put(path, round, &stat, Content::Shared(node))
+    }
+
+    /// Records that a node exists and cannot be read. It keeps its children, and the last value that could be read. Returns
+    /// `false` if its parent is not cached.
+    pub(super) fn hide(&mut self, path: &str, round: u32, stat: Option<&Stat>) -> bool {
+        let found = self.find(path);
+        if found.is_none() && !self.set(path, round, &stat.copied().unwrap_or_default(), &[]) {
+            return false;
+        }
+        if let Some(node) = found.or_else(|| self.find(path)).and_then(|index| self.node_mut(index)) {
+            node.round = round;
+            let is_known = found.is_some() && node.value != Value::Unknown;
+            node.value = if is_known { Value::Earlier } else { Value::Unknown };
+            if let Some(stat) = stat.filter(|_| !is_known) {
+                node.stat = *stat;
             }
+        }
+        true
+    }
+
+    fn put(&mut self, path: &str, round: u32, stat: &Stat, content: Content) -> bool {
+        let name = name_of(path);
+        if let Some(node) = self.find(path).and_then(|index| self.node_mut(index)) {
+            let (parent, children) = (node.parent, node.children.take());
+            *node = Node { children, ..Node::new(parent, name, round, stat, content) };
             return true;
         }
-        let Some((parent, name)) = path.rsplit_once('/') else {
-            self.allocate(Node::new(ROOT, "", round, stat, data));
+        let Some((parent, _)) = path.rsplit_once('/') else {
+            self.allocate(Node::new(ROOT, "", round, stat, content));
             return true;
         };
         let Some(parent) = self.find(parent) else { return false };
         let Some(Err(place)) = self.node(parent).map(|node| self.place(node, name)) else { return false };
-        let index = self.allocate(Node::new(parent, name, round, stat, data));
+        let index = self.allocate(Node::new(parent, name, round, stat, content));
         if let Some(parent) = self.node_mut(parent) {
             parent.children.get_or_insert_default().insert(place, index);
         }
         true
+    }
+
+    /// Forgets the last value of a hidden node.
+    pub(super) fn forget(&mut self, path: &str) {
+        if let Some(node) = self.find(path).and_then(|index| self.node_mut(index)) {
+            node.value = Value::Unknown;
+        }
     }
 
     /// Records that a read has shown the cached data of a node, and replaces its stat.
@@ -182,7 +266,7 @@ impl Tree {
     }
 
     /// Removes the node at a path with all nodes below it. Calls `removed` for each, children before their parents.
-    pub(super) fn remove(&mut self, path: &str, removed: &mut impl FnMut(&str, &Stat, &[u8])) {
+    pub(super) fn remove(&mut self, path: &str, removed: &mut impl FnMut(&str, Entry<'_>)) {
         let Some(index) = self.find(path) else { return };
         if let Some((parent, name)) = path.rsplit_once('/') {
             let parent = self.find(parent);
@@ -199,7 +283,7 @@ impl Tree {
     }
 
     /// Frees a node and all nodes below it. `path` is the path of its parent.
-    fn take(&mut self, index: u32, mut path: String, removed: &mut impl FnMut(&str, &Stat, &[u8])) {
+    fn take(&mut self, index: u32, mut path: String, removed: &mut impl FnMut(&str, Entry<'_>)) {
         // Each node is visited twice: before its children, and after them.
         let mut below = vec![(index, path.len(), false)];
         while let Some((index, length, is_behind)) = below.pop() {
@@ -216,7 +300,7 @@ impl Tree {
             }
             let place = index as usize;
             if let Some(node) = self.chunks[place / CHUNK][place % CHUNK].take() {
-                removed(&path, &node.stat, node.split().1);
+                removed(&path, node.entry());
                 self.free.push(index);
                 self.len -= 1;
             }
@@ -226,6 +310,11 @@ impl Tree {
             *self = Self::default();
         }
     }
+}
+
+/// Returns the last segment of a path.
+fn name_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -273,12 +362,12 @@ mod tests {
             tree.set(path, 0, &stat(1), b"");
         }
         let mut removed = Vec::new();
-        tree.remove("/b", &mut |path, _, _| removed.push(path.to_owned()));
+        tree.remove("/b", &mut |path, _| removed.push(path.to_owned()));
         assert_eq!(removed, ["/b/1", "/b/2", "/b"]);
         assert_eq!(paths(&tree), ["", "/c"]);
         assert!(tree.set("/d", 0, &stat(1), b"") && tree.set("/c/1", 0, &stat(1), b""));
         assert_eq!(paths(&tree), ["", "/c", "/c/1", "/d"]);
-        tree.remove("", &mut |_, _, _| {});
+        tree.remove("", &mut |_, _| {});
         assert_eq!((tree.len(), paths(&tree).len()), (0, 0));
         assert!(tree.set("", 0, &stat(1), b""));
         assert_eq!(paths(&tree), [""]);
@@ -297,13 +386,51 @@ mod tests {
             .spawn(move || {
                 let (mut visited, mut removed) = (0, 0);
                 tree.for_each(|_, _| visited += 1);
-                tree.remove("/a", &mut |_, _, _| removed += 1);
+                tree.remove("/a", &mut |_, _| removed += 1);
                 (visited, removed)
             })
             .unwrap()
             .join()
             .unwrap();
         assert_eq!((visited, removed), (LEVELS + 1, LEVELS));
+    }
+
+    #[test]
+    fn hidden_node_keeps_its_children_and_its_last_value() {
+        let mut tree = Tree::default();
+        assert!(!tree.hide("/b", 0, None), "the parent is missing");
+        for path in ["", "/b", "/b/1"] {
+            tree.set(path, 0, &stat(1), b"old");
+        }
+        assert!(tree.hide("/b", 1, None) && tree.hide("/b", 1, None) && tree.hide("/c", 1, Some(&stat(2))));
+        let of = |tree: &Tree, path| tree.get(path).map(|entry| (entry.value, entry.stat.czxid, entry.data.to_vec()));
+        assert_eq!(of(&tree, "/b"), Some((Value::Earlier, 1, b"old".to_vec())));
+        assert_eq!(of(&tree, "/c"), Some((Value::Unknown, 2, Vec::new())));
+        assert!(tree.get("/b/1").is_some() && tree.set("/c/1", 1, &stat(3), b""));
+        tree.set("/b", 1, &stat(3), b"new");
+        assert_eq!(of(&tree, "/b"), Some((Value::Present, 3, b"new".to_vec())));
+        assert_eq!(paths(&tree), ["", "/b", "/b/1", "/c", "/c/1"]);
+    }
+
+    #[test]
+    fn shared_data_is_in_one_place() {
+        let node = |path: &str, czxid| {
+            Arc::new(ChildData { path: path.to_owned(), stat: stat(czxid), data: path.as_bytes().to_vec() })
+        };
+        let mut tree = Tree::default();
+        tree.set_shared("", 0, node("/root", 1));
+        let [b, c] = [node("/root/b", 2), node("/root/c", 3)];
+        assert!(tree.set_shared("/b", 0, Arc::clone(&b)) && tree.set_shared("/c", 0, c));
+        assert_eq!(paths(&tree), ["", "/b", "/c"]);
+        let found = tree.get("/b").unwrap().to_node(|| unreachable!());
+        assert!(Arc::ptr_eq(&found, &b) && tree.get("").unwrap().data == b"/root");
+        tree.confirm("/b", 1, &stat(4));
+        assert_eq!(tree.get("/b").unwrap().to_node(|| "/root/b".to_owned()).stat, stat(4));
+    }
+
+    #[test]
+    fn node_takes_little_memory() {
+        assert!(size_of::<Node>() <= 16 + 8 + 3 * 4 + 4 + size_of::<Stat>(), "{}", size_of::<Node>());
     }
 
     #[test]

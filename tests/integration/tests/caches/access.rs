@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use curator_framework::{Acl, CuratorFramework, CuratorOp, Error};
-use curator_integration::env::{Env, builder, connected, eventually, in_time};
+use curator_integration::env::{Env, builder, connected, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{CacheError, CacheState, CuratorCache, CuratorCacheOptions, Lookup};
+use curator_recipes::{
+    CacheError, CacheState, CuratorCache, CuratorCacheOptions, Lookup, PathChildrenCache, PathChildrenCacheEvent,
+    StartMode, TreeCache,
+};
 
 use crate::stage::{Replay, Reported, away, commit, contents, loaded};
 
@@ -90,8 +93,9 @@ on_every_server! {
         close(&owner, &child).await;
         cache.rebuild();
         in_time(cache.synced()).await.unwrap();
-        let reported = [Reported::Deleted(format!("{child}/below")), Reported::Deleted(child.clone()), Reported::Failed(child.clone())];
-        assert_eq!(replay.arrived(&mut events), reported);
+        assert_eq!(replay.arrived(&mut events), [Reported::Failed(child.clone())]);
+        assert_eq!(cache.get(&child), Lookup::NotLoaded, "the last value is not shown");
+        assert!(cache.get(&format!("{child}/below")).present().is_some());
         away(&proxy, &cache, async {
             open(&owner, &child).await;
             owner.set_data().for_path(&child, "2").await.unwrap();
@@ -99,8 +103,9 @@ on_every_server! {
         .await;
         assert_eq!(
             replay.arrived(&mut events),
-            [Reported::Created(child.clone()), Reported::Created(format!("{child}/below"))]
+            [Reported::Changed(child.clone())]
         );
+        assert!(cache.get(&format!("{child}/below")).present().is_some());
     }
 
     async fn a_child_that_could_not_be_read_is_missing_once_it_is_deleted(env) {
@@ -126,7 +131,7 @@ on_every_server! {
         assert_eq!(cache.get(&children[2]), Lookup::Missing);
     }
 
-    async fn data_that_cannot_be_decompressed_is_told_and_left_out(env) {
+    async fn node_that_cannot_be_decompressed_is_reported_and_left_out(env) {
         let (client, root) = (env.client().await, env.path("root"));
         let (good, bad) = (format!("{root}/good"), format!("{root}/bad"));
         client.create().creating_parents_if_needed().compressed().with_data("root").for_path(&root).await.unwrap();
@@ -146,15 +151,98 @@ on_every_server! {
         client.set_data().for_path(&good, "plain").await.unwrap();
         in_time(cache.caught_up()).await.unwrap();
         assert_eq!(contents(&cache), expect(&[(&root, "root"), (&bad, "better")]));
-        let reported = [Reported::Created(bad), Reported::Deleted(good.clone()), Reported::Failed(good.clone())];
+        assert_eq!((cache.get(&good), cache.len()), (Lookup::NotLoaded, 2));
+        let reported = [Reported::Created(bad.clone()), Reported::Failed(good.clone())];
         let mut heard = replay.arrived(&mut events);
         heard.sort();
         assert_eq!(heard, reported);
-        // The root alone makes the cache useless.
-        client.set_data().for_path(&root, "plain").await.unwrap();
-        eventually("failed", async || matches!(cache.state(), CacheState::Failed(_))).await;
-        client.set_data().compressed().for_path(&root, "again").await.unwrap();
-        in_time(cache.watch().wait_for(CacheState::is_fresh)).await.unwrap();
-        assert_eq!(cache.get(&root).present().unwrap().data, b"again");
+        // Its next value follows the last one that could be read.
+        client.set_data().compressed().for_path(&good, "good again").await.unwrap();
+        in_time(cache.caught_up()).await.unwrap();
+        assert_eq!(replay.arrived(&mut events), [Reported::Changed(good.clone())]);
+        client.set_data().for_path(&good, "plain").await.unwrap();
+        in_time(cache.caught_up()).await.unwrap();
+        let mut late = Replay::default();
+        let reported = [Reported::Created(root.clone()), Reported::Created(bad), Reported::Created(good.clone())];
+        let reported = reported.into_iter().chain([Reported::Failed(good.clone()), Reported::Initialized]);
+        assert_eq!(late.arrived(&mut cache.events()), reported.collect::<Vec<_>>());
+        // A deletion is reported with the last value.
+        client.delete().for_path(&good).await.unwrap();
+        in_time(cache.caught_up()).await.unwrap();
+        assert_eq!(replay.arrived(&mut events), [Reported::Failed(good.clone()), Reported::Deleted(good.clone())]);
+        assert_eq!(cache.get(&good), Lookup::Missing);
+    }
+
+    async fn node_that_cannot_be_decompressed_keeps_its_children(env) {
+        let (client, root) = (env.client().await, env.path("root"));
+        let (dir, kid, new) = (format!("{root}/dir"), format!("{root}/dir/kid"), format!("{root}/dir/new"));
+        client.create().creating_parents_if_needed().compressed().with_data("kid").for_path(&kid).await.unwrap();
+        let cache = loaded(&client, &root, CuratorCacheOptions::new().compressed()).await;
+        assert_eq!(cache.len(), 3, "empty nodes need no decompression");
+        let (mut events, mut replay) = (cache.events(), Replay::default());
+        replay.arrived(&mut events);
+        for path in [&root, &dir] {
+            client.set_data().for_path(path, "plain").await.unwrap();
+        }
+        in_time(cache.caught_up()).await.unwrap();
+        assert_eq!(replay.arrived(&mut events), [&root, &dir].map(|path| Reported::Failed(path.clone())));
+        client.set_data().compressed().for_path(&kid, "grown").await.unwrap();
+        client.create().compressed().with_data("new").for_path(&new).await.unwrap();
+        in_time(cache.caught_up()).await.unwrap();
+        assert_eq!(replay.arrived(&mut events), [Reported::Changed(kid.clone()), Reported::Created(new.clone())]);
+        // A full read finds the same.
+        cache.rebuild();
+        in_time(cache.synced()).await.unwrap();
+        assert_eq!(contents(&cache), BTreeMap::from([(kid.clone(), b"grown".to_vec()), (new, b"new".to_vec())]));
+        assert_eq!([cache.get(&root), cache.get(&dir)], [Lookup::NotLoaded, Lookup::NotLoaded]);
+        assert_eq!(cache.children(&dir).unwrap().len(), 2);
+        // So does a cache that begins now, or that resumes.
+        let fresh = loaded(&client, &root, CuratorCacheOptions::new().compressed()).await;
+        let options = CuratorCacheOptions::new().compressed().resume(cache.snapshot().unwrap());
+        for other in [fresh, loaded(&client, &root, options).await] {
+            assert_eq!(contents(&other), contents(&cache));
+            client.delete().for_path(&kid).await.unwrap();
+            in_time(other.caught_up()).await.unwrap();
+            assert_eq!((other.get(&kid), other.get(&dir)), (Lookup::Missing, Lookup::NotLoaded));
+            client.create().compressed().with_data("grown").for_path(&kid).await.unwrap();
+            in_time(cache.caught_up()).await.unwrap();
+            in_time(other.caught_up()).await.unwrap();
+        }
+    }
+
+    async fn older_caches_of_compressed_nodes_work_below_plain_ones(env) {
+        let (client, root) = (env.client().await, env.path("root"));
+        let kids: Vec<_> = (0..3).map(|number| format!("{root}/{number}")).collect();
+        let cache = PathChildrenCache::with_options(client.clone(), &root, CuratorCacheOptions::new().compressed()).unwrap();
+        let mut events = cache.events();
+        in_time(cache.start_with(StartMode::BuildInitialCache)).await.unwrap();
+        for kid in &kids {
+            client.create().compressed().with_data("kid").for_path(kid).await.unwrap();
+        }
+        let tree = TreeCache::builder(client.clone(), &root).data_is_compressed(true).build().unwrap();
+        in_time(tree.start()).await.unwrap();
+        in_time(tree.initialized()).await.unwrap();
+        assert_eq!(tree.size(), 4);
+        in_time(cache.synced()).await.unwrap();
+        assert_eq!(cache.current_data().len(), 3);
+        while events.try_next().is_some() {}
+        for data in ["", "plain", ""] {
+            client.set_data().for_path(&root, data).await.unwrap();
+            in_time(cache.synced()).await.unwrap();
+            in_time(tree.synced()).await.unwrap();
+            let children = tree.current_children(&root).unwrap().len();
+            assert_eq!((cache.current_data().len(), children, tree.current_data(&kids[0]).unwrap().data.as_slice()), (3, 3, &b"kid"[..]));
+            while let Some(event) = events.try_next() {
+                assert!(matches!(&event, PathChildrenCacheEvent::Failed { path, .. } if *path == root), "{event:?}");
+            }
+        }
+        // A child is not reported as removed because it cannot be read.
+        client.set_data().for_path(&kids[0], "plain").await.unwrap();
+        in_time(cache.synced()).await.unwrap();
+        assert!(matches!(events.try_next(), Some(PathChildrenCacheEvent::Failed { path, .. }) if path == kids[0]));
+        client.delete().for_path(&kids[0]).await.unwrap();
+        in_time(cache.synced()).await.unwrap();
+        assert!(matches!(events.try_next(), Some(PathChildrenCacheEvent::ChildRemoved(kid)) if kid.data == b"kid"));
+        assert!(events.try_next().is_none());
     }
 }

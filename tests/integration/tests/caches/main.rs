@@ -7,6 +7,7 @@ mod access;
 mod both_clients;
 mod curator_cache;
 mod faces;
+mod large_replies;
 mod lifetimes;
 mod listeners;
 mod node_cache;

@@ -11,14 +11,14 @@ use tokio::time::Instant;
 
 use super::engine::{Engine, EngineOptions, Known, Scope, Value, full_path};
 use super::error::{CacheError, CacheResult};
-use super::events::{CacheEvent, CacheEvents, EventQueue, Notice, Takes};
+use super::events::{CacheEvent, CacheEvents, EventQueue, Limits, Notice, Takes};
 use super::model::{CacheSnapshot, CacheState, ChildData, Lookup};
 use super::options::{CuratorCacheOptions, FullPathFilter};
 
 /// The contents, the streams and the state of a cache.
 pub(super) struct Shared {
     pub(super) root: String,
-    max_events: usize,
+    limits: Limits,
     contents: Mutex<Contents>,
     pub(super) state: watch::Sender<CacheState>,
     /// The load is complete, and the root does not exist.
@@ -88,7 +88,7 @@ impl Shared {
             Contents { engine, streams: Vec::new(), is_new_session: false, is_initialized: false, is_closed: false };
         Arc::new(Self {
             root,
-            max_events: options.max_events,
+            limits: Limits { events: options.max_events, bytes: options.max_event_bytes },
             contents: Mutex::new(contents),
             state: watch::Sender::new(CacheState::Latent),
             root_is_missing: watch::Sender::new(false),
@@ -197,7 +197,7 @@ impl Shared {
         if !events.is_empty() {
             contents.streams.retain(|stream| {
                 let stream = stream.upgrade();
-                stream.inspect(|stream| stream.extend(&events, self.max_events)).is_some()
+                stream.inspect(|stream| stream.extend(&events, self.limits)).is_some()
             });
             let is_read = !contents.streams.is_empty();
             contents.engine.record_changes(is_read);
@@ -211,7 +211,7 @@ impl Shared {
 
     fn give_notice(&self, contents: &Contents, notice: Notice) {
         for stream in contents.streams.iter().filter_map(Weak::upgrade) {
-            stream.notice(notice, self.max_events);
+            stream.notice(notice, self.limits);
         }
     }
 

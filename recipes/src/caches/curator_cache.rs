@@ -293,7 +293,8 @@ impl CuratorCache {
     }
 
     /// Returns the events as a stream. It begins with a [`Created`](crate::CacheEvent::Created) for each node that is in
-    /// the cache now.
+    /// the cache now. A stream that is not read keeps at most
+    /// [`max_event_bytes`](CuratorCacheOptions::max_event_bytes) of data.
     #[must_use]
     pub fn events(&self) -> CacheEvents {
         self.owner.shared.open_stream(Takes::Events)

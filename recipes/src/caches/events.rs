@@ -67,11 +67,29 @@ pub(super) enum Heard {
     Notice(Notice),
 }
 
+impl Heard {
+    /// Returns the length of the data. A state that two events share counts twice.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Event(CacheEvent::Created(node) | CacheEvent::Deleted(node)) => node.data.len(),
+            Self::Event(CacheEvent::Changed { old, new }) => old.data.len() + new.data.len(),
+            Self::Event(CacheEvent::Initialized | CacheEvent::Reset | CacheEvent::Failed { .. }) | Self::Notice(_) => 0,
+        }
+    }
+}
+
 /// The elements that a stream takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Takes {
     Events,
     EventsAndNotices,
+}
+
+/// The limits of the events that wait for one reader.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) events: usize,
+    pub(super) bytes: usize,
 }
 
 /// The events that wait for one reader.
@@ -86,6 +104,8 @@ struct Waiting {
     /// The contents at the beginning of the stream, or after a reset. They do not count for the limit.
     contents: VecDeque<CacheEvent>,
     events: VecDeque<Heard>,
+    /// The length of the data in `events`.
+    bytes: usize,
     /// Events were dropped. The reader takes the contents of the cache in their place.
     is_reset: bool,
     ended: bool,
@@ -98,24 +118,29 @@ impl EventQueue {
     }
 
     /// Appends events. The caller has the lock of the contents.
-    pub(super) fn extend(&self, events: &[CacheEvent], limit: usize) {
-        self.append(events.iter().cloned().map(Heard::Event), limit);
+    pub(super) fn extend(&self, events: &[CacheEvent], limits: Limits) {
+        self.append(events.iter().cloned().map(Heard::Event), limits);
     }
 
     /// Appends a notice, if the stream takes them. The caller has the lock of the contents.
-    pub(super) fn notice(&self, notice: Notice, limit: usize) {
+    pub(super) fn notice(&self, notice: Notice, limits: Limits) {
         if self.takes == Takes::EventsAndNotices {
-            self.append([Heard::Notice(notice)], limit);
+            self.append([Heard::Notice(notice)], limits);
         }
     }
 
-    fn append(&self, all: impl IntoIterator<Item = Heard>, limit: usize) {
+    fn append(&self, all: impl IntoIterator<Item = Heard>, limits: Limits) {
         let mut waiting = self.waiting.lock();
         if waiting.is_reset {
             return;
         }
-        waiting.events.extend(all);
-        if waiting.events.len() > limit {
+        for heard in all {
+            waiting.bytes += heard.bytes();
+            waiting.events.push_back(heard);
+        }
+        // One event fits in any case.
+        let is_large = waiting.bytes > limits.bytes && waiting.events.len() > 1;
+        if is_large || waiting.events.len() > limits.events {
             *waiting = Waiting { is_reset: true, ..Waiting::default() };
         }
         drop(waiting);
@@ -141,8 +166,11 @@ impl EventQueue {
         loop {
             let is_reset = {
                 let mut waiting = self.waiting.lock();
-                let next = waiting.contents.pop_front().map(Heard::Event);
-                if let Some(heard) = next.or_else(|| waiting.events.pop_front()) {
+                if let Some(event) = waiting.contents.pop_front() {
+                    return Ok(Heard::Event(event));
+                }
+                if let Some(heard) = waiting.events.pop_front() {
+                    waiting.bytes -= heard.bytes();
                     return Ok(heard);
                 }
                 if !waiting.is_reset {

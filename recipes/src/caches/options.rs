@@ -24,6 +24,7 @@ pub struct CuratorCacheOptions {
     pub(super) reports_connection: bool,
     pub(super) max_watched_nodes: usize,
     pub(super) max_events: usize,
+    pub(super) max_event_bytes: usize,
     pub(super) snapshot: Option<CacheSnapshot>,
 }
 
@@ -40,6 +41,7 @@ impl Default for CuratorCacheOptions {
             reports_connection: false,
             max_watched_nodes: 10_000,
             max_events: 10_000,
+            max_event_bytes: 64 << 20,
             snapshot: None,
         }
     }
@@ -120,6 +122,14 @@ impl CuratorCacheOptions {
     /// count.
     pub fn max_events(mut self, events: usize) -> Self {
         self.max_events = events;
+        self
+    }
+
+    /// Sets the length in bytes of the data of the events that may wait for the reader of a stream: 64 MiB unless set. More
+    /// drops all of them, as with [`max_events`](Self::max_events). A [`CacheEvent::Changed`](crate::CacheEvent::Changed)
+    /// counts for both of its states. One event may be longer.
+    pub fn max_event_bytes(mut self, bytes: usize) -> Self {
+        self.max_event_bytes = bytes;
         self
     }
 

@@ -125,6 +125,12 @@ impl TreeCacheBuilder {
         self
     }
 
+    /// Sets how much data waits for a slow reader: see [`CuratorCacheOptions::max_event_bytes`].
+    pub fn max_event_bytes(mut self, bytes: usize) -> Self {
+        self.options = self.options.max_event_bytes(bytes);
+        self
+    }
+
     /// Returns the cache, which is to be started. No request.
     ///
     /// # Errors

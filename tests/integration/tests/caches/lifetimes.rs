@@ -1,6 +1,6 @@
 //! Streams and listeners, from before the start to behind the end of a cache.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, CuratorOp, Error};
@@ -342,4 +342,56 @@ async fn a_cache_ends_with_its_client_and_begins_with_its_start() {
     assert_eq!(reported, 4);
     in_time(cache.close()).await;
     drop(writer);
+}
+
+#[tokio::test]
+async fn stream_that_is_not_read_is_bounded_by_bytes() {
+    const SIZE: usize = 100_000;
+    let (_server, client) = stage().await;
+    let options = CuratorCacheOptions::new().max_event_bytes(10 * SIZE);
+    let cache = loaded(&client, "/tree", options).await;
+    let mut events = cache.events();
+    let change = async |number: u8| {
+        client.set_data().for_path("/tree/a", vec![number; SIZE]).await.unwrap();
+        in_time(cache.caught_up()).await.unwrap();
+    };
+    change(0).await;
+    let mut replay = Replay::default();
+    replay.arrived(&mut events);
+    // Both states of an event count.
+    for number in 1..=5 {
+        change(number).await;
+    }
+    assert_eq!(replay.arrived(&mut events), vec![Reported::Changed("/tree/a".to_owned()); 5]);
+    for number in 1..=6 {
+        change(number).await;
+    }
+    let nodes = ["/tree", "/tree/a", "/tree/b"].map(|path| Reported::Created(path.to_owned()));
+    let expected: Vec<_> = [Reported::Reset].into_iter().chain(nodes).chain([Reported::Initialized]).collect();
+    assert_eq!(replay.arrived(&mut events), expected);
+    // What was read does not count any more, and an event that is longer than the limit is delivered.
+    client.set_data().for_path("/tree/a", vec![7; 9 * SIZE]).await.unwrap();
+    in_time(cache.caught_up()).await.unwrap();
+    assert_eq!(replay.arrived(&mut events), [Reported::Changed("/tree/a".to_owned())]);
+}
+
+/// The old state of an event is the new one of the event before, not a copy.
+#[tokio::test]
+async fn events_share_large_states() {
+    let (_server, client) = stage().await;
+    let cache = loaded(&client, "/tree", CuratorCacheOptions::new()).await;
+    let mut events = cache.events();
+    for number in 0..4 {
+        client.set_data().for_path("/tree/a", vec![number; 100_000]).await.unwrap();
+        in_time(cache.caught_up()).await.unwrap();
+    }
+    let mut last = None;
+    while let Some(event) = events.try_next() {
+        if let CacheEvent::Changed { old, new } = event {
+            assert!(last.is_none_or(|last| Arc::ptr_eq(&last, &old)));
+            last = Some(new);
+        }
+    }
+    let node = cache.get("/tree/a").present().unwrap();
+    assert!(Arc::ptr_eq(&node, &last.unwrap()), "the cache shares it too");
 }

@@ -383,6 +383,12 @@ impl CuratorFramework {
         self.core.to_stored(path, data, compress)
     }
 
+    /// Returns `true` if data is compressed by default.
+    #[must_use]
+    pub fn compresses(&self) -> bool {
+        self.core.shared().config.compress
+    }
+
     /// Returns data as [`to_stored`](Self::to_stored) writes it by default, without a copy of uncompressed data.
     ///
     /// # Errors

@@ -372,13 +372,13 @@ impl Shared {
         Some(tree.children(relative)?.into_iter().filter_map(child).collect())
     }
 
-    pub(super) fn snapshot(&self, options: &CuratorCacheOptions) -> Option<CacheSnapshot> {
+    pub(super) fn snapshot(&self, options: &CuratorCacheOptions, is_compressed: bool) -> Option<CacheSnapshot> {
         let contents = self.contents.lock();
         let zxid = contents.engine.fresh()?;
         let CuratorCacheOptions { max_depth, drops_data, .. } = *options;
         let (root, has_data, nodes) = (self.root.clone(), !drops_data, self.nodes_of(&contents));
         let refused = contents.engine.refused().clone();
-        Some(CacheSnapshot { root, max_depth, has_data, zxid, nodes, refused })
+        Some(CacheSnapshot { root, max_depth, has_data, is_compressed, zxid, nodes, refused })
     }
 
     /// Resolves when a closure has panicked: the contents may lack nodes.

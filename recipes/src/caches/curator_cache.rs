@@ -141,7 +141,8 @@ impl CuratorCache {
     /// # Errors
     ///
     /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
-    /// * `CacheError::InvalidArgument`: the snapshot to resume from has another path, fewer levels or no data; or [`max_events`](CuratorCacheOptions::max_events) is 0.
+    /// * `CacheError::InvalidArgument`: the snapshot to resume from has another path, fewer levels, no data or another
+    ///   setting of [`compressed`](CuratorCacheOptions::compressed); or [`max_events`](CuratorCacheOptions::max_events) is 0.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -149,7 +150,11 @@ impl CuratorCache {
     ) -> CacheResult<Self> {
         let path = path.into();
         validate_path(&path)?;
-        if let Some(reason) = options.snapshot.as_ref().and_then(|snapshot| snapshot.refusal(&path, &options)) {
+        if let Some(reason) = options
+            .snapshot
+            .as_ref()
+            .and_then(|snapshot| snapshot.refusal(&path, &options, options.decompresses(&client)))
+        {
             return Err(CacheError::InvalidArgument { argument: "resume", reason });
         }
         if options.max_events == 0 {
@@ -316,7 +321,7 @@ impl CuratorCache {
     /// load is complete. It copies the data.
     #[must_use]
     pub fn snapshot(&self) -> Option<CacheSnapshot> {
-        self.owner.shared.snapshot(&self.owner.options)
+        self.owner.shared.snapshot(&self.owner.options, self.owner.options.decompresses(&self.owner.client))
     }
 
     /// Reads all nodes again, in the background. Not needed to follow changes.

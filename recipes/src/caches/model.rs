@@ -98,6 +98,8 @@ pub struct CacheSnapshot {
     pub(super) root: String,
     pub(super) max_depth: Option<usize>,
     pub(super) has_data: bool,
+    /// The data was decompressed.
+    pub(super) is_compressed: bool,
     pub(super) zxid: i64,
     pub(super) nodes: Vec<ChildData>,
     /// The requests that were refused.
@@ -105,9 +107,9 @@ pub struct CacheSnapshot {
 }
 
 impl CacheSnapshot {
-    /// Returns the reason why a cache with these options cannot resume: a resync reports no node that the earlier cache
-    /// has left out.
-    pub(super) fn refusal(&self, path: &str, options: &CuratorCacheOptions) -> Option<String> {
+    /// Returns the reason why a cache with these options cannot resume. A resync does not report the nodes that the earlier
+    /// cache has left out, nor those that it has decoded in another way.
+    pub(super) fn refusal(&self, path: &str, options: &CuratorCacheOptions, is_compressed: bool) -> Option<String> {
         let depth = |levels: Option<usize>| levels.unwrap_or(usize::MAX);
         if self.root != path {
             Some(format!("it is a snapshot of {}, not of {path}", self.root))
@@ -115,6 +117,10 @@ impl CacheSnapshot {
             Some(format!("the cache of the snapshot was limited to {} levels", depth(self.max_depth)))
         } else if !self.has_data && !options.drops_data {
             Some("the cache of the snapshot was without data".to_owned())
+        } else if self.has_data && self.is_compressed != is_compressed {
+            let (earlier, now) =
+                if self.is_compressed { ("decompressed", "does not") } else { ("did not decompress", "does") };
+            Some(format!("the cache of the snapshot {earlier} its data, and this one {now}"))
         } else {
             None
         }

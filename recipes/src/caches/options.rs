@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use curator_framework::CuratorFramework;
+
 use super::model::CacheSnapshot;
 
 /// A predicate of full paths.
@@ -100,6 +102,11 @@ impl CuratorCacheOptions {
         self
     }
 
+    /// Returns `true` if a cache of this client decompresses the data.
+    pub(super) fn decompresses(&self, client: &CuratorFramework) -> bool {
+        self.compressed || client.compresses()
+    }
+
     pub(super) fn keeping_root(mut self) -> Self {
         self.keeps_root = true;
         self
@@ -135,7 +142,9 @@ impl CuratorCacheOptions {
 
     /// Begins with the contents of an earlier cache of the same path, for example one before a restart of the program.
     /// The cache reads only the nodes that have changed since, and reports each difference. A filter must not accept
-    /// paths that the earlier cache left out: the resync does not report them.
+    /// paths that the earlier cache left out: the resync does not report them. A snapshot of another path, of fewer levels,
+    /// without data, or with the other setting of [`compressed`](Self::compressed) is refused. The two clients must have the
+    /// same compression provider.
     pub fn resume(mut self, snapshot: CacheSnapshot) -> Self {
         self.snapshot = Some(snapshot);
         self

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, CuratorOp, Error, RetryForever};
-use curator_integration::env::{self, Env, connected, eventually, in_time};
+use curator_integration::env::{self, Env, builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{CacheEvents, CuratorCache, CuratorCacheListener, CuratorCacheOptions, Lookup};
+use curator_recipes::{CacheError, CacheEvents, CuratorCache, CuratorCacheListener, CuratorCacheOptions, Lookup};
 use curator_test::{ApacheCluster, FaultProxy};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -141,6 +141,30 @@ on_every_server! {
         let two = new.iter().chain(&[""]).map(|name| (path(name), "two"));
         let expected: BTreeMap<_, _> = one.chain(two).map(|(path, data)| (path, data.as_bytes().to_vec())).collect();
         assert_eq!((expected.len(), contents(&cache)), (11, expected));
+    }
+
+    async fn snapshot_of_a_cache_with_another_compression_is_refused(env) {
+        let root = env.path("root");
+        let (plain, gzip) = (env.client().await, connected(builder(env.address()).enable_compression()).await);
+        gzip.create().creating_parents_if_needed().with_data("one").for_path(&root).await.unwrap();
+        let settings = || {
+            let (options, compressed) = (CuratorCacheOptions::new(), CuratorCacheOptions::new().compressed());
+            [(&plain, options.clone(), false), (&plain, compressed, true), (&gzip, options, true)]
+        };
+        for (earlier, options, was_compressed) in settings() {
+            let cache = loaded(earlier, &root, options).await;
+            let snapshot = cache.snapshot().unwrap();
+            for (client, options, is_compressed) in settings() {
+                let resumed = CuratorCache::with_options(client.clone(), &root, options.resume(snapshot.clone()));
+                match resumed {
+                    Ok(_) => assert_eq!(was_compressed, is_compressed),
+                    Err(CacheError::InvalidArgument { argument: "resume", .. }) => {
+                        assert_ne!(was_compressed, is_compressed);
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
     }
 
     /// Curator's `TestCuratorCacheWrappers.testNodeCache`.

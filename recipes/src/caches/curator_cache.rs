@@ -193,7 +193,8 @@ impl CuratorCache {
         self.owner.client.path_text(self.path())
     }
 
-    /// Returns the node at a full path, as the cache knows it.
+    /// Returns the node at a full path, as the cache knows it. It may be older than the caller's own last write: await
+    /// [`caught_up`](Self::caught_up) after the write, and before a decision that depends on it.
     #[must_use]
     pub fn get(&self, path: &str) -> Lookup {
         self.owner.shared.get(path)
@@ -300,6 +301,9 @@ impl CuratorCache {
     /// Returns the events as a stream. It begins with a [`Created`](crate::CacheEvent::Created) for each node that is in
     /// the cache now. A stream that is not read keeps at most
     /// [`max_event_bytes`](CuratorCacheOptions::max_event_bytes) of data.
+    ///
+    /// At an event the contents may lack a write of the caller that was completed before. A task that answers events by
+    /// writes awaits [`caught_up`](Self::caught_up) after a write, before it reads the contents again.
     #[must_use]
     pub fn events(&self) -> CacheEvents {
         self.owner.shared.open_stream(Takes::Events)
@@ -307,6 +311,9 @@ impl CuratorCache {
 
     /// Calls a listener for each event, on a thread where it may block. Like a [stream](Self::events), the calls begin
     /// with the nodes that are in the cache now.
+    ///
+    /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
+    /// [`close`](Self::close). Its events have the nodes.
     #[expect(clippy::must_use_candidate, reason = "most listeners stay as long as their cache")]
     pub fn add_listener(&self, listener: CuratorCacheListener) -> CacheListenerId {
         self.owner.listeners.add(listener.into_work(self.events()))

@@ -211,6 +211,9 @@ impl PathChildrenCache {
     }
 
     /// Calls a closure for each event, on a thread of its own. It begins as a [stream](Self::events).
+    ///
+    /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
+    /// [`close`](Self::close). Its events have the nodes.
     pub fn add_listener(&self, listener: impl Fn(&PathChildrenCacheEvent) + Send + Sync + 'static) -> CacheListenerId {
         self.events().call(&self.cache, listener)
     }

@@ -79,6 +79,8 @@ struct View<'a> {
     is_fresh: bool,
     /// The nodes that could not be read.
     left_out: BTreeSet<String>,
+    /// The reason why the path itself, or the list of its children, could not be read last.
+    path_reason: Option<String>,
     problem: Option<String>,
 }
 
@@ -95,6 +97,7 @@ impl<'a> View<'a> {
             is_complete: false,
             is_fresh: false,
             left_out,
+            path_reason: None,
             problem: None,
         }
     }
@@ -135,21 +138,28 @@ impl<'a> View<'a> {
                 }
             }
             CacheEvent::Reset => self.reset().await,
-            CacheEvent::Failed { path, error } if path != self.options.path => {
-                let reason = error.to_string();
-                tell(&format!("{} is left out: {reason}", shown(path.as_bytes())));
-                let state = State { path: Some(&path), reason: Some(&reason), ..State::new("left_out") };
-                let flow = if self.options.json { flow(print(line(&state)?).await?) } else { GO_ON };
-                self.left_out.insert(path);
-                flow
+            // The state reports a failure of the path itself. Otherwise the path alone is left out.
+            CacheEvent::Failed { path, error } if path == self.options.path => {
+                self.path_reason = Some(error.to_string());
+                GO_ON
             }
-            // The state reports the failure of the path itself.
+            CacheEvent::Failed { path, error } => self.leave_out(path, &error.to_string()).await,
             _ => GO_ON,
         }
     }
 
+    async fn leave_out(&mut self, path: String, reason: &str) -> Flow {
+        tell(&format!("{} is left out: {reason}", shown(path.as_bytes())));
+        let state = State { path: Some(&path), reason: Some(reason), ..State::new("left_out") };
+        let flow = if self.options.json { flow(print(line(&state)?).await?) } else { GO_ON };
+        self.left_out.insert(path);
+        flow
+    }
+
     async fn change(&mut self, word: &'static str, node: &ChildData) -> Flow {
-        self.left_out.remove(&node.path);
+        if !is_left_out(self.cache, &node.path) {
+            self.left_out.remove(&node.path);
+        }
         flow(print(change(word, node, self.options.json)?).await?)
     }
 
@@ -157,7 +167,14 @@ impl<'a> View<'a> {
     async fn fresh(&mut self, zxid: i64) -> Flow {
         self.is_fresh = true;
         // The servers do not notify a client of the deletion of a node that it may not read.
-        self.left_out.retain(|path| matches!(self.cache.get(path), Lookup::NotLoaded));
+        self.left_out.retain(|path| is_left_out(self.cache, path));
+        let path = &self.options.path;
+        if let Some(reason) = self.path_reason.take().filter(|_| is_left_out(self.cache, path)) {
+            let path = path.clone();
+            if self.leave_out(path, &reason).await?.is_break() {
+                return Ok(ControlFlow::Break(0));
+            }
+        }
         let (path, nodes) = (&self.options.path, self.nodes.take());
         let (complete, left_out) = (Some(self.left_out.is_empty()), Some(&self.left_out));
         let state = State { zxid: Some(zxid), nodes, complete, left_out, ..State::new("fresh") };
@@ -288,4 +305,11 @@ impl State<'_> {
     fn new(state: &'static str) -> Self {
         Self { time: now(), state, ..Self::default() }
     }
+}
+
+/// Returns `true` if a node, or the list of its children, cannot be read.
+fn is_left_out(cache: &CuratorCache, path: &str) -> bool {
+    // No node has this name, so it is missing if the children are known.
+    let child = format!("{}/.", path.trim_end_matches('/'));
+    [path, &child].iter().any(|path| matches!(cache.get(path), Lookup::NotLoaded))
 }

@@ -164,6 +164,14 @@ error_codes! {
     OperationTimeout = -7;
     /// An argument is not valid, such as a path.
     BadArguments = -8;
+    /// The session does not exist at the server.
+    UnknownSession = -12;
+    /// The servers of the new configuration have no quorum.
+    NewConfigNoQuorum = -13;
+    /// Another change of the ensemble's members has not ended.
+    ReconfigInProgress = -14;
+    /// The first of the codes that are not about the system: a bound, not an answer.
+    ApiError = -100;
     /// The node does not exist.
     NoNode = -101;
     /// The connection may not do this.
@@ -178,6 +186,8 @@ error_codes! {
     NotEmpty = -111;
     /// The session has ended.
     SessionExpired = -112;
+    /// The callback is not valid; clients report it themselves.
+    InvalidCallback = -113;
     /// The access list is not valid.
     InvalidAcl = -114;
     /// The credentials were refused.
@@ -186,12 +196,18 @@ error_codes! {
     SessionMoved = -118;
     /// The server is read-only.
     NotReadOnly = -119;
+    /// A local session cannot create an ephemeral node.
+    EphemeralOnLocalSession = -120;
     /// The watch does not exist.
     NoWatcher = -121;
+    /// The request took longer than a client's limit; clients report it themselves.
+    RequestTimeout = -122;
     /// The ensemble's members cannot be changed by request.
     ReconfigDisabled = -123;
     /// The server requires a login by SASL and has closed the session, which had none.
     SessionClosedRequireSaslAuth = -124;
+    /// A quota of the node or of a parent is used up.
+    QuotaExceeded = -125;
     /// The server has too many requests and did not carry this one out: try it again.
     ThrottledOp = -127;
 }
@@ -216,4 +232,55 @@ pub enum EventKind {
     NodeDataChanged = 3,
     /// A child was created or deleted.
     NodeChildrenChanged = 4,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The constants of `KeeperException.Code`, with their numbers.
+    const JAVA: [(&str, i32); 32] = [
+        ("OK", 0),
+        ("SYSTEMERROR", -1),
+        ("RUNTIMEINCONSISTENCY", -2),
+        ("DATAINCONSISTENCY", -3),
+        ("CONNECTIONLOSS", -4),
+        ("MARSHALLINGERROR", -5),
+        ("UNIMPLEMENTED", -6),
+        ("OPERATIONTIMEOUT", -7),
+        ("BADARGUMENTS", -8),
+        ("NEWCONFIGNOQUORUM", -13),
+        ("RECONFIGINPROGRESS", -14),
+        ("UNKNOWNSESSION", -12),
+        ("APIERROR", -100),
+        ("NONODE", -101),
+        ("NOAUTH", -102),
+        ("BADVERSION", -103),
+        ("NOCHILDRENFOREPHEMERALS", -108),
+        ("NODEEXISTS", -110),
+        ("NOTEMPTY", -111),
+        ("SESSIONEXPIRED", -112),
+        ("INVALIDCALLBACK", -113),
+        ("INVALIDACL", -114),
+        ("AUTHFAILED", -115),
+        ("SESSIONMOVED", -118),
+        ("NOTREADONLY", -119),
+        ("EPHEMERALONLOCALSESSION", -120),
+        ("NOWATCHER", -121),
+        ("REQUESTTIMEOUT", -122),
+        ("RECONFIGDISABLED", -123),
+        ("SESSIONCLOSEDREQUIRESASLAUTH", -124),
+        ("QUOTAEXCEEDED", -125),
+        ("THROTTLEDOP", -127),
+    ];
+
+    #[test]
+    fn error_codes_are_those_of_java() {
+        for (name, code) in JAVA {
+            let known = ErrorCode::from_code(code).map(|known| (known.name().to_uppercase(), known.code()));
+            assert_eq!(known, Some((name.to_owned(), code)));
+        }
+        let known = (-200..=0).filter_map(ErrorCode::from_code).count();
+        assert_eq!(known, JAVA.len(), "no other code has a name");
+    }
 }

@@ -31,6 +31,7 @@ mod retry_loops;
 mod roots;
 mod run;
 mod session_order;
+mod throttled;
 mod waiting;
 mod watches;
 mod with_cluster;

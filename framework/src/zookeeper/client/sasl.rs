@@ -78,7 +78,7 @@ impl DigestMd5 {
             return Err("the server does not offer the quality of protection \"auth\"".to_owned());
         }
         let Self { user, password, nonce, .. } = self;
-        let secret = Md5::digest(format!("{user}:{realm}:{password}"));
+        let secret = Md5::digest([encoded(user), encoded(&realm), encoded(password)].join(&b':'));
         let session = hex(&[&secret[..], format!(":{server_nonce}:{nonce}").as_bytes()].concat());
         let proof = |method: &str| {
             let action = hex(format!("{method}:{SERVICE}").as_bytes());
@@ -95,6 +95,12 @@ impl DigestMd5 {
         );
         Ok((answer.into_bytes(), proof("")))
     }
+}
+
+/// Encodes a part of the secret in ISO-8859-1 if that is possible, else in UTF-8, as RFC 2831 and Java do.
+fn encoded(part: &str) -> Vec<u8> {
+    let latin: Option<_> = part.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
+    latin.unwrap_or_else(|| part.as_bytes().to_vec())
 }
 
 fn hex(of: &[u8]) -> String {
@@ -168,6 +174,25 @@ mod tests {
         assert_eq!(value(&answer, "response").as_deref(), Some(RESPONSE));
         assert_eq!(value(&answer, "username").as_deref(), Some("curator"));
         assert_eq!(login.step(format!("rspauth={RSPAUTH}").as_bytes()), Ok(None));
+    }
+
+    /// Computed by Python from the formulas of RFC 2831.
+    #[test]
+    fn each_part_of_the_secret_has_its_own_encoding() {
+        for (user, realm, password, response, rspauth) in [
+            ("jürgen", "zk-sasl-md5", "wörd", "0801d1e6e08f1db364ed3915878dc0d7", "0b2acaa66802048449ac7bcd89089e21"),
+            ("curator", "zk-sasl-md5", "€uro", "5c0cce56e7f721243c64ded6c88ee660", "ffa4683abbd0e5ad9ce649b7e48b063f"),
+            ("jürgen", "zk-sasl-md5", "密码", "512bc8aaa567716ebda205551175c369", "800d707a23d08998bee8222091052027"),
+            ("łukasz", "zürich", "wörd", "3fe22db2631cae12e28401fa5618cc03", "44a5a8b5adc8383a5e772ce91bcb7384"),
+        ] {
+            let mut login = DigestMd5::new(&SaslDigest::new(user, password), 0x0123_4567_89ab_cdef);
+            login.begin();
+            let challenge = format!("realm=\"{realm}\",nonce=\"OA6MG9tEQGm2hh\",charset=utf-8,qop=\"auth\"");
+            let answer = String::from_utf8(login.step(challenge.as_bytes()).unwrap().unwrap()).unwrap();
+            assert_eq!(value(&answer, "response").as_deref(), Some(response), "{user}, {realm}, {password}");
+            assert_eq!(value(&answer, "username").as_deref(), Some(user));
+            assert_eq!(login.step(format!("rspauth={rspauth}").as_bytes()), Ok(None));
+        }
     }
 
     #[test]

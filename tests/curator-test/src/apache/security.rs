@@ -38,14 +38,14 @@ impl Security {
             return Err(ApacheError::InvalidOption("SASL is required, and there is no user"));
         }
         let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        let in_password = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\' | '$');
+        let in_password = |c: char| (c.is_ascii_graphic() || c.is_alphabetic()) && !matches!(c, '"' | '\\' | '$');
         for (user, password) in &self.sasl_users {
             if user.is_empty() || !user.chars().all(in_name) {
                 return Err(ApacheError::InvalidOption("a user of SASL is not made of letters, digits, `_`, `-`, `.`"));
             }
             if password.is_empty() || !password.chars().all(in_password) {
                 return Err(ApacheError::InvalidOption(
-                    "a password of SASL is not made of visible ASCII without quotes, backslashes and dollars",
+                    "a password of SASL is not made of letters and visible ASCII without quotes, backslashes and dollars",
                 ));
             }
         }

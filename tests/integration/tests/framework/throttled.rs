@@ -72,7 +72,8 @@ impl Stage {
         for op in [OpCode::Create2, OpCode::GetChildren] {
             let semaphore = InterProcessSemaphoreV2::new(client.clone(), format!("/semaphore-{op}"), 1).unwrap();
             let lease = self.passes("acquire a lease", op, semaphore.acquire()).await.unwrap();
-            self.passes("release a lease", OpCode::Delete, lease.release()).await.unwrap();
+            let released = self.passes("release a lease", OpCode::Delete, lease.release()).await.unwrap();
+            assert!(released.is_released());
         }
     }
 

@@ -32,6 +32,14 @@ pub enum Error {
         /// The failures of the last attempt to connect, if known.
         cause: Option<Arc<ConnectError>>,
     },
+    /// A server did not accept the client's [credentials](crate::CuratorFrameworkBuilder::authorization), or its
+    /// [login](crate::CuratorFrameworkBuilder::sasl). The client keeps trying, with pauses of up to 30 s, but does not
+    /// wait for that: correct the credentials. The request was not sent.
+    #[error("{cause}")]
+    AuthFailed {
+        /// The servers that were tried, and the scheme that one of them refused. It never has the credentials.
+        cause: Arc<ConnectError>,
+    },
     /// The session of the request is over. Its ephemeral nodes are deleted, or about to be.
     #[error("session expired during {request}")]
     SessionExpired {
@@ -300,7 +308,8 @@ impl Error {
                 operation.shorten(shorten);
                 cause.shorten(shorten);
             }
-            Self::InvalidConfig { .. }
+            Self::AuthFailed { .. }
+            | Self::InvalidConfig { .. }
             | Self::NotStarted
             | Self::AlreadyStarted
             | Self::Closed
@@ -346,23 +355,44 @@ pub(crate) const SESSION_MOVED: i32 = -118;
 /// ZooKeeper's code for a request that the server did not carry out, because it has too many.
 const THROTTLED: i32 = ErrorCode::ThrottledOp.code();
 
-/// The failure of each server to which no session could be established.
+/// The failure of each server that was tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectError {
     failures: Vec<(String, String)>,
+    in_session: bool,
+    refuses_credentials: bool,
 }
 
 impl ConnectError {
     /// Creates an error about one server.
     #[must_use]
     pub fn new(server: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { failures: vec![(server.into(), reason.into())] }
+        Self::from_failures(vec![(server.into(), reason.into())])
     }
 
     /// Creates an error about several servers, in the order of the attempts.
     #[must_use]
     pub fn from_failures(failures: Vec<(String, String)>) -> Self {
-        Self { failures }
+        Self { failures, in_session: false, refuses_credentials: false }
+    }
+
+    /// Marks the failures as those of a session that exists: it lost its connection, or was not attached again.
+    #[must_use]
+    pub fn in_session(self) -> Self {
+        Self { in_session: true, ..self }
+    }
+
+    /// Marks the last failure as a refusal of the credentials. Waiting operations then end with [`Error::AuthFailed`],
+    /// and the pauses between the attempts become longer.
+    #[must_use]
+    pub fn refusing_credentials(self) -> Self {
+        Self { refuses_credentials: true, ..self }
+    }
+
+    /// Returns `true` if a server did not accept the credentials.
+    #[must_use]
+    pub fn refuses_credentials(&self) -> bool {
+        self.refuses_credentials
     }
 
     /// Returns the servers in the order of the attempts, each with its failure.
@@ -374,11 +404,15 @@ impl ConnectError {
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no session could be established")?;
-        for (index, (server, reason)) in self.failures.iter().enumerate() {
-            write!(f, "{} {server}: {reason}", if index == 0 { ":" } else { ";" })?;
+        let failures: Vec<String> =
+            self.failures.iter().map(|(server, reason)| format!("{server}: {reason}")).collect();
+        let failures = failures.join("; ");
+        match (self.in_session, failures.is_empty()) {
+            (true, false) => f.write_str(&failures),
+            (true, true) => f.write_str("no server could be tried"),
+            (false, false) => write!(f, "no session could be established: {failures}"),
+            (false, true) => f.write_str("no session could be established"),
         }
-        Ok(())
     }
 }
 
@@ -422,6 +456,7 @@ mod tests {
         let reason = || "a reason".to_owned();
         vec![
             Error::ConnectionLoss { request: request(), sent: true, cause },
+            Error::AuthFailed { cause: Arc::new(ConnectError::new("a:1", "refused").refusing_credentials()) },
             Error::SessionExpired { request: request() },
             Error::NoNode { path: path() },
             Error::NodeExists { path: path() },
@@ -484,5 +519,8 @@ mod tests {
             error.to_string(),
             "connection lost during create /a: no session could be established: a:1: connection refused; b:2: no answer within 5s"
         );
+        let cause = ConnectError::new("a:1", "the server closed the connection").in_session();
+        let error = Error::ConnectionLoss { request: "create /a".into(), sent: true, cause: Some(Arc::new(cause)) };
+        assert_eq!(error.to_string(), "connection lost during create /a: a:1: the server closed the connection");
     }
 }

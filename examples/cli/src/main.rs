@@ -30,9 +30,7 @@ use std::time::{Duration, Instant};
 use curator_cli::contenders::{LockKind, blocker, is_candidate, lock_of_contender, not_a_contender, other_kind};
 #[cfg(feature = "tls")]
 use curator_framework::TlsOptions;
-use curator_framework::{
-    ConnectError, CuratorFramework, Error, ExponentialBackoffRetry, SaslDigest, Session, SessionEnd, node_from_path,
-};
+use curator_framework::{CuratorFramework, Error, ExponentialBackoffRetry, SaslDigest, Session, node_from_path};
 use curator_recipes::{
     BarrierError, CacheError, CounterError, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock,
     InterProcessSemaphoreV2, LeaderError, LockError, LockGuard, LockOptions, NodeError, ParticipantKind, Release,
@@ -137,9 +135,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::InvalidPath { .. } | Error::InvalidConfig { .. } | Error::InvalidAcl { .. } => 2,
-            Error::ConnectionLoss { cause: Some(cause), .. } if refused(cause) => 77,
             Error::ConnectionLoss { .. } | Error::SessionExpired { .. } => 69,
-            Error::NoAuth { .. } => 77,
+            Error::NoAuth { .. } | Error::AuthFailed { .. } => 77,
             Error::NoNode { .. } => 1,
             _ => 70,
         };
@@ -150,12 +147,6 @@ impl From<Error> for Failure {
         };
         Self(code, text)
     }
-}
-
-/// Returns `true` if a server answered and did not accept the credentials.
-fn refused(cause: &ConnectError) -> bool {
-    let refusal = SessionEnd::AuthFailed.to_string();
-    cause.failures().iter().any(|(_, reason)| *reason == refusal)
 }
 
 impl From<std::io::Error> for Failure {

@@ -179,7 +179,8 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `Error::NotStarted`: call [`start`](Self::start). `Error::Closed`: also if the client is closed meanwhile.
+    /// * `Error::NotStarted`: call [`start`](Self::start). `Error::Closed`: also if the client is closed meanwhile.
+    /// * `Error::AuthFailed`: a server did not accept the credentials; correct them, or call it again to wait on.
     ///
     /// # Cancel safety
     ///
@@ -191,6 +192,7 @@ impl CuratorFramework {
             biased;
             error = self.core.not_started() => Err(error),
             _ = state.wait_for(|state| state.is_some_and(ConnectionState::is_connected)) => Ok(()),
+            refusal = shared.refused() => Err(refusal),
         }
     }
 

@@ -122,23 +122,25 @@ async fn try_to_connect(shared: &Shared) -> Option<Connection> {
         let (ensemble, chroot) = (Arc::clone(&config.ensemble), config.chroot.clone());
         move || current_servers(&*ensemble, &chroot)
     });
-    let mut pause = Pause::default();
+    let (mut pauses, mut refusals) = (Pause::default(), Pause::after_refusals());
     loop {
-        match config.factory.connect(&connect_config(shared, &servers)).await {
+        let pause = match config.factory.connect(&connect_config(shared, &servers)).await {
             Ok(connection) => {
                 shared.connected();
                 return Some(connection);
             }
             Err(error) => {
                 shared.connect_failed(error.clone());
+                let pause = if error.refuses_credentials() { &mut refusals } else { &mut pauses };
                 report(move || tracing::warn!(%error, "not connected"));
+                pause.next(&*config.session.randomness)
             }
-        }
+        };
         // Between two attempts no session exists that would have to be closed.
         tokio::select! {
             biased;
             () = shared.stopped(|stop| stop != Shutdown::Running) => return None,
-            () = tokio::time::sleep(pause.next(&*config.session.randomness)) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }

@@ -175,7 +175,29 @@ impl Shared {
     }
 
     pub(crate) fn connect_failed(&self, error: ConnectError) {
+        let refused = error.refuses_credentials();
         self.connect_error.lock().replace(Arc::new(error));
+        if refused {
+            self.session_changed();
+        }
+    }
+
+    /// Returns the error of credentials that a server refused at the newest attempt to connect.
+    fn refusal(&self) -> Option<Error> {
+        let cause = self.connect_error.lock().clone().filter(|error| error.refuses_credentials())?;
+        Some(Error::AuthFailed { cause })
+    }
+
+    /// Resolves when a server refuses the credentials; at once if one did at the newest attempt to connect.
+    pub(crate) async fn refused(&self) -> Error {
+        loop {
+            self.session
+                .wait_for(|_| self.connect_error.lock().as_ref().is_some_and(|error| error.refuses_credentials()))
+                .await;
+            if let Some(refusal) = self.refusal() {
+                return refusal;
+            }
+        }
     }
 
     pub(crate) fn connected(&self) {
@@ -268,6 +290,7 @@ impl ClientCore {
                 session = shared.session.wait_for(connected) => {
                     session.map(|session| session.in_namespace(self.root.clone())).ok_or(Error::Closed)
                 }
+                refusal = shared.refused() => Err(refusal),
                 () = tokio::time::sleep(wait) => Err(self.not_connected("the wait for a connection")),
             }
         });

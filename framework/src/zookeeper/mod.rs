@@ -518,6 +518,13 @@ pub enum SessionEnd {
     Closed,
 }
 
+impl SessionEnd {
+    /// Returns the text for credentials of this scheme that were refused.
+    pub(crate) fn refusing(self, scheme: &str) -> String {
+        format!("{self} of the scheme {scheme}")
+    }
+}
+
 impl fmt::Display for SessionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -120,10 +120,10 @@ pub(crate) async fn follow(
         }
         follower.shared.read_errors.fetch_add(1, Ordering::Relaxed);
         follower.publish(Some(&error));
-        if follower.client.block_until_connected().await.is_err() {
-            return;
+        match follower.client.block_until_connected().await {
+            Ok(()) | Err(Error::AuthFailed { .. }) => sleep(PAUSE).await,
+            Err(_closed) => return,
         }
-        sleep(PAUSE).await;
     }
 }
 

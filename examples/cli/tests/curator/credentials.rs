@@ -85,11 +85,11 @@ async fn client_that_may_only_create_leaves_the_queue() {
 fn credentials_that_the_server_does_not_accept_are_named_as_the_reason() {
     let server = TestingServer::start().unwrap();
     for action in [&["ls", "/lock"][..], &["lock", "/lock", "--", "echo", "never"]] {
-        let options = ["--auth", "nonsense:secret", "--connect-timeout", "300ms"];
+        let options = ["--auth", "nonsense:secret", "--connect-timeout", "5s"];
         let output = run(&server.connect_string(), &[&options, action].concat());
         assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{output:?}");
         let address = server.connect_string();
-        let reason = format!("{address}: the server did not accept the credentials");
+        let reason = format!("{address}: the server did not accept the credentials of the scheme nonsense");
         assert_eq!(stderr(&output), format!("curator: no session could be established: {reason}\n"));
     }
     until("the sessions are closed", || server.sessions().is_empty());

@@ -369,9 +369,8 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         driver.run().await;
         closed_sender.send_replace(true);
     });
-    let handle = Arc::new(Handle { shared, closed });
     Ok(Connection {
-        handle,
+        handle: Arc::new(Handle { shared, closed }),
         events: event_receiver,
         sent: attached.sent,
         established: attached.sent,
@@ -524,7 +523,7 @@ impl Driver {
                 // The attempt that opened the connection has handled it.
                 Step::Connected(_) => continue,
             };
-            let cause = ConnectError::new(self.server.clone(), reason);
+            let cause = ConnectError::new(self.server.clone(), reason).in_session();
             let lost = cause.clone();
             report(move || tracing::debug!(cause = %lost, "connection lost"));
             let lost_at = self.shared.clock.now();
@@ -549,7 +548,7 @@ impl Driver {
             match self.round(Limit::LostAt(lost_at)).await {
                 Ok(attached) => return Some(attached),
                 Err(_) if self.is_over() => return None,
-                Err(error) => self.tell(HandleEvent::Unreachable(error)),
+                Err(error) => self.tell(HandleEvent::Unreachable(error.in_session())),
             }
         }
     }
@@ -595,7 +594,9 @@ impl Driver {
             }
             left -= 1;
         }
-        Err(ConnectError::from_failures(failures))
+        let error = ConnectError::from_failures(failures);
+        let is_refusal = self.shared.link.lock().protocol.over() == Some(SessionEnd::AuthFailed);
+        Err(if is_refusal { error.refusing_credentials() } else { error })
     }
 
     /// Tries each address of a server, with an equal share of the time left to connect and to attach.
@@ -662,8 +663,9 @@ impl Driver {
             Step::Connected(attached) => Ok(attached),
             Step::Lost(reason) => Err(reason),
             Step::Over => {
-                let end = self.shared.link.lock().protocol.over().unwrap_or(SessionEnd::Closed);
-                Err(end.to_string())
+                let link = self.shared.link.lock();
+                let end = link.protocol.over().unwrap_or(SessionEnd::Closed);
+                Err(link.protocol.refused_scheme().map_or_else(|| end.to_string(), |scheme| end.refusing(scheme)))
             }
         }
     }

@@ -16,6 +16,9 @@ const JITTER: Duration = Duration::from_millis(250);
 /// The pause after the first round in which no server could be used; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The same pauses after refused credentials, which seldom become right by themselves.
+const FIRST_REFUSAL_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_REFUSAL_PAUSE: Duration = Duration::from_secs(30);
 
 /// The limit on one framework client's attempts to connect: at most five in any second, over all of its sessions,
 /// whatever the servers do.
@@ -45,15 +48,28 @@ impl Pacer {
 
 /// The pause after a failed round over all servers. It doubles, and half of it is random, so that clients that lost
 /// the same server do not reconnect together.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pause {
     rounds: u32,
+    first: Duration,
+    longest: Duration,
+}
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self { rounds: 0, first: FIRST_PAUSE, longest: LONGEST_PAUSE }
+    }
 }
 
 impl Pause {
+    /// Returns the pauses after rounds in which a server refused the credentials.
+    pub(crate) const fn after_refusals() -> Self {
+        Self { rounds: 0, first: FIRST_REFUSAL_PAUSE, longest: LONGEST_REFUSAL_PAUSE }
+    }
+
     pub(crate) fn next(&mut self, randomness: &dyn Randomness) -> Duration {
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.rounds.min(10)).min(LONGEST_PAUSE);
-        self.rounds += 1;
+        let pause = self.first.saturating_mul(1 << self.rounds.min(10)).min(self.longest);
+        self.rounds = self.rounds.saturating_add(1);
         pause / 2 + (pause / 2).mul_f64(unit_interval(randomness))
     }
 }
@@ -127,6 +143,10 @@ mod tests {
         let pauses: Vec<_> = (0..8).map(|_| one.next(&randomness)).collect();
         assert!(pauses[0] < FIRST_PAUSE && pauses[7] >= LONGEST_PAUSE / 2 && pauses[7] <= LONGEST_PAUSE);
         assert_ne!(other.next(&randomness), pauses[0]);
+        let mut refusals = Pause::after_refusals();
+        let pauses: Vec<_> = (0..8).map(|_| refusals.next(&randomness)).collect();
+        assert!(pauses[0] >= FIRST_REFUSAL_PAUSE / 2 && pauses[7] >= LONGEST_REFUSAL_PAUSE / 2, "{pauses:?}");
+        assert!(pauses.iter().all(|pause| *pause <= LONGEST_REFUSAL_PAUSE), "{pauses:?}");
     }
 
     #[test]

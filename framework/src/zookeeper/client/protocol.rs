@@ -118,6 +118,8 @@ pub(super) struct Protocol<T> {
     /// such losses in a row.
     suspect: Option<(String, usize, u32)>,
     over: Option<SessionEnd>,
+    /// The scheme of the credentials that the server did not accept.
+    refused_scheme: Option<String>,
     events: VecDeque<Event<T>>,
     output: Vec<u8>,
 }
@@ -247,6 +249,7 @@ impl<T> Protocol<T> {
             connection: None,
             suspect: None,
             over: None,
+            refused_scheme: None,
             events: VecDeque::new(),
             output: Vec::new(),
         }
@@ -740,6 +743,11 @@ impl<T> Protocol<T> {
         false
     }
 
+    /// Returns the scheme of the credentials that the server did not accept.
+    pub(super) fn refused_scheme(&self) -> Option<&str> {
+        self.refused_scheme.as_deref()
+    }
+
     /// Returns the bytes to be written.
     pub(super) fn output(&self) -> &[u8] {
         &self.output
@@ -903,6 +911,13 @@ impl<T> Protocol<T> {
                 Ok(())
             }
             XID_AUTH if header.err != 0 => {
+                // Replies come in the order of the credentials.
+                let left = match self.connection.as_ref().map(|connection| &connection.phase) {
+                    Some(Phase::Restoring { credentials, .. }) => *credentials,
+                    _ => 0,
+                };
+                let refused = self.settings.auth.iter().rev().nth(left.saturating_sub(1));
+                self.refused_scheme = refused.map(|auth| auth.scheme.clone());
                 self.end(SessionEnd::AuthFailed);
                 Ok(())
             }
@@ -1143,6 +1158,7 @@ impl<T> Protocol<T> {
             return Err(Violation::new("a reply to a login that was not begun"));
         };
         if err != 0 {
+            self.refused_scheme = Some("sasl".to_owned());
             self.end(SessionEnd::AuthFailed);
             return Ok(());
         }

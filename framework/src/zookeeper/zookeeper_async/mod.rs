@@ -153,6 +153,11 @@ impl ZooKeeperAsyncFactory {
             Ok(Some(HandleEvent::Reconnected(Reattached { sent, epoch, .. }))) => {
                 Ok(Connection { handle: Arc::new(handle), events, sent, established, epoch })
             }
+            Ok(Some(HandleEvent::Ended(end @ SessionEnd::AuthFailed))) => {
+                // The crate does not say which of them.
+                let schemes: Vec<&str> = config.auth.iter().map(|auth| &*auth.scheme).collect();
+                Err(failed(end.refusing(&schemes.join(" or "))).refusing_credentials())
+            }
             Ok(Some(HandleEvent::Ended(end))) => Err(failed(end.to_string())),
             Ok(_) => Err(failed(SessionEnd::ClientFailed.to_string())),
             Err(_elapsed) => {
@@ -967,7 +972,7 @@ impl Monitor {
         self.shared.refuse_waiting();
         self.drive(DriverCommand::All);
         if std::mem::take(told_connected) {
-            self.tell(HandleEvent::Disconnected(ConnectError::new(CLIENT, "the connection was lost")));
+            self.tell(HandleEvent::Disconnected(ConnectError::new(CLIENT, "the connection was lost").in_session()));
         }
     }
 

@@ -1,11 +1,18 @@
 //! Credentials: they are added to every connection before anything else that waits for it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Acl, CuratorFramework, CuratorFrameworkBuilder, CuratorOp, Error, Permission, RetryNTimes};
+use async_trait::async_trait;
+use curator_framework::{
+    Acl, ConnectConfig, ConnectError, Connection, CuratorFramework, CuratorFrameworkBuilder, CuratorOp, Error,
+    Permission, RetryNTimes, ZooKeeperFactory,
+};
 use curator_integration::env::{Env, PATIENCE, builder, connected, in_time};
 use curator_integration::on_every_server;
-use curator_test::{FaultProxy, kill_session};
+use curator_recipes::{InterProcessMutex, LockError};
+use curator_test::{ClientId, FaultProxy, SimulatedEnsemble, kill_session};
+use parking_lot::Mutex;
 
 use crate::ground::{exists, take_down};
 
@@ -152,6 +159,33 @@ on_every_server! {
         assert_eq!(client.session().await.unwrap().number(), session, "still the same session");
     }
 
+    /// Nothing waits for the connection timeout, which is long here.
+    async fn operations_that_wait_fail_at_once_when_the_credentials_are_refused(env) {
+        let options = builder(env.address()).connection_timeout(PATIENCE).session_timeout(PATIENCE);
+        let client = options.authorization("nonsense", "my-secret").build().unwrap();
+        client.start().unwrap();
+        let begun = std::time::Instant::now();
+        let mutex = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap();
+        let (read, acquired, connected) = in_time(async {
+            let read = client.get_data();
+            tokio::join!(read.for_path("/"), mutex.acquire(), client.block_until_connected())
+        })
+        .await;
+        let refusals = [read.unwrap_err(), connected.unwrap_err(), match acquired {
+            Err(LockError::Framework(error)) => error,
+            other => panic!("{other:?}"),
+        }];
+        for error in refusals {
+            assert!(matches!(&error, Error::AuthFailed { .. }), "{error:?}");
+            assert!(!error.is_retryable() && !error.outcome_unknown());
+            let text = error.to_string();
+            let reason = format!("{}: the server did not accept the credentials of the scheme nonsense", env.address());
+            assert!(text.contains(&reason) && !format!("{text}{error:?}").contains("my-secret"), "{error:?}");
+        }
+        assert!(begun.elapsed() < PATIENCE / 3, "{:?}", begun.elapsed());
+        in_time(client.close()).await;
+    }
+
     /// As above with a session that is killed while nobody can connect.
     async fn the_next_session_has_the_credentials_too(env) {
         let nodes = secrets(&env).await;
@@ -176,4 +210,37 @@ on_every_server! {
             assert!(client.session().await.unwrap().number() > session);
         }
     }
+}
+
+/// Servers that refuse the credentials, and record when.
+#[derive(Debug, Clone, Default)]
+struct Refusing(Arc<Mutex<Vec<tokio::time::Instant>>>);
+
+#[async_trait]
+impl ZooKeeperFactory for Refusing {
+    async fn connect(&self, _config: &ConnectConfig) -> Result<Connection, ConnectError> {
+        self.0.lock().push(tokio::time::Instant::now());
+        Err(ConnectError::new("a:1", "refused").refusing_credentials())
+    }
+
+    fn needs_io(&self) -> bool {
+        false
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_become_slow_when_the_credentials_are_refused() {
+    let (ensemble, refusing) = (SimulatedEnsemble::new(7, Duration::from_millis(4)), Refusing::default());
+    let options = ensemble.client(ClientId(1)).zookeeper_factory(refusing.clone());
+    let client = options.retry_policy(RetryNTimes::new(3, Duration::from_millis(10))).build().unwrap();
+    client.start().unwrap();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let attempts = refusing.0.lock().clone();
+    assert!((120..=260).contains(&attempts.len()), "{} attempts in an hour", attempts.len());
+    for pair in attempts.windows(2).skip(8) {
+        let pause = pair[1] - pair[0];
+        assert!((Duration::from_secs(15)..=Duration::from_secs(30)).contains(&pause), "{pause:?}");
+    }
+    assert!(matches!(client.get_data().for_path("/").await, Err(Error::AuthFailed { .. })));
+    client.close().await;
 }

@@ -314,12 +314,14 @@ fn requests_wait_for_the_replies_to_credentials() {
 
 #[test]
 fn refused_credentials_end_the_session() {
-    let auth = vec![AuthInfo { scheme: "nothing".into(), auth: Vec::new() }];
+    let auth = ["digest", "nothing", "ip"].map(|scheme| AuthInfo { scheme: scheme.into(), auth: Vec::new() }).to_vec();
     let mut story = Story::new(Settings { auth, ..settings() });
     story.open();
     story.accept(TIMEOUT);
+    story.reply(XID_AUTH, 0, &[]);
     story.try_reply(XID_AUTH, 0, ErrorCode::AuthFailed.code(), &[]).unwrap();
     assert_eq!(story.end(), SessionEnd::AuthFailed);
+    assert_eq!(story.protocol.refused_scheme(), Some("nothing"));
 }
 
 #[test]
@@ -352,6 +354,7 @@ fn refused_login_ends_the_session() {
     let xid = story.requests()[0].xid;
     story.try_reply(xid, 0, ErrorCode::AuthFailed.code(), &[]).unwrap();
     assert_eq!(story.end(), SessionEnd::AuthFailed);
+    assert_eq!(story.protocol.refused_scheme(), Some("sasl"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// Checks a path as ZooKeeper's `PathUtils.validatePath` does.
+/// Checks a path as a server does with ZooKeeper's `PathUtils.validatePath`.
 ///
 /// # Errors
 ///
@@ -27,13 +27,7 @@ pub fn validate_path(path: &str) -> Result<()> {
         }
     }
     // UTF-16 units as in Java: above U+FFFF the low surrogate falls in a forbidden range.
-    let forbidden = |unit: u16| {
-        unit == 0
-            || (unit > 0x00 && unit < 0x1f)
-            || (unit > 0x7f && unit < 0x9f)
-            || (unit > 0xd800 && unit < 0xf8ff)
-            || (unit > 0xfff0 && unit < 0xffff)
-    };
+    let forbidden = |unit: u16| matches!(unit, 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff);
     if path.encode_utf16().any(forbidden) {
         return invalid("it has a character that ZooKeeper does not allow");
     }
@@ -97,7 +91,7 @@ mod tests {
 
     #[test]
     fn paths_that_zookeeper_accepts() {
-        for path in ["/", "/a", "/a/b", "/a.b/..c", "/ä", "/a\u{1f}"] {
+        for path in ["/", "/a", "/a/b", "/a.b/..c", "/ä", "/ ~", "/\u{a0}\u{d7ff}\u{f900}\u{ffef}"] {
             assert!(validate_path(path).is_ok(), "{path:?}");
         }
     }
@@ -114,6 +108,12 @@ mod tests {
             ("/..", "it has a relative element"),
             ("/a\u{0}", "it has a character that ZooKeeper does not allow"),
             ("/a\u{1}", "it has a character that ZooKeeper does not allow"),
+            ("/a\u{1f}", "it has a character that ZooKeeper does not allow"),
+            ("/a\u{7f}", "it has a character that ZooKeeper does not allow"),
+            ("/a\u{9f}", "it has a character that ZooKeeper does not allow"),
+            ("/a\u{f8ff}", "it has a character that ZooKeeper does not allow"),
+            ("/a\u{fff0}", "it has a character that ZooKeeper does not allow"),
+            ("/a\u{ffff}", "it has a character that ZooKeeper does not allow"),
             ("/\u{1f600}", "it has a character that ZooKeeper does not allow"),
         ] {
             let Err(Error::InvalidPath { path: named, reason: given }) = validate_path(path) else {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use curator_framework::{
-    ConnectConfig, ConnectError, Connection, DefaultZooKeeperFactory, EnsembleProvider, FixedEnsembleProvider,
-    ZooKeeperFactory,
+    Acl, ConnectConfig, ConnectError, Connection, CreateMode, DefaultZooKeeperFactory, EnsembleProvider, Error,
+    FixedEnsembleProvider, ZooKeeperFactory, validate_path,
 };
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
@@ -26,7 +26,42 @@ impl ZooKeeperFactory for Noting {
     }
 }
 
+/// The ends of the ranges of characters that servers refuse, and their neighbours.
+const EDGES: [char; 16] = [
+    '\u{1e}',
+    '\u{1f}',
+    '\u{20}',
+    '\u{7e}',
+    '\u{7f}',
+    '\u{80}',
+    '\u{9f}',
+    '\u{a0}',
+    '\u{d7ff}',
+    '\u{e000}',
+    '\u{f8ff}',
+    '\u{f900}',
+    '\u{ffef}',
+    '\u{fff0}',
+    '\u{ffff}',
+    '\u{10000}',
+];
+
 on_every_server! {
+    async fn paths_are_refused_as_the_server_refuses_them(env) {
+        let client = env.client().await;
+        let root = env.path("edges");
+        client.create().creating_parents_if_needed().for_path(&root).await.unwrap();
+        let session = client.session().await.unwrap();
+        for edge in EDGES {
+            let path = format!("{root}/a{edge}");
+            let created = session.create(&path, Vec::new(), Acl::open_unsafe(), CreateMode::Persistent).await;
+            match (validate_path(&path), created) {
+                (Ok(()), Ok(_)) | (Err(Error::InvalidPath { .. }), Err(Error::ZooKeeper { code: -8, .. })) => {}
+                other => panic!("{path:?}: {other:?}"),
+            }
+        }
+    }
+
     /// Curator's `TestFramework.testSimple` and `testBackgroundCreate`: data as it was given, and the default.
     async fn a_node_has_the_data_it_was_given(env) {
         let client = connected(builder(env.address()).default_data("default")).await;

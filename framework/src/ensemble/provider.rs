@@ -1,6 +1,7 @@
 //! The servers of an ensemble.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -77,10 +78,15 @@ pub(crate) fn parse_connect_string(connect_string: &str) -> Result<Ensemble> {
         return invalid(format!("its chroot {chroot:?} is no path: {reason}"));
     }
     let mut servers = Vec::new();
-    for server in list.split(',').map(str::trim) {
-        // An IPv6 address needs brackets, because its colons would be taken for the port's.
+    // Like Java, an empty entry, as behind the last comma, is left out.
+    for server in list.split(',').map(str::trim).filter(|server| !server.is_empty()) {
         let (host, port) = match server.rfind(']') {
             Some(end) if server.starts_with('[') => (&server[..=end], server[end + 1..].strip_prefix(':')),
+            _ if is_bare_ipv6(server) => {
+                return invalid(format!(
+                    "{server:?} is not a host and a port: an IPv6 address needs brackets, as in [::1]:2181"
+                ));
+            }
             _ => match server.split_once(':') {
                 Some((host, port)) => (host, Some(port)),
                 None => (server, None),
@@ -95,9 +101,22 @@ pub(crate) fn parse_connect_string(connect_string: &str) -> Result<Ensemble> {
         if host.is_empty() || !host.chars().all(valid) || (host.contains(':') && !host.starts_with('[')) {
             return invalid(format!("{server:?} is not a host and a port"));
         }
+        let zone = host.trim_end_matches(']').split_once('%').map(|(_, zone)| zone.parse::<u32>());
+        if zone.is_some_and(|number| number.is_err()) {
+            return invalid(format!("{server:?} has a zone that is not the number of a network interface, as in %2"));
+        }
         servers.push(format!("{host}:{port}"));
     }
+    if servers.is_empty() {
+        return invalid("it names no server".to_owned());
+    }
     Ok(Ensemble { servers, chroot: chroot.to_owned() })
+}
+
+/// Returns `true` for an IPv6 address without brackets, with or without a port.
+fn is_bare_ipv6(server: &str) -> bool {
+    let is_address = |text: &str| text.split('%').next().is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+    is_address(server) || server.rsplit_once(':').is_some_and(|(address, _)| is_address(address))
 }
 
 #[cfg(test)]
@@ -111,6 +130,8 @@ mod tests {
             ("a:1, b:2,c", vec!["a:1", "b:2", "c:2181"]),
             ("127.0.0.1:2181", vec!["127.0.0.1:2181"]),
             ("[::1]:2182,[fe80::1]", vec!["[::1]:2182", "[fe80::1]:2181"]),
+            ("[fe80::1%2]:2182", vec!["[fe80::1%2]:2182"]),
+            ("a:1,,b:2,", vec!["a:1", "b:2"]),
         ] {
             assert_eq!(parse_connect_string(given).unwrap().servers, servers, "{given}");
         }
@@ -121,12 +142,16 @@ mod tests {
         for (given, reason) in [
             ("", "it is empty"),
             ("  ", "it is empty"),
-            ("a:1,,b:2", "\"\" is not a host and a port"),
+            (",", "it names no server"),
+            ("/chroot", "it names no server"),
             ("a:x", "\"a:x\" has no valid port"),
             ("a:0", "\"a:0\" has no valid port"),
             ("a:70000", "\"a:70000\" has no valid port"),
             (":2181", "\":2181\" is not a host and a port"),
-            ("::1", "\"::1\" has no valid port"),
+            ("::1", "\"::1\" is not a host and a port: an IPv6 address needs brackets, as in [::1]:2181"),
+            ("a:1,::1:44", "\"::1:44\" is not a host and a port: an IPv6 address needs brackets, as in [::1]:2181"),
+            ("[::1%lo]:1", "\"[::1%lo]:1\" has a zone that is not the number of a network interface, as in %2"),
+            ("a:b:c", "\"a:b:c\" has no valid port"),
             ("two words:1", "\"two words:1\" is not a host and a port"),
         ] {
             let error = parse_connect_string(given).unwrap_err();

@@ -122,7 +122,25 @@ pub(super) fn encode_add_watch(path: &str, mode: AddWatchMode, to: &mut Writer) 
 }
 
 /// Reads the body of a reply without an error in its header. A failed transaction has none there either.
-pub(super) fn decode(request: &Request, from: &mut Reader<'_>) -> Result<Result<Response, Error>, DecodeError> {
+///
+/// # Errors
+///
+/// A text that says what is wrong with the body: bytes may be left over, or a created node may have another path.
+pub(super) fn decode(request: &Request, from: &mut Reader<'_>) -> Result<Result<Response, Error>, String> {
+    let response = decode_body(request, from).map_err(|error| error.to_string())?;
+    if !from.is_empty() {
+        return Err(format!("{} bytes are left over", from.rest().len()));
+    }
+    if let (Request::Create { path, mode, .. }, Ok(Response::Created { path: created, .. })) = (request, &response) {
+        let is_asked = if mode.is_sequential() { created.starts_with(&**path) } else { created == path };
+        if !is_asked {
+            return Err(format!("it names {created:?}"));
+        }
+    }
+    Ok(response)
+}
+
+fn decode_body(request: &Request, from: &mut Reader<'_>) -> Result<Result<Response, Error>, DecodeError> {
     Ok(Ok(match request {
         Request::Create { .. } => Response::Created { path: from.string()?.into(), stat: decode_stat(from)? },
         Request::Delete { .. } => Response::Deleted,
@@ -181,12 +199,13 @@ fn decode_transaction(operations: &[Operation], from: &mut Reader<'_>) -> Result
             Some(Err(code)) => _ = failed.get_or_insert((index, operation, code)),
         }
     }
-    if let Some((index, operation, code)) = failed {
+    let is_ended = decode_result(from)?.is_none();
+    if let (Some((index, operation, code)), true) = (failed, is_ended) {
         let cause = Error::of_code(operation.path(), code, operation.needed(), || operation.to_string());
         let operation = operation.to_string().into();
         return Ok(Err(Error::Transaction { index, operation, cause: Box::new(cause) }));
     }
-    if all.len() < operations.len() || decode_result(from)?.is_some() {
+    if all.len() < operations.len() || !is_ended {
         return Err(DecodeError::Truncated { needed: operations.len(), available: all.len() });
     }
     Ok(Ok(Response::Done(all)))
@@ -308,6 +327,27 @@ mod tests {
                 let cut = decode(&request, &mut Reader::new(&body[..length]));
                 assert!(cut.is_err(), "{request} cut to {length} bytes: {cut:?}");
             }
+        }
+    }
+
+    #[test]
+    fn bytes_left_over_and_other_paths_are_errors() {
+        for (request, mut body) in replies() {
+            body.push(0);
+            assert_eq!(decode(&request, &mut Reader::new(&body)).unwrap_err(), "1 bytes are left over", "{request}");
+        }
+        for (mode, path, is_right) in [
+            (CreateMode::Persistent, "/a", true),
+            (CreateMode::Persistent, "/b", false),
+            (CreateMode::Persistent, "/a\u{7f}", false),
+            (CreateMode::EphemeralSequential, "/a0000000001", true),
+            (CreateMode::EphemeralSequential, "/b0000000001", false),
+        ] {
+            let request = Request::Create { path: "/a".into(), data: Vec::new(), acl: Acl::open_unsafe(), mode };
+            let mut body = Writer::new();
+            body.string(path);
+            stat(&mut body);
+            assert_eq!(decode(&request, &mut Reader::new(&body.into_bytes())).is_ok(), is_right, "{mode:?} {path}");
         }
     }
 

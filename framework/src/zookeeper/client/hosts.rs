@@ -24,13 +24,24 @@ const LONGEST_REFUSAL_PAUSE: Duration = Duration::from_secs(30);
 /// whatever the servers do.
 #[derive(Debug, Default)]
 pub struct Pacer {
-    starts: Mutex<VecDeque<Duration>>,
+    booked: Mutex<Booked>,
+}
+
+#[derive(Debug, Default)]
+struct Booked {
+    starts: VecDeque<Duration>,
+    /// The clock's time at the newest booking.
+    at: Duration,
 }
 
 impl Pacer {
     /// Books an attempt and returns the time that it must wait, on the clock that gives `now`.
     pub(crate) fn book(&self, now: Duration, randomness: &dyn Randomness) -> Duration {
-        let mut starts = self.starts.lock();
+        let mut booked = self.booked.lock();
+        // A restored machine may set the clock back, and the bookings with it.
+        let back = std::mem::replace(&mut booked.at, now).saturating_sub(now);
+        let starts = &mut booked.starts;
+        starts.iter_mut().for_each(|start| *start = start.saturating_sub(back));
         if starts.len() == ATTEMPTS {
             starts.pop_front();
         }
@@ -134,6 +145,16 @@ mod tests {
         for window in starts.windows(ATTEMPTS + 1) {
             assert!(window[ATTEMPTS] - window[0] >= SPAN, "{window:?}");
         }
+    }
+
+    #[test]
+    fn clock_that_jumps_back_delays_no_attempt() {
+        let (pacer, randomness) = (Pacer::default(), SeededRandomness::new(7));
+        for _ in 0..ATTEMPTS {
+            pacer.book(Duration::from_secs(3600), &randomness);
+        }
+        let wait = pacer.book(Duration::from_secs(60), &randomness);
+        assert!(wait > Duration::ZERO && wait <= (SPAN + JITTER) * 2, "{wait:?}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub enum CounterError {
     #[error("the lock of a counter: {0}")]
     Lock(LockError),
     /// The node's data does not have the length of a number.
-    #[error("the data of {path} is not a number: it has {length} bytes, not {expected}")]
+    #[error("the data of {path} is not a number: it has {length} bytes, not {expected}{}", default_data(*length))]
     NotANumber {
         /// The counter's path.
         path: PathText,
@@ -81,6 +81,14 @@ impl CounterError {
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
         matches!(self, Self::Framework(error) if error.outcome_unknown())
+    }
+}
+
+/// Returns where data of this length may come from. Numbers of other counters have 4 or 8 bytes.
+pub(crate) const fn default_data(length: usize) -> &'static str {
+    match length {
+        4 | 8 => "",
+        _ => "; a create without data writes the client's default data: delete the node, or set a number",
     }
 }
 

@@ -65,8 +65,12 @@ pub enum LeaderError {
         /// The election's path.
         path: PathText,
     },
-    /// The path has data of another program, which the election does not overwrite.
-    #[error("the data of {path} is that of another program, so the election does not write there")]
+    /// The path has data that no election has written, and an election does not overwrite it. A create without data
+    /// writes the client's default data, the host's address. Set the data to nothing before the first candidate joins.
+    #[error(
+        "the data of {path} is not an election's, and is not overwritten: a create without data has written the \
+         default data, or another program has its own there; set it to nothing before the candidates join"
+    )]
     ForeignData {
         /// The election's path.
         path: PathText,

@@ -1,5 +1,7 @@
 //! The errors of shared values.
 
+use crate::counters::error::default_data;
+
 /// An error of a [`SharedValue`](crate::SharedValue) or a [`SharedCount`](crate::SharedCount).
 ///
 /// Where a method lists `Error::NoAuth`, match `SharedError::Framework(Error::NoAuth { .. })`.
@@ -35,7 +37,7 @@ pub enum SharedError {
         path: String,
     },
     /// The node's data is not that of a count, which is four bytes.
-    #[error("the data of {path} is not a count: it has {length} bytes, not 4")]
+    #[error("the data of {path} is not a count: it has {length} bytes, not 4{}", default_data(*length))]
     NotACount {
         /// The node.
         path: String,

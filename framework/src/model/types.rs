@@ -225,6 +225,23 @@ pub enum CreateMode {
 }
 
 impl CreateMode {
+    /// The longest time to live that a server accepts: 2^40 − 1 milliseconds, some 34 years.
+    pub const LONGEST_TTL: Duration = Duration::from_millis((1 << 40) - 1);
+
+    /// Checks the time to live, if the mode has one.
+    pub(crate) fn check_ttl(self) -> Result<()> {
+        let (Self::PersistentWithTtl(ttl) | Self::PersistentSequentialWithTtl(ttl)) = self else { return Ok(()) };
+        match ttl {
+            _ if ttl < Duration::from_millis(1) => {
+                Err(Error::invalid_config("time to live", "it is below a millisecond"))
+            }
+            _ if ttl > Self::LONGEST_TTL => {
+                Err(Error::invalid_config("time to live", "it is above 2^40 - 1 milliseconds"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns `true` if the node is deleted with its session.
     #[must_use]
     pub const fn is_ephemeral(self) -> bool {

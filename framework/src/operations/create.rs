@@ -184,6 +184,7 @@ impl<'a> CreateBuilder<'a> {
     /// That of [`for_path`](Self::for_path).
     pub async fn for_path_with_stat(mut self, path: &str) -> Result<(String, Stat)> {
         self.mode = self.resolved_mode()?;
+        self.mode.check_ttl()?;
         // The server appends a number to a sequential name, so the path may end with a slash.
         if self.mode.is_sequential() {
             validate_path(&format!("{path}1"))?;

@@ -202,6 +202,7 @@ impl Session {
             _ => None,
         };
         Acl::check(&acl, path)?;
+        mode.check_ttl()?;
         if let Some(request) = unsupported {
             return Err(self.unsupported(request));
         }
@@ -601,8 +602,9 @@ impl Session {
             return Ok(Vec::new());
         }
         for operation in &operations {
-            if let Operation::Create { path, acl, .. } = operation {
+            if let Operation::Create { path, acl, mode, .. } = operation {
                 Acl::check(acl, path)?;
+                mode.check_ttl()?;
             }
         }
         let operations: Vec<_> = operations.into_iter().map(|operation| self.full_operation(operation)).collect();

@@ -67,7 +67,8 @@ impl PersistentTtlNode {
     /// # Errors
     ///
     /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
-    /// * `NodeError::InvalidArgument`: the path is the root, or the time to live is below a millisecond.
+    /// * `NodeError::InvalidArgument`: the path is the root, or the time to live is below a millisecond or above
+    ///   [`CreateMode::LONGEST_TTL`]: choose another one.
     pub fn new(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -98,6 +99,9 @@ impl PersistentTtlNode {
         let invalid = |argument, reason: &str| Err(NodeError::InvalidArgument { argument, reason: reason.to_owned() });
         if ttl < Duration::from_millis(1) {
             return invalid("time to live", "it is below a millisecond");
+        }
+        if ttl > CreateMode::LONGEST_TTL {
+            return invalid("time to live", "it is above 2^40 - 1 milliseconds");
         }
         if child.contains('/') || child.is_empty() {
             return invalid("child", "it is not the name of one node");

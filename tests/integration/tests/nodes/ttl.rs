@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use curator_framework::{
-    Acl, AclProvider, AddWatchMode, CuratorFramework, Error, EventType, Permission, PersistentEvent,
+    Acl, AclProvider, AddWatchMode, CreateMode, CuratorFramework, CuratorOp, Error, EventType, Permission,
+    PersistentEvent,
 };
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options};
@@ -32,6 +33,24 @@ fn started_with(client: &CuratorFramework, path: &str, options: PersistentTtlNod
 /// The number of writes of the touch node.
 fn touches(server: &TestingServer, path: &str) -> usize {
     server.requests().iter().filter(|request| request.path.as_deref() == Some(path) && request.error == 0).count()
+}
+
+/// No server accepts them.
+#[tokio::test]
+async fn impossible_times_to_live_are_refused_before_the_first_request() {
+    let server = server();
+    let client = client(&server).await;
+    let above = CreateMode::LONGEST_TTL + Duration::from_millis(1);
+    for ttl in [Duration::ZERO, Duration::from_micros(999), above, Duration::MAX] {
+        let node = PersistentTtlNode::new(client.clone(), "/node", ttl, "hey");
+        assert!(matches!(&node, Err(NodeError::InvalidArgument { argument: "time to live", .. })), "{node:?}");
+        let created = client.create().with_ttl(ttl).for_path("/node").await;
+        assert!(matches!(&created, Err(Error::InvalidConfig { option: "time to live", .. })), "{created:?}");
+        let create = CuratorOp::create("/node").with_mode(CreateMode::PersistentWithTtl(ttl));
+        let committed = client.transaction().operation(create).commit().await;
+        assert!(matches!(&committed, Err(Error::InvalidConfig { option: "time to live", .. })), "{committed:?}");
+    }
+    client.create().with_ttl(CreateMode::LONGEST_TTL).for_path("/node").await.unwrap();
 }
 
 /// Curator's `TestPersistentTtlNode.testBasic`.

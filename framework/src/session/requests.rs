@@ -290,7 +290,12 @@ impl Session {
             Parents::Expected => self.root.namespace_node().map(str::to_owned),
             Parents::Persistent | Parents::Containers => Some(self.root.full_parent(path)),
         };
-        let Some(lowest) = lowest else { return Ok(false) };
+        let Some(lowest) = lowest else {
+            // The parent that does not exist is the chroot itself.
+            let parent = self.root.full_parent(path);
+            let is_chroot = parent != "/" && self.root.is_given(&parent);
+            return if is_chroot { Err(Error::NoNode { path: parent.into() }) } else { Ok(false) };
+        };
         let in_progress = self.extension::<ParentsInProgress>();
         let creation = in_progress.of(&lowest);
         creation

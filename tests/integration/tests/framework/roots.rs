@@ -31,6 +31,19 @@ async fn below(env: &Env, way: usize, above: &str, name: &str) -> CuratorFramewo
 const WAYS: usize = 5;
 
 on_every_server! {
+    async fn missing_chroot_is_named(env) {
+        let options = CuratorFramework::builder(format!("{}/not/there", env.address()));
+        let client = connected(options.retry_policy(curator_framework::RetryNTimes::new(0, Duration::ZERO))).await;
+        let plain = client.create().for_path("/x").await;
+        let protected = client.create().with_protection().for_path("/x").await;
+        let with_parents = client.create().creating_parents_if_needed().for_path("/x/y").await;
+        for created in [plain, protected, with_parents] {
+            assert!(matches!(&created, Err(Error::NoNode { path }) if path == "/not/there"), "{created:?}");
+        }
+        let below = client.create().for_path("/x/y").await;
+        assert!(matches!(&below, Err(Error::NoNode { path }) if path == "/x/y"), "{below:?}");
+    }
+
     async fn a_lock_is_where_it_should_be_and_its_paths_are_the_users(env) {
         let outside = env.client().await;
         let above = env.path("above");

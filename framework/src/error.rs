@@ -22,14 +22,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The connection was lost before the reply came, or was not established in time. It is retryable.
-    #[error("connection lost during {request}{}", match cause { Some(cause) => format!(": {cause}"), None => String::new() })]
+    /// The connection was lost before the reply came, or was not established in time. Or the caller's time ended before
+    /// the reply, on a connection that is not lost: see [`ConnectError::is_time_over`]. It is retryable.
+    #[error("{}", loss(request, cause.as_deref()))]
     ConnectionLoss {
         /// The request, with its path.
         request: PathText,
         /// `true` if the request had left for the server, which may have applied it.
         sent: bool,
-        /// The failures of the last attempt to connect, if known.
+        /// The failures of the last attempt to connect, if known, or the end of the caller's time.
         cause: Option<Arc<ConnectError>>,
     },
     /// A server did not accept the client's [credentials](crate::CuratorFrameworkBuilder::authorization), or its
@@ -284,6 +285,29 @@ impl Error {
         )
     }
 
+    /// Names the path in the error of a wait for a connection, and of a request that a recipe sends for itself. Other
+    /// errors name their request and path already.
+    #[must_use]
+    pub fn about(mut self, path: &str) -> Self {
+        if let Self::ConnectionLoss { request, .. } | Self::SessionExpired { request } = &mut self {
+            if INTERNAL.contains(&request.as_str()) {
+                *request = format!("{request} for {path}").into();
+            }
+        }
+        self
+    }
+
+    /// Replaces the text of the request.
+    pub(crate) fn renamed(mut self, text: &str) -> Self {
+        if let Self::ConnectionLoss { request, .. }
+        | Self::SessionExpired { request }
+        | Self::ZooKeeper { request, .. } = &mut self
+        {
+            *request = text.into();
+        }
+        self
+    }
+
     /// Shortens the server's paths to those that the caller wrote.
     pub(crate) fn shorten(&mut self, shorten: &impl Fn(&str) -> &str) {
         match self {
@@ -343,6 +367,21 @@ impl Error {
     }
 }
 
+/// The texts of requests that no caller has made. [`Error::about`] adds the path.
+pub(crate) const INTERNAL_WAIT: &str = "the wait for a connection";
+pub(crate) const INTERNAL_BARRIER: &str = "a write barrier";
+pub(crate) const INTERNAL_EARLIER: &str = "an operation that was begun in it";
+const INTERNAL: [&str; 3] = [INTERNAL_WAIT, INTERNAL_BARRIER, INTERNAL_EARLIER];
+
+/// Returns the text of a `ConnectionLoss`.
+fn loss(request: &PathText, cause: Option<&ConnectError>) -> String {
+    match cause {
+        Some(cause) if cause.is_time_over() => format!("{request}: {cause}"),
+        Some(cause) => format!("connection lost during {request}: {cause}"),
+        None => format!("connection lost during {request}"),
+    }
+}
+
 /// Returns the code with its name, if it has one.
 fn named(code: i32) -> String {
     ErrorCode::from_code(code).map_or_else(|| code.to_string(), |known| format!("{} ({code})", known.name()))
@@ -359,8 +398,15 @@ const THROTTLED: i32 = ErrorCode::ThrottledOp.code();
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectError {
     failures: Vec<(String, String)>,
-    in_session: bool,
-    refuses_credentials: bool,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    NoSession,
+    InSession,
+    RefusedCredentials,
+    TimeOver,
 }
 
 impl ConnectError {
@@ -373,26 +419,37 @@ impl ConnectError {
     /// Creates an error about several servers, in the order of the attempts.
     #[must_use]
     pub fn from_failures(failures: Vec<(String, String)>) -> Self {
-        Self { failures, in_session: false, refuses_credentials: false }
+        Self { failures, kind: Kind::NoSession }
     }
 
     /// Marks the failures as those of a session that exists: it lost its connection, or was not attached again.
     #[must_use]
     pub fn in_session(self) -> Self {
-        Self { in_session: true, ..self }
+        Self { kind: Kind::InSession, ..self }
     }
 
     /// Marks the last failure as a refusal of the credentials. Waiting operations then end with [`Error::AuthFailed`],
     /// and the pauses between the attempts become longer.
     #[must_use]
     pub fn refusing_credentials(self) -> Self {
-        Self { refuses_credentials: true, ..self }
+        Self { kind: Kind::RefusedCredentials, ..self }
     }
 
     /// Returns `true` if a server did not accept the credentials.
     #[must_use]
     pub fn refuses_credentials(&self) -> bool {
-        self.refuses_credentials
+        self.kind == Kind::RefusedCredentials
+    }
+
+    /// Returns the end of a caller's time, on a connection that is not lost.
+    pub(crate) const fn time_over() -> Self {
+        Self { failures: Vec::new(), kind: Kind::TimeOver }
+    }
+
+    /// Returns `true` if the caller's time ended before the reply, while the client was connected.
+    #[must_use]
+    pub fn is_time_over(&self) -> bool {
+        self.kind == Kind::TimeOver
     }
 
     /// Returns the servers in the order of the attempts, each with its failure.
@@ -407,11 +464,12 @@ impl fmt::Display for ConnectError {
         let failures: Vec<String> =
             self.failures.iter().map(|(server, reason)| format!("{server}: {reason}")).collect();
         let failures = failures.join("; ");
-        match (self.in_session, failures.is_empty()) {
-            (true, false) => f.write_str(&failures),
-            (true, true) => f.write_str("no server could be tried"),
-            (false, false) => write!(f, "no session could be established: {failures}"),
-            (false, true) => f.write_str("no session could be established"),
+        match self.kind {
+            Kind::TimeOver => f.write_str("no answer in the time allowed, though the client is connected"),
+            Kind::InSession if failures.is_empty() => f.write_str("no server could be tried"),
+            Kind::InSession => f.write_str(&failures),
+            _ if failures.is_empty() => f.write_str("no session could be established"),
+            _ => write!(f, "no session could be established: {failures}"),
         }
     }
 }
@@ -522,5 +580,18 @@ mod tests {
         let cause = ConnectError::new("a:1", "the server closed the connection").in_session();
         let error = Error::ConnectionLoss { request: "create /a".into(), sent: true, cause: Some(Arc::new(cause)) };
         assert_eq!(error.to_string(), "connection lost during create /a: a:1: the server closed the connection");
+        let cause = Some(Arc::new(ConnectError::time_over()));
+        let error = Error::ConnectionLoss { request: "create /a".into(), sent: true, cause };
+        assert_eq!(error.to_string(), "create /a: no answer in the time allowed, though the client is connected");
+    }
+
+    #[test]
+    fn errors_of_internal_requests_name_the_path() {
+        let lost = |request: &str| Error::ConnectionLoss { request: request.into(), sent: false, cause: None };
+        let named = lost(INTERNAL_WAIT).about("/a").to_string();
+        assert_eq!(named, "connection lost during the wait for a connection for /a");
+        assert_eq!(lost("create /a").about("/b").to_string(), "connection lost during create /a");
+        let barrier = lost("delete /1f/none").renamed(INTERNAL_BARRIER).about("/a").to_string();
+        assert_eq!(barrier, "connection lost during a write barrier for /a");
     }
 }

@@ -142,7 +142,7 @@ impl From<Error> for Failure {
         };
         let text = match error {
             // The user needs the cause, not the request that failed.
-            Error::ConnectionLoss { cause: Some(cause), .. } => cause.to_string(),
+            Error::ConnectionLoss { cause: Some(cause), .. } if !cause.is_time_over() => cause.to_string(),
             error => error.to_string(),
         };
         Self(code, text)

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::core::config::{Config, DefaultData};
 use crate::environment::randomness::Randomness;
-use crate::error::{ConnectError, Error, PathText, Result};
+use crate::error::{ConnectError, Error, INTERNAL_WAIT, PathText, Result};
 use crate::metrics;
 use crate::model::namespace::Namespace;
 use crate::model::new_node::Parents;
@@ -291,14 +291,19 @@ impl ClientCore {
                     session.map(|session| session.in_namespace(self.root.clone())).ok_or(Error::Closed)
                 }
                 refusal = shared.refused() => Err(refusal),
-                () = tokio::time::sleep(wait) => Err(self.not_connected("the wait for a connection")),
+                () = tokio::time::sleep(wait) => Err(self.not_connected(INTERNAL_WAIT)),
             }
         });
         connecting.await
     }
 
+    /// Returns the `ConnectionLoss` of a request without a reply in time. Its cause says whether the client is connected.
     pub(crate) fn not_answered(&self, request: &str) -> Error {
-        let cause = self.shared().connect_error.lock().clone();
+        let is_connected = self.shared().session.get().is_some_and(|session| session.is_connected());
+        let cause = match is_connected {
+            true => Some(Arc::new(ConnectError::time_over())),
+            false => self.shared().connect_error.lock().clone(),
+        };
         Error::ConnectionLoss { request: request.into(), sent: true, cause }
     }
 

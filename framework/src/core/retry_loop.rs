@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::core::ClientCore;
 use crate::environment::randomness::unit_interval;
-use crate::error::{Error, Result};
+use crate::error::{Error, INTERNAL_EARLIER, INTERNAL_WAIT, Result};
 use crate::retry::RetryAttempt;
 use crate::session::Session;
 
@@ -59,7 +59,7 @@ impl RetryLoop {
         let session = session?;
         let earlier = self.tried_in.replace(session.number());
         if earlier.is_some_and(|earlier| earlier != session.number()) {
-            let expired = Error::SessionExpired { request: "an operation that was begun in it".into() };
+            let expired = Error::SessionExpired { request: INTERNAL_EARLIER.into() };
             if !self.client.retry_policy().allow_retry(&expired) {
                 return Err(expired);
             }
@@ -81,7 +81,7 @@ impl RetryLoop {
         let began = Instant::now();
         let connected = tokio::time::timeout(self.wait_left, session.connected()).await;
         self.wait_left = self.wait_left.saturating_sub(began.elapsed());
-        connected.unwrap_or_else(|_elapsed| Err(self.client.not_connected("the wait for a connection")))
+        connected.unwrap_or_else(|_elapsed| Err(self.client.not_connected(INTERNAL_WAIT)))
     }
 
     /// Books the success of a step: retries, time and the wait for a connection count anew. So a long wait with

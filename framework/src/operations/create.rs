@@ -224,7 +224,7 @@ impl<'a> CreateBuilder<'a> {
             };
             match result {
                 Ok(created) => return Ok(created),
-                Err(error) => retries.failed(error).await?,
+                Err(error) => retries.failed(error.about(path)).await?,
             }
         }
     }
@@ -282,7 +282,7 @@ impl<'a> CreateBuilder<'a> {
                     return Ok(created);
                 }
                 // The error drops the owned node, which deletes its node.
-                Err(error) => retries.failed(error).await?,
+                Err(error) => retries.failed(error.about(path)).await?,
             }
         }
     }

@@ -43,7 +43,7 @@ where
         };
         match result {
             Ok(value) => return Ok(value),
-            Err(error) => retries.failed(error).await?,
+            Err(error) => retries.failed(error.about(path)).await?,
         }
     }
 }

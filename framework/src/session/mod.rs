@@ -23,7 +23,7 @@ use tokio::sync::SetOnce;
 
 use crate::environment::clock::Clock;
 use crate::environment::randomness::Randomness;
-use crate::error::{Error, Result};
+use crate::error::{Error, INTERNAL_WAIT, Result};
 use crate::model::acl_provider::AclProvider;
 use crate::model::namespace::Namespace;
 use crate::model::protected::{ProtectedId, to_protected_path};
@@ -347,7 +347,7 @@ impl Session {
     pub async fn connected(&self) -> Result<()> {
         tokio::select! {
             biased;
-            _ = self.ended() => Err(self.closed_error("the wait for a connection")),
+            _ = self.ended() => Err(self.closed_error(INTERNAL_WAIT)),
             _ = self.inner.link.wait_for(|link| link.up) => Ok(()),
         }
     }

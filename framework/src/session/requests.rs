@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use crate::environment::randomness::nonexistent_path;
-use crate::error::{Error, PathText, Result};
+use crate::error::{Error, INTERNAL_BARRIER, PathText, Result};
 use crate::metrics;
 #[cfg(doc)]
 use crate::model::acl_provider::AclProvider;
@@ -662,7 +662,7 @@ impl Session {
     pub async fn write_barrier(&self) -> Result<()> {
         match self.in_namespace(Namespace::default()).delete(&nonexistent_path(&*self.inner.randomness), None).await {
             Ok(()) | Err(Error::NoNode { .. }) => Ok(()),
-            Err(error) => Err(error),
+            Err(error) => Err(error.renamed(INTERNAL_BARRIER)),
         }
     }
 }

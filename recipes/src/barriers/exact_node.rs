@@ -28,7 +28,7 @@ pub(super) async fn create_exact_node(
             Ok(Some(node)) => return Ok(node),
             // The node of another session is gone, or soon will be: the next create decides.
             Ok(None) => {}
-            Err(BarrierError::Framework(error)) => retries.failed(error).await?,
+            Err(BarrierError::Framework(error)) => retries.failed(error.about(path)).await?,
             Err(error) => return Err(error),
         }
     }

@@ -91,7 +91,7 @@ impl Wait<'_> {
                     Ok(Ended::Done(output)) => return Ok(Some(output)),
                     Ok(Ended::Refused) => return Ok(None),
                     Ok(Ended::Session) => break,
-                    Err(BarrierError::Framework(error)) => retries.failed(error).await?,
+                    Err(BarrierError::Framework(error)) => retries.failed(error.about(awaited.path())).await?,
                     Err(error) => return Err(error),
                 }
             }

@@ -1,6 +1,6 @@
 //! The attempts to apply the write in flight, and the proofs that a marker gives of those without a reply.
 
-use curator_framework::{CuratorFramework, Done, Error, Operation, Session, Stat};
+use curator_framework::{Done, Error, Operation, Session, Stat};
 
 use crate::counters::engine::{Condition, Refusal};
 use crate::counters::error::without_change;
@@ -165,17 +165,18 @@ impl Attempts {
     }
 
     /// Ends the write in flight. Returns its error: one with an unknown outcome if the write may have been applied.
-    pub(super) fn fail(&mut self, client: &CuratorFramework, error: Error) -> Error {
+    pub(super) fn fail(&mut self, path: &str, error: Error) -> Error {
         let may_be_applied = self.flight.as_ref().is_some_and(|flight| flight.is_sent || flight.is_ambiguous);
-        let error = if may_be_applied { self.unknown(client) } else { without_change(error) };
+        let error = if may_be_applied { self.unknown(path) } else { without_change(error) };
         self.give_up();
         error
     }
 
     /// Returns the error of a write that may have been applied.
-    pub(super) fn unknown(&self, client: &CuratorFramework) -> Error {
+    pub(super) fn unknown(&self, path: &str) -> Error {
         let unknown = self.flight.as_ref().and_then(|flight| flight.unknown.clone());
-        unknown.unwrap_or_else(|| client.no_answer("the change of a counter"))
+        let lost = || Error::ConnectionLoss { request: format!("a change of {path}").into(), sent: true, cause: None };
+        unknown.unwrap_or_else(lost)
     }
 
     /// Ends the write in flight, which may still be applied. Its marker is used again only if that cannot hide a later

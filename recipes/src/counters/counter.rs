@@ -126,6 +126,7 @@ impl<V: Content> Counter<V> {
             Ok(Effect::NotANumber { length }) => Err(self.not_a_number(length)),
             Ok(Effect::VersionsExhausted) => Err(CounterError::VersionsExhausted { path: path() }),
             Ok(effect) => Ok((effect, stats)),
+            Err(Failure::Error(CounterError::Framework(error))) => Err(error.about(&self.path).into()),
             Err(Failure::Error(error)) => Err(error),
             Err(Failure::Contended) => {
                 let tries = stats.optimistic_tries.saturating_add(stats.promoted_tries);

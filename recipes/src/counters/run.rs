@@ -219,7 +219,7 @@ impl<'a, V: Content> Runner<'a, V> {
                 Err(error) => self.retries.failed(error).await,
             };
             if let Err(error) = failed {
-                return Err(self.attempts.fail(client, error));
+                return Err(self.attempts.fail(&self.counter.path, error));
             }
         }
     }
@@ -240,7 +240,6 @@ impl<'a, V: Content> Runner<'a, V> {
 
     /// Settles an earlier try, and sends the write if that was not applied.
     async fn attempt(&mut self, write: &Write, session: &Session) -> Result<Tried, Error> {
-        let client = &self.counter.client;
         match self.attempts.settle(session).await? {
             Some(Proof::Applied) => {
                 if write.condition == Condition::Missing {
@@ -252,7 +251,7 @@ impl<'a, V: Content> Runner<'a, V> {
             }
             // Without a version a second write could undo a later one, or repeat one that went with its node.
             Some(Proof::None) if !matches!(write.condition, Condition::Version(_)) => {
-                return Ok(Tried::Fail(self.attempts.unknown(client)));
+                return Ok(Tried::Fail(self.attempts.unknown(&self.counter.path)));
             }
             _ => {}
         }
@@ -273,7 +272,7 @@ impl<'a, V: Content> Runner<'a, V> {
                 Tried::Settled
             }
             Reply::Refused(_) | Reply::Marker if self.attempts.is_ambiguous() => {
-                Tried::Fail(self.attempts.unknown(client))
+                Tried::Fail(self.attempts.unknown(&self.counter.path))
             }
             Reply::Refused(refusal) => {
                 self.refused(refusal);
@@ -328,7 +327,7 @@ impl<'a, V: Content> Runner<'a, V> {
             }
         };
         if is_ambiguous {
-            return Ok(Some(Tried::Fail(self.attempts.unknown(client))));
+            return Ok(Some(Tried::Fail(self.attempts.unknown(&self.counter.path))));
         }
         self.refused(refusal);
         Ok(Some(Tried::Settled))

@@ -130,7 +130,7 @@ impl UniqueIds {
             };
             match drawn {
                 Ok(()) => retries.progressed(),
-                Err(error) => retries.failed(error).await?,
+                Err(error) => retries.failed(error.about(&self.shared.path)).await?,
             }
         }
         Ok(ids)

@@ -118,7 +118,7 @@ impl Group {
 
     /// Returns the error of a wait that has ended before the server answered.
     pub(super) fn no_answer(&self) -> Error {
-        self.owner.client.no_answer("join")
+        self.owner.client.no_answer(&format!("joining {}", self.path()))
     }
 
     /// Returns the last known members, even if they are [stale](GroupState::Stale); `None` before the first read, and

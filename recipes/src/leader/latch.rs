@@ -333,7 +333,7 @@ impl LeaderLatch {
                 LeaderState::Leading(leadership) => Ok(Some(leadership)),
                 LeaderState::Failed(error) => Err(error),
                 LeaderState::Closed => Err(self.closed()),
-                _ => Err(self.owner.client.no_answer("joining an election").into()),
+                _ => Err(self.owner.client.no_answer(&format!("joining the election {}", self.path())).into()),
             },
         }
     }

@@ -379,7 +379,8 @@ impl Leadership {
     /// # Errors
     ///
     /// * `LeaderError::LeadershipLost`: the term is over.
-    /// * `Error::ConnectionLoss` or another error of the framework: the server did not reply, so the term may be over.
+    /// * `Error::ConnectionLoss` or another error of the framework: no server replied until the retry policy gave up, so
+    ///   the term may be over.
     ///
     /// # Cancel safety
     ///

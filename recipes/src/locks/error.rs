@@ -82,6 +82,14 @@ impl LockError {
         matches!(self, Self::Framework(error) if error.outcome_unknown())
     }
 
+    /// Names the lock's path in an error of the framework that does not: see [`Error::about`](curator_framework::Error).
+    pub(crate) fn about(self, path: &str) -> Self {
+        match self {
+            Self::Framework(error) => Self::Framework(error.about(path)),
+            other => other,
+        }
+    }
+
     pub(crate) fn invalid(argument: &'static str, reason: impl Into<String>) -> Self {
         Self::InvalidArgument { argument, reason: reason.into() }
     }

@@ -17,9 +17,6 @@ use crate::locks::inter_process_lock::InterProcessLock;
 use crate::locks::mutex::InterProcessMutex;
 use crate::locks::reentrancy::caller::Caller;
 
-/// The request in the errors of a multi lock.
-const REQUEST: &str = "asking for several locks";
-
 /// Several locks that are acquired together or not at all: Curator's `InterProcessMultiLock`. Cheap to clone.
 ///
 /// The locks are acquired one after the other in their order, and released in the reverse order. If one is not granted,
@@ -185,7 +182,7 @@ async fn in_time<T>(acquired: &AcquiredSoFar, began: Instant, answer: impl Futur
     let Some(client) = acquired.client() else { return answer.await };
     match tokio::time::timeout_at(began + client.connection_timeout(), answer).await {
         Ok(answer) => answer,
-        Err(_elapsed) => Err(client.no_answer(REQUEST).into()),
+        Err(_elapsed) => Err(client.no_answer(&acquired.request()).into()),
     }
 }
 
@@ -215,7 +212,7 @@ impl AcquiredSoFar {
             WaitMode::Forever => lock.acquire().await.map(Some),
             WaitMode::Until(end) => match (end.saturating_duration_since(Instant::now()), self.client()) {
                 // The locks so far were granted, and the next one was not asked for.
-                (Duration::ZERO, Some(client)) => Err(client.no_answer(REQUEST).into()),
+                (Duration::ZERO, Some(client)) => Err(client.no_answer(&self.request()).into()),
                 // A used-up budget must not become a budget of zero, which would try once more.
                 (left, _) => lock.acquire_timeout(left.max(Duration::from_nanos(1))).await,
             },
@@ -226,6 +223,12 @@ impl AcquiredSoFar {
     /// Returns the client of the first lock, if it is acquired.
     fn client(&self) -> Option<&CuratorFramework> {
         self.0.first().map(|guard| guard.first_share().hold().client())
+    }
+
+    /// Returns the text of the request for the next lock.
+    fn request(&self) -> String {
+        let path = self.0.first().map(|guard| guard.lock_path().as_str()).unwrap_or_default();
+        format!("acquiring the locks behind {path}")
     }
 
     async fn release(&self) -> Result<()> {

@@ -241,7 +241,7 @@ impl PersistentNode {
             Err(_elapsed) => match self.state() {
                 NodeState::Standing(node) | NodeState::Stale { node, .. } => Ok(node),
                 NodeState::TakenBy { session, .. } => Err(NodeError::TakenBy { path: self.path_text(), session }),
-                _ => Err(self.owner.client.no_answer("create").into()),
+                _ => Err(self.owner.client.no_answer(&format!("create {}", self.path())).into()),
             },
         }
     }

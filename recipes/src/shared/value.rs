@@ -291,7 +291,7 @@ impl SharedValue {
             if error.outcome_unknown() {
                 unknown = Some(error.clone());
             }
-            if let Err(error) = retries.failed(error).await {
+            if let Err(error) = retries.failed(error.about(path)).await {
                 return Err(unknown.unwrap_or(error));
             }
         }

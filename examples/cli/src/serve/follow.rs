@@ -522,7 +522,7 @@ pub(crate) async fn follow_connection(
 /// Returns the reason of the newest failure to connect.
 fn cause(client: &CuratorFramework) -> Option<String> {
     match client.no_answer("the connection") {
-        Error::ConnectionLoss { cause: Some(cause), .. } => Some(cause.to_string()),
+        Error::ConnectionLoss { cause: Some(cause), .. } if !cause.is_time_over() => Some(cause.to_string()),
         _ => None,
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Entered {
 
 /// Enters, until `end` if that is given. Returns `None` if the barrier has not opened by then.
 pub(super) async fn enter(nodes: &Nodes, end: Option<Instant>) -> BarrierResult<Option<Entered>> {
-    bounded(nodes, end, "entering a barrier", attempts(nodes, end)).await
+    bounded(nodes, end, "entering the barrier", attempts(nodes, end)).await
 }
 
 /// Runs `work`, which at `end` sends the requests that decide its result. Fails if a server does not reply to these
@@ -49,7 +49,7 @@ pub(super) async fn bounded<T>(
     let Some(end) = end else { return work.await };
     match timeout_at(end + nodes.client.session_timeout() / PATIENCE, work).await {
         Ok(done) => done,
-        Err(_elapsed) => Err(nodes.client.no_answer(request).into()),
+        Err(_elapsed) => Err(nodes.client.no_answer(&format!("{request} {}", nodes.path)).into()),
     }
 }
 
@@ -59,7 +59,7 @@ async fn attempts(nodes: &Nodes, end: Option<Instant>) -> BarrierResult<Option<E
     let mut plan = Entering::new(nodes.quantity, quorum);
     let mut earlier_nodes = Vec::new();
     loop {
-        let session = connected(&mut retries).await?;
+        let session = connected(&mut retries, &nodes.path).await?;
         let mut attempt = Attempt::new(nodes, session, end, std::mem::take(&mut earlier_nodes));
         let error = match attempt.run(&mut plan, &mut retries).await {
             Ok(Some((round, opened))) => return Ok(Some(attempt.entered(round, opened))),
@@ -70,7 +70,7 @@ async fn attempts(nodes: &Nodes, end: Option<Instant>) -> BarrierResult<Option<E
             return Err(error.into());
         }
         earlier_nodes = attempt.into_earlier_nodes();
-        retries.failed(error).await?;
+        retries.failed(error.about(&nodes.path)).await?;
     }
 }
 

@@ -54,7 +54,7 @@ impl Departing {
             }
             let session = match &self.owned {
                 Some(owned) => owned.session().clone(),
-                None => connected(&mut retries).await?,
+                None => connected(&mut retries, &nodes.path).await?,
             };
             let mut attempt = Attempt { nodes, session, end, ready: None, other: None };
             let error = match attempt.run(self, &mut retries).await {
@@ -62,7 +62,7 @@ impl Departing {
                 Err(error) => error,
             };
             match (attempt.session.end_reason(), &self.owned) {
-                (Some(_), None) => retries.failed(error).await?,
+                (Some(_), None) => retries.failed(error.about(&nodes.path)).await?,
                 (Some(ended), Some(_)) => self.lost = Some(LossReason::Session(ended)),
                 (None, _) if self.lost.is_some() => {}
                 (None, _) => return Err(error.into()),

@@ -244,7 +244,7 @@ impl BarrierMember {
     async fn leave_until(&mut self, end: Option<Instant>) -> BarrierResult<Option<Departure>> {
         if self.departure.is_none() {
             let leave = Box::pin(self.departing.leave(&self.nodes, end));
-            if bounded(&self.nodes, end, "leaving a barrier", leave).await? {
+            if bounded(&self.nodes, end, "leaving the barrier", leave).await? {
                 self.departure = Some(Departure { died: self.departing.died() });
             }
         }

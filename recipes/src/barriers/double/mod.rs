@@ -205,7 +205,7 @@ impl DistributedDoubleBarrier {
     pub async fn members(&self) -> BarrierResult<Vec<Arrived>> {
         let mut retries = self.nodes.client.retry_loop();
         loop {
-            let session = connected(&mut retries).await?;
+            let session = connected(&mut retries, &self.nodes.path).await?;
             let read = async |name: String| match session.get_data(&make_path(&self.nodes.path, &name)).await {
                 Ok((data, stat)) => {
                     let id = if data.is_empty() { name } else { String::from_utf8_lossy(&data).into_owned() };
@@ -224,7 +224,7 @@ impl DistributedDoubleBarrier {
                     members.sort_unstable_by_key(|member| member.czxid);
                     return Ok(members);
                 }
-                Err(error) => retries.failed(error).await?,
+                Err(error) => retries.failed(error.about(self.path())).await?,
             }
         }
     }

@@ -266,11 +266,11 @@ pub(super) const fn drift(barrier: &Stat) -> i32 {
 }
 
 /// Returns the client's session. Waits out a lost connection as the retry policy allows.
-pub(super) async fn connected(retries: &mut RetryLoop) -> Result<Session, Error> {
+pub(super) async fn connected(retries: &mut RetryLoop, path: &str) -> Result<Session, Error> {
     loop {
         match retries.session().await {
             Ok(session) => return Ok(session),
-            Err(error) => retries.failed(error).await?,
+            Err(error) => retries.failed(error.about(path)).await?,
         }
     }
 }

@@ -64,7 +64,7 @@ impl<'a> Counting<'a> {
             if error.outcome_unknown() {
                 self.unknown = Some(error.clone());
             }
-            if let Err(error) = retries.failed(error).await {
+            if let Err(error) = retries.failed(error.about(&self.store.path)).await {
                 return Err(self.unknown.unwrap_or(error).into());
             }
         }

@@ -308,7 +308,7 @@ impl CountDownLatch {
                 Err(error) => Err(error.into()),
             };
             match read {
-                Err(BarrierError::Framework(error)) => retries.failed(error).await?,
+                Err(BarrierError::Framework(error)) => retries.failed(error.about(&self.store.path)).await?,
                 read => return read,
             }
         }

@@ -46,7 +46,7 @@ impl LatchParticipant {
                 Err(error) => Err(error.into()),
             };
             match read {
-                Err(BarrierError::Framework(error)) => retries.failed(error).await?,
+                Err(BarrierError::Framework(error)) => retries.failed(error.about(&self.store.path)).await?,
                 read => return Ok(read?.is_some_and(|(record, _)| record.is_same_round(&self.round))),
             }
         }

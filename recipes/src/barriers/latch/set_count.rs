@@ -49,8 +49,11 @@ impl<'a> SetCount<'a> {
             let error = match tried {
                 Ok(Tried::Ended(is_ours)) => return Ok(is_ours),
                 Ok(Tried::Again) => continue,
-                Ok(Tried::Unknown) => Err(self.store.client.no_answer("the beginning of a round")),
-                Err(BarrierError::Framework(error)) => retries.failed(error).await,
+                Ok(Tried::Unknown) => {
+                    let request = format!("the beginning of a round at {}", self.store.path).into();
+                    Err(Error::ConnectionLoss { request, sent: true, cause: None })
+                }
+                Err(BarrierError::Framework(error)) => retries.failed(error.about(&self.store.path)).await,
                 Err(error) => return Err(error),
             };
             if let Err(error) = error {

@@ -68,7 +68,7 @@ async fn acquire_in_span<A: AcquireOnce>(
     let mut log = Log { path, label: what.label(), began: Instant::now(), outcome: "cancelled" };
     let contention = Contention::default();
     let attempts = std::pin::pin!(attempts(client, mode, &contention, what));
-    let outcome = mode.bound(client, "asking for a lock", &contention, attempts).await;
+    let outcome = mode.bound(client, path, &contention, attempts).await.map_err(|error| error.about(path));
     log.outcome = match &outcome {
         Ok(Some(Some(_))) => "granted",
         Ok(_) => "timeout",

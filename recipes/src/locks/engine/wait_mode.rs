@@ -33,11 +33,11 @@ impl WaitMode {
     /// # Errors
     ///
     /// `Error::ConnectionLoss` when the budget is used up and nothing is known of another contender; also if a caller
-    /// that asks once gets no reply to `request` in time.
+    /// that asks once gets no reply in time. The error names `path`.
     pub(crate) async fn bound<T>(
         self,
         client: &CuratorFramework,
-        request: &str,
+        path: &str,
         contention: &Contention,
         part: impl Future<Output = Result<T>>,
     ) -> Result<Option<T>> {
@@ -49,7 +49,7 @@ impl WaitMode {
         match timeout_at(end, part).await {
             Ok(done) => done.map(Some),
             Err(_elapsed) if self != Self::Once && contention.is_known(client) => Ok(None),
-            Err(_elapsed) => Err(client.no_answer(request).into()),
+            Err(_elapsed) => Err(client.no_answer(&format!("acquiring {path}")).into()),
         }
     }
 

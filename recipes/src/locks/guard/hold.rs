@@ -12,7 +12,7 @@ use curator_framework::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::locks::engine::{Acquired, Entry};
+use crate::locks::engine::{Acquired, Entry, retry_in_session};
 use crate::locks::error::{LockError, Result};
 use crate::locks::guard::revocation::Revocation;
 use crate::locks::label::Label;
@@ -149,9 +149,19 @@ impl Hold {
         &self.session
     }
 
-    /// Asks the leader whether the node is there. Returns the reason of a loss.
+    /// Asks the leader whether the node is there, with retries in its session. Returns the reason of a loss.
     pub(crate) async fn verify(&self) -> Result<Option<LossReason>, Error> {
-        Ok(self.signal.verify().await?.inspect(|&reason| self.on_loss(reason)))
+        let mut retries = self.client.retry_loop();
+        loop {
+            let error = match self.signal.verify().await {
+                Ok(loss) => return Ok(loss.inspect(|&reason| self.on_loss(reason))),
+                Err(error) => error.about(&self.lock_path),
+            };
+            if let Err(error) = retry_in_session(error, &self.session, &mut retries).await {
+                // The session may have ended in the meantime.
+                return self.loss().map(Some).ok_or_else(|| error.about(&self.lock_path));
+            }
+        }
     }
 
     pub(crate) fn client(&self) -> &CuratorFramework {
@@ -226,10 +236,10 @@ impl Hold {
             if matches!(error, Error::SessionExpired { .. }) || self.session.end_reason().is_some() {
                 return lost();
             }
-            retries.failed(error).await?;
+            retries.failed(error.about(&self.lock_path)).await?;
             match retries.reconnected(&self.session).await {
                 Err(Error::SessionExpired { .. }) => return lost(),
-                reconnected => reconnected?,
+                reconnected => reconnected.map_err(|error| error.about(&self.lock_path))?,
             }
         }
     }

@@ -152,7 +152,7 @@ impl LockGuard {
     /// # Errors
     ///
     /// `LockError::LockLost` if the lock is lost; `LockError::InvalidArgument` if the guard was released;
-    /// `Error::ConnectionLoss` or another error of the framework if the server did not reply.
+    /// `Error::ConnectionLoss` or another error of the framework if no server replied until the retry policy gave up.
     ///
     /// # Cancel safety
     ///

@@ -118,7 +118,10 @@ impl Reentrant {
             Some(end) => match tokio::time::timeout_at(end, lock).await {
                 Ok(acquiring) => acquiring,
                 Err(_elapsed) if self.internals.client().is_connected() => return Ok(OwnerState::TimeOver),
-                Err(_elapsed) => return Err(self.internals.client().no_answer("asking for a lock").into()),
+                Err(_elapsed) => {
+                    let request = format!("acquiring {}", self.internals.base_path());
+                    return Err(self.internals.client().no_answer(&request).into());
+                }
             },
         };
         let held = record.held.lock().upgrade();

@@ -20,6 +20,7 @@ mod loss;
 mod misuse;
 mod multi;
 mod mutex;
+mod named_errors;
 mod node_cancellation;
 mod operations;
 mod owners;

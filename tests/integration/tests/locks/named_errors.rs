@@ -88,7 +88,7 @@ async fn errors_of_an_outage_name_the_path() {
     let barrier = DistributedBarrier::new(client.clone(), PATH).unwrap();
     let double = DistributedDoubleBarrier::new(client.clone(), PATH, 1).unwrap();
     let (read, created) = (client.get_data(), client.create());
-    let (acquired, leased, counted, set, waited, entered, read, created) = in_time(async {
+    let (acquired, leased, counted, set, waited, entered, read, created) = Box::pin(in_time(async {
         tokio::join!(
             mutex.acquire(),
             semaphore.acquire(),
@@ -99,7 +99,7 @@ async fn errors_of_an_outage_name_the_path() {
             read.for_path(PATH),
             created.for_path(PATH),
         )
-    })
+    }))
     .await;
     for text in [
         acquired.unwrap_err().to_string(),

@@ -30,7 +30,7 @@ impl Stage {
         Self { server, client, policy, retries }
     }
 
-    /// Runs an operation whose next requests of this kind are throttled.
+    /// Runs an operation while its next requests of this kind are throttled.
     async fn passes<T>(&self, what: &str, op: OpCode, operation: impl Future<Output = T>) -> T {
         self.server.refuse(op, THROTTLED, ErrorCode::ThrottledOp);
         let begun = Instant::now();

@@ -84,11 +84,12 @@ impl CounterError {
     }
 }
 
-/// Returns where data of this length may come from. Numbers of other counters have 4 or 8 bytes.
+/// Returns where data of this length may come from. The host's address has from 7 to 39 bytes, and the numbers of other
+/// counters have 4 or 8.
 pub(crate) const fn default_data(length: usize) -> &'static str {
     match length {
-        4 | 8 => "",
-        _ => "; a create without data writes the client's default data: delete the node, or set a number",
+        7 | 9..=39 => "; a create without data writes the client's default data: delete the node, or set a number",
+        _ => "",
     }
 }
 

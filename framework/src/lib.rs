@@ -186,6 +186,7 @@ pub use session::{Session, WatchedData};
 pub use state::connection_state::{
     ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StandardConnectionStateErrorPolicy,
 };
+pub use sync::budget::Budget;
 pub use sync::report::{report, report_metric};
 pub use sync::safe_notify::SafeNotifyExecutor;
 pub use sync::user_code::catch_panic;

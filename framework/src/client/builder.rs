@@ -37,8 +37,8 @@ use crate::zookeeper::{
 pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 /// Curator's default connection timeout: 15 s.
 pub const DEFAULT_CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
-/// Curator's default for how long `close` waits: 1 s.
-pub const DEFAULT_MAX_CLOSE_WAIT: Duration = Duration::from_secs(1);
+/// The default of [`CuratorFrameworkBuilder::max_close_wait`]: 5 s. Curator's is 1 s.
+pub const DEFAULT_MAX_CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// The smallest limit of a request or a reply: it has room for any request that names one node.
 const MIN_FRAME: usize = 4096;
 /// The largest limit of a reply.
@@ -134,8 +134,11 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// Sets how long [`CuratorFramework::close`] waits for pending deletes, and again for the end of the session.
-    /// Default 1 s. If it is too short, guaranteed deletes may stay undone and locks held until the session times out.
+    /// Sets the longest time that a close takes: [`CuratorFramework::close`], and each `close`, `resign`, `release` and
+    /// `leave` of the client's recipes. Default 5 s; [`Duration::MAX`] means without a limit.
+    ///
+    /// [`CuratorFramework::close`] waits up to half of it for pending deletes, and then for the end of the session. If it
+    /// is too short, guaranteed deletes may stay undone and locks held until the session times out.
     pub fn max_close_wait(mut self, wait: Duration) -> Self {
         self.max_close_wait = wait;
         self

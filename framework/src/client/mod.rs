@@ -11,8 +11,10 @@ pub(crate) mod within_one_session;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::client::builder::CuratorFrameworkBuilder;
@@ -35,6 +37,7 @@ use crate::operations::{
 use crate::retry::RetryPolicy;
 use crate::session::Session;
 use crate::state::connection_state::ConnectionState;
+use crate::sync::budget::Budget;
 
 /// A client of a ZooKeeper ensemble: Curator's `CuratorFramework`.
 ///
@@ -142,7 +145,7 @@ impl CuratorFramework {
     ///
     /// An unreachable server is not an error here: operations report it.
     pub fn start(&self) -> Result<()> {
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_no_runtime| Error::NoRuntime)?;
+        let runtime = Handle::try_current().map_err(|_no_runtime| Error::NoRuntime)?;
         let shared = self.core.shared();
         let needs_io = shared.config.factory.needs_io();
         check_drivers(needs_io)?;
@@ -162,6 +165,8 @@ impl CuratorFramework {
             LifeCycle::Stopped => return Err(Error::Closed),
         }
         shared.finished.send_replace(false);
+        // Set once: a client starts once.
+        let _first = shared.runtime.set(runtime.clone());
         if let DefaultData::HostAddress(address) = shared.config.default_data {
             address.begin();
         }
@@ -220,14 +225,15 @@ impl CuratorFramework {
         &self.listeners
     }
 
-    /// Closes the client. Closing twice is fine.
+    /// Closes the client. Resolves within [`max_close_wait`](CuratorFrameworkBuilder::max_close_wait), 5 s by default, even
+    /// in a silent network. Closing twice is fine.
     ///
     /// 1. From the first moment, every new operation fails with `Closed`.
-    /// 2. Pending deletes (dropped guards, protected creates, guaranteed deletes) get up to `max_close_wait`.
-    /// 3. The client closes the session, which loses its guards, and waits up to `max_close_wait` for the reply.
+    /// 2. Pending deletes (dropped guards, protected creates, guaranteed deletes) get up to half of `max_close_wait`.
+    /// 3. The client closes the session, which loses its guards, and waits for the reply.
     ///
-    /// A client that is just connecting waits up to `max_close_wait` for the attempt, which may still create a session.
-    /// If no server can be reached, the session times out on the server. The default client leaves no task then; the
+    /// A client that is just connecting waits up to half of `max_close_wait` for the attempt, which may still create a
+    /// session. If no server can be reached, the session times out on the server. The default client leaves no task then; the
     /// tasks of the crate `zookeeper-async` stay until a server is back or the runtime ends.
     ///
     /// # Cancel safety
@@ -235,12 +241,15 @@ impl CuratorFramework {
     /// The closing goes on when this future is dropped.
     pub async fn close(&self) {
         let shared = self.core.shared();
+        let budget = self.close_budget();
         shared.stop(Shutdown::Graceful);
-        let mut finished = shared.finished.subscribe();
-        // Never fails: `shared` has the sender.
-        drop(finished.wait_for(|&finished| finished).await);
-        let closing = futures_util::future::join_all(std::mem::take(&mut *shared.closing.lock()));
-        let _in_time = tokio::time::timeout(shared.config.max_close_wait, closing).await;
+        let closed = async {
+            // Never fails: `shared` has the sender.
+            drop(shared.finished.subscribe().wait_for(|&finished| finished).await);
+            let closing = std::mem::take(&mut *shared.closing.lock());
+            futures_util::future::join_all(closing).await
+        };
+        let _in_time = budget.limit(closed).await;
         self.listeners.clear();
     }
 
@@ -317,6 +326,39 @@ impl CuratorFramework {
     #[must_use]
     pub fn no_answer(&self, request: &str) -> Error {
         self.core.not_answered(request)
+    }
+
+    /// Returns the budget of a recipe's close that starts now:
+    /// [`max_close_wait`](CuratorFrameworkBuilder::max_close_wait).
+    #[must_use]
+    pub fn close_budget(&self) -> Budget {
+        Budget::of(self.core.shared().config.max_close_wait)
+    }
+
+    /// Carries out a part of a recipe's close. Returns `None` at the end of the budget, which drops the part. Polls the
+    /// part once in any case. The timer is that of the client's runtime, so the caller may be in another one.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of the part.
+    pub async fn within<F: Future>(&self, budget: Budget, part: F) -> Option<F::Output> {
+        let mut part = std::pin::pin!(part);
+        // Most parts need no timer: they are done at once.
+        let first = std::future::poll_fn(|cx| Poll::Ready(part.as_mut().poll(cx))).await;
+        if let Poll::Ready(output) = first {
+            return Some(output);
+        }
+        let runtime = self.core.shared().runtime.get().cloned().or_else(|| Handle::try_current().ok());
+        let over = budget.end().zip(runtime).map(|(end, runtime)| {
+            let _entered = runtime.enter();
+            tokio::time::sleep_until(end)
+        });
+        let Some(over) = over else { return Some(part.await) };
+        tokio::select! {
+            biased;
+            output = part => Some(output),
+            () = over => None,
+        }
     }
 
     /// Returns how long an operation waits for a connection.

@@ -91,6 +91,12 @@ fn host_address(data: &DefaultData) -> impl Future<Output = ()> + use<> {
     }
 }
 
+/// Returns the limit of each of the two steps of a close: the deletes or the attempt to connect, and the end of the
+/// session.
+fn half_of_close(config: &Config) -> Duration {
+    config.max_close_wait / 2
+}
+
 /// Returns the parameters of the next attempt to connect.
 fn connect_config(shared: &Shared, servers: &ServerList) -> ConnectConfig {
     let config = &shared.config;
@@ -100,7 +106,7 @@ fn connect_config(shared: &Shared, servers: &ServerList) -> ConnectConfig {
         // A little less than a caller waits, so that the caller's error can name the cause.
         connection_timeout: config.connection_timeout * 9 / 10,
         // A little less than `close` waits, so that the session's task has ended when `close` returns.
-        close_timeout: config.max_close_wait * 9 / 10,
+        close_timeout: half_of_close(config) / 10 * 9,
         closing: shared.closing(),
         max_frame: config.max_frame,
         max_reply: config.max_reply,
@@ -162,7 +168,7 @@ async fn connect(shared: &Shared) -> Option<Connection> {
         biased;
         () = shared.stopped(|stop| stop != Shutdown::Running) => {
             // The attempt may have established a session, which only this attempt can close.
-            let attempted = tokio::time::timeout(shared.config.max_close_wait, connecting).await;
+            let attempted = tokio::time::timeout(half_of_close(&shared.config), connecting).await;
             if let Ok(Some(Connection { handle, .. })) = attempted {
                 handle.end();
                 shared.is_closing(&*handle);
@@ -194,7 +200,7 @@ async fn closing(shared: &Shared, session: &Session) {
     tokio::select! {
         biased;
         () = drained => {}
-        () = tokio::time::sleep(shared.config.max_close_wait) => {}
+        () = tokio::time::sleep(half_of_close(&shared.config)) => {}
         () = shared.stopped(|stop| stop == Shutdown::Immediate) => {}
     }
 }

@@ -21,6 +21,7 @@ pub(crate) struct Config {
     pub(crate) chroot: String,
     pub(crate) session_timeout: Duration,
     pub(crate) connection_timeout: Duration,
+    /// The longest time that a close takes.
     pub(crate) max_close_wait: Duration,
     pub(crate) max_frame: usize,
     pub(crate) max_reply: usize,

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::core::config::{Config, DefaultData};
@@ -117,6 +118,8 @@ pub(crate) struct Shared {
     pub(crate) connect_error: Mutex<Option<Arc<ConnectError>>>,
     stop: watch::Sender<Shutdown>,
     pub(crate) finished: watch::Sender<bool>,
+    /// The runtime of the client's task.
+    pub(crate) runtime: OnceLock<Handle>,
 }
 
 impl Shared {
@@ -134,6 +137,7 @@ impl Shared {
             connect_error: Mutex::new(None),
             stop: watch::Sender::new(Shutdown::Running),
             finished: watch::Sender::new(true),
+            runtime: OnceLock::new(),
         }
     }
 

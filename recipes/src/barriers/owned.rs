@@ -52,12 +52,20 @@ impl OwnedBarrier {
     ///
     /// # Errors
     ///
-    /// `Error::ConnectionLoss`: the retry policy gave up. The barrier is removed in the background.
+    /// `Error::ConnectionLoss`: no server has confirmed the deletion within the client's
+    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default, or before the retry
+    /// policy gave up. The session removes the barrier in the background.
     ///
     /// # Cancel safety
     ///
     /// When the future is dropped, the barrier is removed in the background.
     pub async fn remove(mut self) -> BarrierResult<bool> {
+        let client = self.client.clone();
+        let removed = client.within(client.close_budget(), self.try_to_remove()).await;
+        removed.unwrap_or_else(|| Err(client.no_answer("delete").into()))
+    }
+
+    async fn try_to_remove(&mut self) -> BarrierResult<bool> {
         let mut retries = self.client.retry_loop();
         loop {
             let deleted = match retries.reconnected(self.node.session()).await {

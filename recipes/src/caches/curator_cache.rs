@@ -376,14 +376,14 @@ impl CuratorCache {
     }
 
     /// Ends the cache and its streams, and removes its watch. Clears the contents, unless
-    /// [`do_not_clear_on_close`](CuratorCacheOptions::do_not_clear_on_close) is set. A second call does nothing.
+    /// [`do_not_clear_on_close`](CuratorCacheOptions::do_not_clear_on_close) is set. Resolves within the client's
+    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait). A second call does nothing.
     ///
     /// # Cancel safety
     ///
     /// The closing goes on when the future is dropped.
     pub async fn close(&self) {
-        self.owner.task.stop();
-        self.owner.task.ended().await;
+        self.owner.task.close(&self.owner.client).await;
         self.owner.shared.close(self.owner.options.keeps_contents);
     }
 }

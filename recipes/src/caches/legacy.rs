@@ -174,7 +174,8 @@ macro_rules! legacy_methods {
                 self.cache.rebuilt().await
             }
 
-            /// Ends the cache and its streams, and removes its watch. The nodes stay. Closing twice is fine.
+            /// Ends the cache and its streams, and removes its watch. The nodes stay. Resolves within the client's
+            /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait). Closing twice is fine.
             ///
             /// # Cancel safety
             ///

@@ -94,16 +94,20 @@ impl<V: Content> Counter<V> {
 
     /// Deletes the marker. The next change creates another one.
     pub(super) async fn close(&self) {
-        let marker = loop {
-            let mut requests = self.requests.lock().await;
-            // A caller in the queue needs the marker, which proves the write of a dropped one.
-            if !(requests.attempts.is_in_flight() && self.engine.lock().is_awaited()) {
-                break requests.attempts.take_marker();
+        let closed = async {
+            let marker = loop {
+                let mut requests = self.requests.lock().await;
+                // A caller in the queue needs the marker, which proves the write of a dropped one.
+                if !(requests.attempts.is_in_flight() && self.engine.lock().is_awaited()) {
+                    break requests.attempts.take_marker();
+                }
+            };
+            if let Some(marker) = marker {
+                marker.delete().await;
             }
         };
-        if let Some(marker) = marker {
-            marker.delete().await;
-        }
+        // A marker that is dropped is left to the session.
+        let _in_time = self.client.within(self.client.close_budget(), closed).await;
     }
 
     /// Makes a change, and returns its effect.

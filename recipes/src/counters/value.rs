@@ -162,6 +162,10 @@ impl DistributedAtomicValue {
     /// Deletes the marker of this value and its clones. A later change creates another one. The drop of the last clone
     /// leaves the delete to the session.
     ///
+    /// Resolves within the client's [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by
+    /// default. A delete without a reply is left to the session. A change that another caller has begun comes first: if
+    /// that takes longer, the marker stays until the drop of the object.
+    ///
     /// # Cancel safety
     ///
     /// When the future is dropped, the marker may be left until the drop of the object.

@@ -140,14 +140,14 @@ impl Group {
         MemberChanges::new(self.watch())
     }
 
-    /// Ends the task, the streams of changes and the watches. Closing twice is fine.
+    /// Ends the task, the streams of changes and the watches. Resolves within the client's
+    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait). Closing twice is fine.
     ///
     /// # Cancel safety
     ///
     /// The closing goes on when the future is dropped.
     pub async fn close(&self) {
-        self.owner.task.stop();
-        self.owner.task.ended().await;
+        self.owner.task.close(&self.owner.client).await;
         self.owner.state.send_replace(GroupState::Closed);
     }
 }

@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Acl, CuratorFramework, make_path, validate_path};
+use curator_framework::{Acl, Budget, CuratorFramework, make_path, validate_path};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
 
 use crate::groups::group::Group;
 use crate::groups::members::{GroupState, Member, MemberChanges, Members};
@@ -186,10 +185,9 @@ impl GroupMember {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn join_within(&self, budget: Duration) -> NodeResult<Member> {
-        let Some(end) = Instant::now().checked_add(budget) else { return self.join().await };
-        match timeout_at(end, self.join()).await {
-            Ok(joined) => joined,
-            Err(_elapsed) => match self.owner.node.state() {
+        match Budget::of(budget).limit(self.join()).await {
+            Some(joined) => joined,
+            None => match self.owner.node.state() {
                 NodeState::TakenBy { session, .. } => Err(self.duplicate(session)),
                 _ => Err(self.owner.group.no_answer().into()),
             },
@@ -276,7 +274,9 @@ impl GroupMember {
         }
     }
 
-    /// Leaves the group, and ends the streams of its changes. Closing twice is fine.
+    /// Leaves the group, and ends the streams of its changes. Resolves when the member's node is deleted, or after the
+    /// client's [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default: then the
+    /// client deletes it in the background. Closing twice is fine.
     ///
     /// # Cancel safety
     ///

@@ -4,9 +4,11 @@ use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
 
-use curator_framework::{CuratorFramework, Error, LossReason, Operation, OwnedNode, RetryLoop, node_from_path, report};
+use curator_framework::{
+    Budget, CuratorFramework, Error, LossReason, Operation, OwnedNode, RetryLoop, node_from_path, report,
+};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
 use crate::leader::latch::{LeaderState, Shared};
@@ -25,7 +27,7 @@ use crate::standing::{Pauses, Stop};
 pub(super) struct Orders {
     /// The number of orders to abstain. Each counts, also one that is over before the task sees it.
     pub(super) abstentions: u64,
-    pub(super) abstain_until: Option<Instant>,
+    pub(super) abstains: Option<Budget>,
     pub(super) close_mode: CloseMode,
 }
 
@@ -67,15 +69,15 @@ impl Standing {
         self.eligible.as_mut().is_none_or(|eligible| *eligible.borrow_and_update())
     }
 
-    fn abstains_until(&mut self) -> Option<Instant> {
-        self.orders.borrow_and_update().abstain_until.filter(|&until| until > Instant::now())
+    fn abstains(&mut self) -> Option<Budget> {
+        self.orders.borrow_and_update().abstains.filter(|abstains| !abstains.is_over())
     }
 
     /// Returns whether the candidate has to leave the queue.
     fn must_leave(&mut self) -> bool {
         let abstentions = self.orders.borrow_and_update().abstentions;
         let is_new = std::mem::replace(&mut self.obeyed, abstentions) != abstentions;
-        is_new || !self.is_eligible() || self.abstains_until().is_some()
+        is_new || !self.is_eligible() || self.abstains().is_some()
     }
 
     /// Resolves when an order or the eligibility has changed.
@@ -114,16 +116,16 @@ impl Standing {
     /// Resolves with `true` when the candidate may join, with `false` when it is stopped.
     async fn may_join(&mut self) -> bool {
         loop {
-            let (is_eligible, until) = (self.is_eligible(), self.abstains_until());
+            let (is_eligible, abstains) = (self.is_eligible(), self.abstains());
             let mut stop = self.stop.clone();
             let stopped = stop.requested();
-            match until {
+            match abstains {
                 None if is_eligible => return true,
-                Some(until) => tokio::select! {
+                Some(abstains) => tokio::select! {
                     biased;
                     () = stopped => return false,
                     () = self.changed() => {}
-                    () = sleep_until(until) => {}
+                    () = abstains.over() => {}
                 },
                 None => tokio::select! {
                     biased;

@@ -12,11 +12,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Error, Operation, Session, Watch, make_path, node_from_path, parent_of};
-use tokio::time::{Instant, sleep, timeout_at};
+use curator_framework::{Budget, Error, Operation, Session, Watch, make_path, node_from_path, parent_of};
+use tokio::time::sleep;
 
 use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
-use crate::leader::latch::TEN_YEARS;
 use crate::leader::record_io::Found;
 use crate::leader::term::Term;
 use crate::locks::engine::candidacy::{LATCH_NAME, call};
@@ -38,8 +37,8 @@ impl Term {
     /// Hands the term over to a candidate. Returns `false` if the candidate does not follow within the budget.
     pub(super) async fn hand_over(self: &Arc<Self>, candidate: &Participant, budget: Duration) -> LeaderResult<bool> {
         self.check_candidate(candidate)?;
-        let end = Instant::now() + budget.min(TEN_YEARS);
-        let Ok(_alone) = timeout_at(end, self.writes_alone()).await else { return Ok(false) };
+        let budget = Budget::of(budget);
+        let Some(_alone) = budget.limit(self.writes_alone()).await else { return Ok(false) };
         let session = self.session().clone();
         let name = node_from_path(&candidate.path);
         let call = || {
@@ -56,7 +55,7 @@ impl Term {
             }
             written => written?,
         };
-        let followed = timeout_at(end, self.followed(&session, name, &written)).await.unwrap_or(Ok(false))?;
+        let followed = budget.limit(self.followed(&session, name, &written)).await.unwrap_or(Ok(false))?;
         if !followed && !self.withdraw(&session, name, &written).await? {
             return Ok(false);
         }

@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, make_path};
+use curator_framework::{Budget, CuratorFramework, make_path};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
 
 use crate::leader::candidate::{Candidate, Orders, latch_internals};
 use crate::leader::error::{LeaderError, LeaderResult};
@@ -20,9 +19,6 @@ use crate::locks::participants::{Participant, ParticipantKind};
 use crate::standing::StandingTask;
 use crate::standing::changes::{Changes, Published};
 use crate::standing::listeners::Listeners;
-
-/// The longest wait: a later [`Instant`] may not exist.
-pub(super) const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The state of a [`LeaderLatch`].
 #[derive(Debug, Clone)]
@@ -252,7 +248,7 @@ impl LeaderLatch {
         let shared = Shared {
             state: Published::new(LeaderState::Latent),
             listeners: Listeners::default(),
-            orders: watch::Sender::new(Orders { abstentions: 0, abstain_until: None, close_mode: options.close_mode }),
+            orders: watch::Sender::new(Orders { abstentions: 0, abstains: None, close_mode: options.close_mode }),
             candidacy,
         };
         let (shared, task) = (Arc::new(shared), StandingTask::new());
@@ -321,10 +317,9 @@ impl LeaderLatch {
     ///
     /// Nothing is lost when the future is dropped. The latch stays in the queue.
     pub async fn await_leadership(&self, budget: Duration) -> LeaderResult<Option<Leadership>> {
-        let Some(end) = Instant::now().checked_add(budget) else { return self.leading().await.map(Some) };
-        match timeout_at(end, self.leading()).await {
-            Ok(led) => led.map(Some),
-            Err(_elapsed) => match self.state() {
+        match Budget::of(budget).limit(self.leading()).await {
+            Some(led) => led.map(Some),
+            None => match self.state() {
                 LeaderState::Waiting { position: Some(_) } | LeaderState::Abstaining
                     if self.owner.client.is_connected() =>
                 {
@@ -440,8 +435,9 @@ impl LeaderLatch {
     ///
     /// # Errors
     ///
-    /// * `Error::ConnectionLoss`: the retry policy gave up before the node was deleted. The term is over all the same,
-    ///   and the session deletes the node in the background.
+    /// * `Error::ConnectionLoss`: no server has confirmed the deletion of the node within the client's
+    ///   [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default, or before the
+    ///   retry policy gave up. The term has ended, and the session deletes the node in the background.
     /// * `LeaderError::Closed`: the latch's runtime has ended.
     ///
     /// # Cancel safety
@@ -455,10 +451,9 @@ impl LeaderLatch {
     /// Leaves the queue for this time: a leader resigns. Then the latch joins again at the back. So after a term that
     /// has failed, another candidate can try. A later call replaces the end of the time.
     pub fn abstain(&self, time: Duration) {
-        let until = Instant::now() + time.min(TEN_YEARS);
         self.owner.shared.orders.send_modify(|orders| {
             orders.abstentions += 1;
-            orders.abstain_until = Some(until);
+            orders.abstains = Some(Budget::of(time));
         });
     }
 
@@ -500,8 +495,9 @@ impl LeaderLatch {
         LeaderObserver::start(self.owner.client.clone(), self.path())
     }
 
-    /// Closes the latch: a leader's term ends, the node is deleted, the streams of changes end. Resolves when the task
-    /// has ended. Closing twice is fine.
+    /// Closes the latch: a leader's term ends, the node is deleted, the streams of changes end. Resolves when the node is
+    /// deleted, or after the client's [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s
+    /// by default: then the session deletes it in the background. Closing twice is fine.
     ///
     /// # Cancel safety
     ///
@@ -516,10 +512,9 @@ impl LeaderLatch {
     ///
     /// The closing goes on when the future is dropped.
     pub async fn close_with(&self, mode: CloseMode) {
-        let Owner { shared, task, .. } = &*self.owner;
+        let Owner { client, shared, task, .. } = &*self.owner;
         shared.orders.send_modify(|orders| orders.close_mode = mode);
-        task.stop();
-        task.ended().await;
+        task.close(client).await;
         // A latch that was never started has no task to publish its end.
         shared.state.end(LeaderState::Closed);
         shared.listeners.close();

@@ -158,7 +158,7 @@ pub struct LeaderObserver {
 
 struct Owner {
     /// Keeps the client open.
-    _client: CuratorFramework,
+    client: CuratorFramework,
     path: String,
     observed: Arc<Published<Observed>>,
     task: StandingTask,
@@ -180,7 +180,7 @@ impl LeaderObserver {
         let ending = Ending(Arc::clone(&observed));
         task.start(move |stop| run(internals, ending, stop))
             .map_err(|error| LeaderError::of_start(error, client.path_text(&path)))?;
-        Ok(Self { owner: Arc::new(Owner { _client: client, path, observed, task }) })
+        Ok(Self { owner: Arc::new(Owner { client, path, observed, task }) })
     }
 
     /// Returns the election's path.
@@ -209,14 +209,14 @@ impl LeaderObserver {
         self.owner.observed.changes()
     }
 
-    /// Ends the observer, its streams of changes and its watches. Closing twice is fine.
+    /// Ends the observer, its streams of changes and its watches. Resolves within the client's
+    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait). Closing twice is fine.
     ///
     /// # Cancel safety
     ///
     /// The closing goes on when the future is dropped.
     pub async fn close(&self) {
-        self.owner.task.stop();
-        self.owner.task.ended().await;
+        self.owner.task.close(&self.owner.client).await;
     }
 }
 

@@ -23,7 +23,7 @@ use crate::locks::mutex::LOCK_NAME;
 use crate::locks::participants::Participant;
 use crate::locks::reentrancy::caller::Caller;
 use crate::standing::Pauses;
-use crate::standing::runs::{Run, Runs};
+use crate::standing::runs::{Polls, Run, Runs, until};
 
 /// The end of one term of a [`LeaderSelector`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +115,8 @@ struct Inner {
     /// The term that this selector leads.
     current: Mutex<Option<Arc<Term>>>,
     runs: Runs,
+    /// The polls of the work of the present term.
+    polls: Polls,
 }
 
 /// The selector's hold on a term. Its drop ends the term.
@@ -157,8 +159,8 @@ impl LeaderSelector {
         }
         let spec = LockSpec { recipe: "leader_selector", ..LockSpec::queue(LOCK_NAME) };
         let internals = LockInternals::new(client, path.into(), spec, lock)?;
-        let (current, runs) = (Mutex::new(None), Runs::default());
-        Ok(Self { inner: Arc::new(Inner { internals, id, back_off, current, runs }) })
+        let (current, runs, polls) = (Mutex::new(None), Runs::default(), Polls::default());
+        Ok(Self { inner: Arc::new(Inner { internals, id, back_off, current, runs, polls }) })
     }
 
     /// Waits for the leadership, runs `work` for one term, and resigns.
@@ -186,7 +188,9 @@ impl LeaderSelector {
     /// joins again at the back of the queue.
     ///
     /// An `Err` of `work` is logged. The selector then joins again after a [pause](LeaderSelectorOptions::back_off),
-    /// which grows until a term succeeds. Returns `Ok` after [`close`](Self::close).
+    /// which grows until a term succeeds. Returns `Ok` after [`close`](Self::close). A program that ends by a signal or
+    /// another event uses [`run_until`](Self::run_until): a `select!` of this future and that event drops the run, and
+    /// nothing waits for the node to be deleted.
     ///
     /// The run calls `work` for each term, so an async closure borrows its state: an `async move` closure with state does
     /// not compile here. State that changes needs a lock, an atomic or a channel.
@@ -245,7 +249,7 @@ impl LeaderSelector {
             let pause = match self.one_term(&run, &mut work).await {
                 Ok(TermOutcome::Done(Err(error))) => {
                     let pause = back_off;
-                    back_off = (back_off * 2).min(longest);
+                    back_off = back_off.saturating_mul(2).min(longest);
                     tracing::warn!(%error, path = self.path(), pause_s = pause.as_secs_f64(), "a term has failed");
                     pause
                 }
@@ -269,6 +273,26 @@ impl LeaderSelector {
         }
     }
 
+    /// Runs like [`run`](Self::run) until `shutdown` resolves, which closes the selector: the work of the present term
+    /// is dropped, and its node is deleted. Then returns `Ok`.
+    ///
+    /// The output of `shutdown` is ignored, so `tokio::signal::ctrl_c()` and the receiver of a channel fit.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the work is dropped, then the session deletes the node in the background.
+    pub async fn run_until<E, F>(&self, shutdown: impl Future, work: impl FnMut(Leadership) -> F) -> LeaderResult<()>
+    where
+        E: fmt::Display,
+        F: Future<Output = Result<(), E>>,
+    {
+        until(self.run(work), shutdown, || self.stop()).await
+    }
+
     /// Begins a run. Two runs of one selector would be two candidates.
     fn begin(&self) -> LeaderResult<Run<'_>> {
         self.inner.runs.begin().map_err(|error| LeaderError::of_start(error, self.path_text()))
@@ -290,7 +314,7 @@ impl LeaderSelector {
         let number = acquired.fencing_token;
         let caller = Caller { owner: None, at: Location::caller() };
         let share = HoldShare::first(internals.hold(path, acquired, caller.origin()));
-        let term = Term::new(share, number, path, client.clone(), None);
+        let term = Term::new(share, number, path, client.weak_clone(), None);
         let tenure = Tenure { inner: &self.inner, term };
         *self.inner.current.lock() = Some(Arc::clone(&tenure.term));
         if self.inner.runs.is_closed() {
@@ -299,7 +323,10 @@ impl LeaderSelector {
         let leadership = tenure.term.view();
         // The work is dropped with this future, before the node is deleted. It is not begun after the end of the term.
         let ended = match leadership.is_leader() {
-            true => while_held(|| leadership.is_leader(), leadership.lost(), work(leadership.clone())).await,
+            true => {
+                let work = self.inner.polls.of(|| leadership.is_leader(), work(leadership.clone()));
+                while_held(|| leadership.is_leader(), leadership.lost(), work).await
+            }
             false => Err(None),
         };
         let end = match ended {
@@ -395,16 +422,32 @@ impl LeaderSelector {
         LeaderObserver::start(self.inner.internals.client().clone(), self.path())
     }
 
-    /// Closes the selector: the run drops the work of its term and leaves the queue. Resolves when the run has ended,
-    /// so do not await it in the work itself. Closing twice is fine.
+    /// Closes the selector: the run drops the work of its term and leaves the queue. Resolves when the run has ended, or
+    /// after the client's [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default:
+    /// then the session deletes the node of the term in the background. Closing twice is fine.
+    ///
+    /// Keep polling the run meanwhile, as [`run_until`](Self::run_until) does. A `select!` with a pinned run and a signal
+    /// does not: the close then takes the full time, and a node that waits in the queue stays until the future of the run
+    /// is dropped. The same holds for a `close` in the work itself. Work that blocks its thread keeps its node until it
+    /// yields.
     ///
     /// # Cancel safety
     ///
     /// The closing goes on when the future is dropped.
     pub async fn close(&self) {
+        self.stop();
+        let Inner { internals, runs, current, polls, .. } = &*self.inner;
+        let client = internals.client();
+        if !runs.ended_within(client, client.close_budget()).await {
+            let current = current.lock().clone();
+            current.inspect(|term| polls.unless_running(|| term.abandon()));
+        }
+    }
+
+    /// Orders the run to end.
+    fn stop(&self) {
         self.inner.runs.close();
         self.interrupt_leadership();
-        self.inner.runs.ended().await;
     }
 
     fn path_text(&self) -> curator_framework::PathText {

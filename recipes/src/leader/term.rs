@@ -125,7 +125,8 @@ impl Term {
     /// Ends the term, and resolves when the latch's task has dealt with its node.
     pub(super) async fn resigned(&self) -> LeaderResult<Release> {
         self.resign();
-        self.released.wait().await.clone()
+        let released = self.client.within(self.client.close_budget(), self.released.wait()).await;
+        released.cloned().unwrap_or_else(|| Err(self.client.no_answer("delete").into()))
     }
 
     /// Resolves when all protected work is dropped: at the latest after a tenth of the session timeout, for work that
@@ -174,10 +175,12 @@ impl Term {
     /// leader has resigned, if the term wants that. The session deletes a node that cannot be deleted now.
     pub(super) async fn release(&self) -> LeaderResult<Release> {
         self.resign();
+        let budget = self.client.close_budget();
         self.works_have_ended().await;
         if self.marks_may_be_old.load(Ordering::SeqCst) {
             // Without an answer the mark fails, and the end counts as a crash.
-            if let Ok((data, stat)) = self.session().get_data(&self.path).await {
+            let read = self.client.within(budget, self.session().get_data(&self.path)).await;
+            if let Some(Ok((data, stat))) = read {
                 self.keep(Found::new(&data, stat));
             }
         }
@@ -189,7 +192,7 @@ impl Term {
         let mark = self.marks.lock().as_ref().map(marked);
         // Views may keep the term, so a release that fails or is dropped must not keep the node.
         let _in_any_case = InBackground(&self.share);
-        let released = self.share.release_with(mark).await;
+        let released = self.share.release_with(mark, budget).await;
         Ok(released.inspect_err(|error| {
             tracing::debug!(%error, path = self.path, "the node of a term is deleted in the background");
         })?)

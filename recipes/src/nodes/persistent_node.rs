@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Acl, CreateMode, CuratorFramework, validate_path};
+use curator_framework::{Acl, Budget, CreateMode, CuratorFramework, validate_path};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
 
 use crate::nodes::error::{NodeError, NodeResult};
 use crate::nodes::keeper::Keeper;
@@ -235,10 +234,9 @@ impl PersistentNode {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn wait_for_initial_create(&self, budget: Duration) -> NodeResult<StandingNode> {
-        let Some(end) = Instant::now().checked_add(budget) else { return self.created().await };
-        match timeout_at(end, self.created()).await {
-            Ok(created) => created,
-            Err(_elapsed) => match self.state() {
+        match Budget::of(budget).limit(self.created()).await {
+            Some(created) => created,
+            None => match self.state() {
                 NodeState::Standing(node) | NodeState::Stale { node, .. } => Ok(node),
                 NodeState::TakenBy { session, .. } => Err(NodeError::TakenBy { path: self.path_text(), session }),
                 _ => Err(self.owner.client.no_answer(&format!("create {}", self.path())).into()),
@@ -344,15 +342,16 @@ impl PersistentNode {
         self.owner.shared.listeners.remove(id.0);
     }
 
-    /// Ends the task and deletes the node. Resolves when the server has deleted it, or when the delete has failed: then
-    /// the client deletes it later, in the background. Closing twice is fine.
+    /// Ends the task and deletes the node. Resolves when the server has deleted it. Resolves also when the delete has
+    /// failed, or after the client's
+    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default: then the client
+    /// deletes the node in the background. Closing twice is fine.
     ///
     /// # Cancel safety
     ///
     /// The closing goes on when the future is dropped.
     pub async fn close(&self) {
-        self.owner.task.stop();
-        self.owner.task.ended().await;
+        self.owner.task.close(&self.owner.client).await;
         // Without a start no task publishes the last state.
         drop(Ending(Arc::clone(&self.owner.shared)));
     }

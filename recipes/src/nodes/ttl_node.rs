@@ -210,7 +210,8 @@ impl PersistentTtlNode {
         self.node.remove_listener(id);
     }
 
-    /// Ends the writes, and leaves both nodes to the server. Closing twice is fine.
+    /// Ends the writes, and leaves both nodes to the server. Resolves within the client's
+    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait). Closing twice is fine.
     ///
     /// # Cancel safety
     ///

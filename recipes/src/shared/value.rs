@@ -325,14 +325,15 @@ impl SharedValue {
     }
 
     /// Stops the value. The copy stays as it is, the listeners get no more calls, the channels of
-    /// [`watch`](Self::watch) close, and the watch on the node is given up. The node stays. A second call does nothing.
+    /// [`watch`](Self::watch) close, and the watch on the node is given up. The node stays. Resolves within the client's
+    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait). A second call does nothing.
     ///
     /// # Cancel safety
     ///
     /// The close continues when this future is dropped.
     pub async fn close(&self) {
         self.owner.stop();
-        self.owner.task.ended().await;
+        self.owner.task.close(&self.owner.client).await;
     }
 
     fn check_started(&self) -> Result<(), SharedError> {

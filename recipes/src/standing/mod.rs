@@ -10,7 +10,7 @@ pub(crate) mod runs;
 use std::future::Future;
 use std::time::Duration;
 
-use curator_framework::{Error, Session};
+use curator_framework::{CuratorFramework, Error, Session};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -160,6 +160,13 @@ impl StandingTask {
     pub(crate) fn stop(&self) {
         *self.life.lock() = Life::Closed;
         self.stop.send_replace(true);
+    }
+
+    /// Orders the task to end, and waits for that, at most for the client's `max_close_wait`. Then the task continues to
+    /// clean up.
+    pub(crate) async fn close(&self, client: &CuratorFramework) {
+        self.stop();
+        let _in_time = client.within(client.close_budget(), self.ended()).await;
     }
 
     /// Resolves when the task has ended, at once if it was never started.

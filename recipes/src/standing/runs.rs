@@ -1,5 +1,11 @@
 //! The runs of an object that its callers drive: one at a time, and none after the close.
 
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+
+use curator_framework::{Budget, CuratorFramework};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::standing::StartError;
@@ -55,10 +61,54 @@ impl Runs {
         drop(self.0.subscribe().wait_for(|life| life.closed).await);
     }
 
+    /// Waits until no run goes on, at most for `budget`. Returns `false` at its end: the future of the run is not polled,
+    /// or its work blocks a thread.
+    pub(crate) async fn ended_within(&self, client: &CuratorFramework, budget: Budget) -> bool {
+        client.within(budget, self.ended()).await.is_some()
+    }
+
     /// Resolves when no run goes on.
-    pub(crate) async fn ended(&self) {
+    async fn ended(&self) {
         // Never fails: `self` has the sender.
         drop(self.0.subscribe().wait_for(|life| !life.runs).await);
+    }
+}
+
+/// The polls of one future of work. Another task learns from it that the work does nothing now.
+#[derive(Debug, Default)]
+pub(crate) struct Polls(Mutex<()>);
+
+impl Polls {
+    /// Runs work that is polled only while `may_run` is true.
+    pub(crate) async fn of<F: Future>(&self, may_run: impl Fn() -> bool, work: F) -> F::Output {
+        let mut work = pin!(work);
+        std::future::poll_fn(|cx| {
+            let _poll = self.0.lock();
+            if may_run() { work.as_mut().poll(cx) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Calls `end` unless the work is being polled. `end` makes `may_run` false, so the work is not polled again.
+    pub(crate) fn unless_running(&self, end: impl FnOnce()) {
+        if let Some(_no_poll) = self.0.try_lock() {
+            end();
+        }
+    }
+}
+
+/// Drives a run to its end. Calls `close` once `shutdown` resolves.
+pub(crate) async fn until<T>(run: impl Future<Output = T>, shutdown: impl Future, close: impl FnOnce()) -> T {
+    let shut_down = async {
+        shutdown.await;
+        close();
+        std::future::pending().await
+    };
+    tokio::select! {
+        // The run is polled first: it does not begin after the close.
+        biased;
+        ended = run => ended,
+        never = shut_down => never,
     }
 }
 
@@ -69,6 +119,35 @@ mod tests {
     use futures_util::poll;
 
     use super::*;
+
+    #[tokio::test]
+    async fn work_that_is_not_polled_is_ended_and_work_in_a_poll_is_not() {
+        let (polls, ended) = (Polls::default(), std::cell::Cell::new(0));
+        let end = || ended.set(ended.get() + 1);
+        let work = std::future::poll_fn(|_cx| {
+            polls.unless_running(end);
+            Poll::<()>::Pending
+        });
+        let mut work = pin!(polls.of(|| ended.get() == 0, work));
+        assert!(poll!(&mut work).is_pending());
+        assert_eq!(ended.get(), 0, "it was being polled");
+        polls.unless_running(end);
+        assert_eq!(ended.get(), 1);
+        assert!(poll!(&mut work).is_pending(), "it is not polled again");
+        assert_eq!(ended.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn run_ends_with_its_shutdown() {
+        let runs = Runs::default();
+        let run = async {
+            let _run = runs.begin().unwrap();
+            runs.closed().await;
+            7
+        };
+        assert_eq!(until(run, async {}, || runs.close()).await, 7);
+        assert_eq!(until(std::future::ready(8), std::future::pending::<()>(), || ()).await, 8);
+    }
 
     #[tokio::test]
     async fn one_run_goes_on_at_a_time_and_none_begins_after_the_close() {

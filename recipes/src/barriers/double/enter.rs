@@ -1,14 +1,10 @@
 //! Performs the steps of a member that enters. The runner decides nothing.
 
-use std::future::pending;
-use std::time::Duration;
-
 use curator_framework::{
-    Done, Error, EventType, LossReason, NodeSpec, Operation, OwnedNode, RetryLoop, Session, Stat, WakeReason, Watch,
-    node_from_path,
+    Budget, Done, Error, EventType, LossReason, NodeSpec, Operation, OwnedNode, RetryLoop, Session, Stat, WakeReason,
+    Watch, node_from_path,
 };
 use futures_util::future::join3;
-use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::nodes::{Nodes, connected, drift, notifies_in_order};
 use super::plan::entering::{Entering, Input, Quorum, Step};
@@ -33,34 +29,31 @@ pub(super) struct Entered {
     pub(super) drift: i32,
 }
 
-/// Enters, until `end` if that is given. Returns `None` if the barrier has not opened by then.
-pub(super) async fn enter(nodes: &Nodes, end: Option<Instant>) -> BarrierResult<Option<Entered>> {
-    bounded(nodes, end, "entering the barrier", attempts(nodes, end)).await
+/// Enters within a budget. Returns `None` if the barrier has not opened by then.
+pub(super) async fn enter(nodes: &Nodes, budget: Budget) -> BarrierResult<Option<Entered>> {
+    bounded(nodes, budget, "entering the barrier", attempts(nodes, budget)).await
 }
 
-/// Runs `work`, which at `end` sends the requests that decide its result. Fails if a server does not reply to these
+/// Runs `work`, which at the end of its budget sends the requests that decide its result. Fails if a server does not reply to these
 /// within a further part of the session timeout.
 pub(super) async fn bounded<T>(
     nodes: &Nodes,
-    end: Option<Instant>,
+    budget: Budget,
     request: &str,
     work: impl Future<Output = BarrierResult<T>>,
 ) -> BarrierResult<T> {
-    let Some(end) = end else { return work.await };
-    match timeout_at(end + nodes.client.session_timeout() / PATIENCE, work).await {
-        Ok(done) => done,
-        Err(_elapsed) => Err(nodes.client.no_answer(&format!("{request} {}", nodes.path)).into()),
-    }
+    let done = budget.plus(nodes.client.session_timeout() / PATIENCE).limit(work).await;
+    done.unwrap_or_else(|| Err(nodes.client.no_answer(&format!("{request} {}", nodes.path)).into()))
 }
 
-async fn attempts(nodes: &Nodes, end: Option<Instant>) -> BarrierResult<Option<Entered>> {
+async fn attempts(nodes: &Nodes, budget: Budget) -> BarrierResult<Option<Entered>> {
     let quorum = nodes.options.quorum.map_or(Quorum::All, |(least, _)| Quorum::Of(least));
     let mut retries = nodes.client.retry_loop();
     let mut plan = Entering::new(nodes.quantity, quorum);
     let mut earlier_nodes = Vec::new();
     loop {
         let session = connected(&mut retries, &nodes.path).await?;
-        let mut attempt = Attempt::new(nodes, session, end, std::mem::take(&mut earlier_nodes));
+        let mut attempt = Attempt::new(nodes, session, budget, std::mem::take(&mut earlier_nodes));
         let error = match attempt.run(&mut plan, &mut retries).await {
             Ok(Some((round, opened))) => return Ok(Some(attempt.entered(round, opened))),
             Ok(None) => return Ok(None),
@@ -79,19 +72,19 @@ struct Attempt<'a> {
     nodes: &'a Nodes,
     session: Session,
     owned: OwnedNode,
-    end: Option<Instant>,
+    budget: Budget,
     /// The nodes of this member in earlier sessions, which must not count beside the new one.
     earlier_nodes: Vec<String>,
     ready: Option<Watch>,
-    grace: Option<Instant>,
+    grace: Option<Budget>,
     own_czxid: i64,
     drift: i32,
 }
 
 impl<'a> Attempt<'a> {
-    fn new(nodes: &'a Nodes, session: Session, end: Option<Instant>, earlier_nodes: Vec<String>) -> Self {
+    fn new(nodes: &'a Nodes, session: Session, budget: Budget, earlier_nodes: Vec<String>) -> Self {
         let owned = nodes.new_member(&session);
-        Self { nodes, session, owned, end, earlier_nodes, ready: None, grace: None, own_czxid: 0, drift: 0 }
+        Self { nodes, session, owned, budget, earlier_nodes, ready: None, grace: None, own_czxid: 0, drift: 0 }
     }
 
     /// Returns the paths of the nodes that may exist from this session and earlier ones.
@@ -302,7 +295,7 @@ impl<'a> Attempt<'a> {
 
     async fn wait(&mut self, grace: bool) -> Result<Input, Error> {
         let delay = self.nodes.options.quorum.map(|(_, grace)| grace).filter(|_| grace);
-        self.grace = delay.and_then(|delay| self.grace.or_else(|| later(delay)));
+        self.grace = delay.map(|delay| self.grace.unwrap_or_else(|| Budget::of(delay)));
         let Some(ready) = self.ready.as_mut() else { return Ok(Input::Woken) };
         let loss = self.owned.loss_signal();
         let woken = tokio::select! {
@@ -313,11 +306,11 @@ impl<'a> Attempt<'a> {
                 LossReason::Session(_) => Err(self.session.closed_error(self.nodes.path.as_str())),
                 _ => Ok(Input::Woken),
             },
-            () = at(self.grace) => {
+            () = self.grace.unwrap_or(Budget::ENDLESS).over() => {
                 self.grace = None;
                 return Ok(Input::GraceOver);
             }
-            () = at(self.end) => return Ok(Input::BudgetOver),
+            () = self.budget.over() => return Ok(Input::BudgetOver),
         };
         self.ready = None;
         match woken {
@@ -343,17 +336,4 @@ fn created_in(done: &[Done]) -> i64 {
         _ => None,
     };
     done.iter().rev().find_map(of).unwrap_or_default()
-}
-
-/// Returns the moment after a delay, unless that is beyond all time.
-pub(super) fn later(delay: Duration) -> Option<Instant> {
-    Instant::now().checked_add(delay)
-}
-
-/// Resolves at a moment, or never.
-pub(super) async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => pending().await,
-    }
 }

@@ -1,11 +1,12 @@
 //! Performs the steps of a member that leaves. The runner decides nothing.
 
 use curator_framework::{
-    Done, Error, EventType, LossReason, Operation, OwnedNode, RetryLoop, Session, Stat, WakeReason, Watch, make_path,
+    Budget, Done, Error, EventType, LossReason, Operation, OwnedNode, RetryLoop, Session, Stat, WakeReason, Watch,
+    make_path,
 };
 use tokio::time::{Instant, timeout};
 
-use super::enter::{PATIENCE, at, child_count, later};
+use super::enter::{PATIENCE, child_count};
 use super::nodes::{Nodes, connected, drift, notifies_in_order};
 use super::plan::leaving::{Input, Leaving, Step};
 use crate::barriers::error::{BarrierError, BarrierResult};
@@ -45,9 +46,10 @@ impl Departing {
         }
     }
 
-    /// Leaves, until `end` if that is given. Returns `false` if other members are left by then.
-    pub(super) async fn leave(&mut self, nodes: &Nodes, end: Option<Instant>) -> BarrierResult<bool> {
+    /// Leaves within a budget. Returns `false` if other members are left by then.
+    pub(super) async fn leave(&mut self, nodes: &Nodes, budget: Budget) -> BarrierResult<bool> {
         let mut retries = nodes.client.retry_loop();
+        let departs_within = nodes.client.close_budget();
         loop {
             if let Some(reason) = self.lost {
                 return Err(BarrierError::Lost { path: nodes.client.path_text(&nodes.path), reason });
@@ -56,7 +58,7 @@ impl Departing {
                 Some(owned) => owned.session().clone(),
                 None => connected(&mut retries, &nodes.path).await?,
             };
-            let mut attempt = Attempt { nodes, session, end, ready: None, other: None };
+            let mut attempt = Attempt { nodes, session, budget, departs_within, ready: None, other: None };
             let error = match attempt.run(self, &mut retries).await {
                 Ok(all_left) => return Ok(all_left),
                 Err(error) => error,
@@ -75,7 +77,9 @@ impl Departing {
 struct Attempt<'a> {
     nodes: &'a Nodes,
     session: Session,
-    end: Option<Instant>,
+    budget: Budget,
+    /// The budget until the own node is deleted.
+    departs_within: Budget,
     /// The watch on `ready`.
     ready: Option<Watch>,
     /// The watch on another member.
@@ -87,34 +91,42 @@ impl Attempt<'_> {
     async fn run(&mut self, leave: &mut Departing, retries: &mut RetryLoop) -> Result<bool, Error> {
         let mut step = leave.plan.begin();
         loop {
-            let input = match step {
+            match step {
                 Step::Over => {
                     self.count_deaths(leave).await;
                     return Ok(true);
                 }
                 Step::GiveUp => return Ok(false),
-                Step::Wait { grace } => {
-                    retries.progressed();
-                    self.wait(grace).await
-                }
-                // Boxed: these are short, and a wait may be long.
-                step => Box::pin(self.perform(leave, step)).await,
-            };
-            step = match input {
-                Ok(input) => leave.plan.next(input),
-                Err(error) => {
-                    if leave.lost.is_some() {
-                        return Err(error);
-                    }
-                    retry_in_session(error, &self.session, retries).await?;
-                    leave.plan.next(Input::Interrupted)
-                }
-            };
+                _ => {}
+            }
+            let budget = if leave.owned.is_some() { self.departs_within } else { Budget::ENDLESS };
+            let client = &self.nodes.client;
+            let input = client.within(budget, self.input(leave, retries, step)).await;
+            step = leave.plan.next(input.unwrap_or_else(|| Err(client.no_answer("delete")))?);
             if leave.plan.has_departed() {
                 leave.left_at.get_or_insert_with(Instant::now);
                 // Its session counts it no longer among those that own nodes.
                 leave.owned = None;
             }
+        }
+    }
+
+    /// Performs a step. After an error it waits until the next try.
+    async fn input(&mut self, leave: &mut Departing, retries: &mut RetryLoop, step: Step) -> Result<Input, Error> {
+        let input = match step {
+            Step::Wait { grace } => {
+                retries.progressed();
+                self.wait(grace).await
+            }
+            // Boxed: these are short, and a wait may be long.
+            step => Box::pin(self.perform(leave, step)).await,
+        };
+        match input {
+            Err(error) if leave.lost.is_none() => {
+                retry_in_session(error, &self.session, retries).await?;
+                Ok(Input::Interrupted)
+            }
+            input => input,
         }
     }
 
@@ -217,7 +229,7 @@ impl Attempt<'_> {
     }
 
     async fn wait(&mut self, grace: bool) -> Result<Input, Error> {
-        let over = if grace { later(self.session.timeout() / PATIENCE) } else { None };
+        let over = if grace { Budget::of(self.session.timeout() / PATIENCE) } else { Budget::ENDLESS };
         let Some(ready) = self.ready.as_mut() else { return Ok(Input::Woken) };
         let other = async {
             match self.other.as_mut() {
@@ -229,8 +241,8 @@ impl Attempt<'_> {
             biased;
             woken = ready => (woken, true),
             woken = other => (woken, false),
-            () = at(over) => return Ok(Input::GraceOver),
-            () = at(self.end) => return Ok(Input::BudgetOver),
+            () = over.over() => return Ok(Input::GraceOver),
+            () = self.budget.over() => return Ok(Input::BudgetOver),
         };
         if is_ready {
             self.ready = None;

@@ -5,12 +5,11 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use curator_framework::{Error, EventType, LossReason, LossSignal, Session, WakeReason, make_path};
+use curator_framework::{Budget, Error, EventType, LossReason, LossSignal, Session, WakeReason, make_path};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
-use super::enter::{Entered, bounded, later};
+use super::enter::{Entered, bounded};
 use super::leave::Departing;
 use super::nodes::{Nodes, drift};
 use super::plan::leaving::Leaving;
@@ -212,14 +211,17 @@ impl BarrierMember {
     /// # Errors
     ///
     /// * `BarrierError::Lost`: the node of this member was lost before it left. The other members did not wait for it.
+    /// * `Error::ConnectionLoss`: no server has confirmed the deletion of this member's node within the client's
+    ///   [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default. Call it again, or
+    ///   drop the member, which deletes its node in the background.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up. Call it again, or drop the
-    ///   member, which deletes its node.
+    ///   member.
     ///
     /// # Cancel safety
     ///
     /// After the future is dropped the member may have left. Call it again, or drop the member.
     pub async fn leave(&mut self) -> BarrierResult<Departure> {
-        match self.leave_until(None).await? {
+        match self.leave_within(Budget::ENDLESS).await? {
             Some(departure) => Ok(departure),
             // Never: a wait without a budget ends only when all have left.
             None => Err(Error::Closed.into()),
@@ -238,13 +240,13 @@ impl BarrierMember {
     ///
     /// That of [`leave`](Self::leave).
     pub async fn leave_timeout(&mut self, budget: Duration) -> BarrierResult<Option<Departure>> {
-        self.leave_until(later(budget)).await
+        self.leave_within(Budget::of(budget)).await
     }
 
-    async fn leave_until(&mut self, end: Option<Instant>) -> BarrierResult<Option<Departure>> {
+    async fn leave_within(&mut self, budget: Budget) -> BarrierResult<Option<Departure>> {
         if self.departure.is_none() {
-            let leave = Box::pin(self.departing.leave(&self.nodes, end));
-            if bounded(&self.nodes, end, "leaving the barrier", leave).await? {
+            let leave = Box::pin(self.departing.leave(&self.nodes, budget));
+            if bounded(&self.nodes, budget, "leaving the barrier", leave).await? {
                 self.departure = Some(Departure { died: self.departing.died() });
             }
         }

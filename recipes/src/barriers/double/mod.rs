@@ -11,11 +11,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, Error, make_path};
+use curator_framework::{Budget, CuratorFramework, Error, make_path};
 use futures_util::future::join_all;
-use tokio::time::Instant;
 
-use self::enter::{enter, later};
+use self::enter::enter;
 pub use self::member::{BarrierMember, Departure};
 use self::nodes::{Nodes, connected};
 pub use self::options::DoubleBarrierOptions;
@@ -163,7 +162,7 @@ impl DistributedDoubleBarrier {
     ///
     /// When the future is dropped, the node of the member is deleted in the background.
     pub async fn enter(&self) -> BarrierResult<BarrierMember> {
-        match self.enter_until(None).await? {
+        match self.enter_within(Budget::ENDLESS).await? {
             Some(member) => Ok(member),
             // Without a budget the wait does not end before.
             None => Err(Error::Closed.into()),
@@ -183,11 +182,11 @@ impl DistributedDoubleBarrier {
     ///
     /// That of [`enter`](Self::enter).
     pub async fn enter_timeout(&self, budget: Duration) -> BarrierResult<Option<BarrierMember>> {
-        self.enter_until(later(budget)).await
+        self.enter_within(Budget::of(budget)).await
     }
 
-    async fn enter_until(&self, end: Option<Instant>) -> BarrierResult<Option<BarrierMember>> {
-        let entered = Box::pin(enter(&self.nodes, end)).await?;
+    async fn enter_within(&self, budget: Budget) -> BarrierResult<Option<BarrierMember>> {
+        let entered = Box::pin(enter(&self.nodes, budget)).await?;
         Ok(entered.map(|entered| BarrierMember::new(Arc::clone(&self.nodes), entered)))
     }
 

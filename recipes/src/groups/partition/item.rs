@@ -22,6 +22,7 @@ use crate::locks::guard::protect::while_held;
 use crate::locks::reentrancy::caller::Caller;
 use crate::nodes::error::{NodeError, NodeResult};
 use crate::standing::Pauses;
+use crate::standing::runs::Polls;
 
 /// A view of an item that this member owns. Clones are cheap. Dropping a view does not give the item up.
 #[derive(Clone)]
@@ -30,14 +31,24 @@ pub struct OwnedItem {
 }
 
 /// The state that all views of one ownership share.
-struct Ownership {
+pub(super) struct Ownership {
     name: String,
     share: HoldShare,
     /// Set when the item is to be given up, and at its end.
     revoked: SetOnce<()>,
+    /// The polls of the work.
+    polls: Polls,
 }
 
 impl Ownership {
+    /// Has the session delete the node, unless the work is being polled.
+    pub(super) fn give_up(&self) {
+        self.polls.unless_running(|| {
+            self.revoke();
+            self.share.delete_in_background("dropped");
+        });
+    }
+
     fn revoke(&self) {
         // Fails if it was set before.
         let _first = self.revoked.set(());
@@ -109,7 +120,10 @@ impl<'a> Tenure<'a> {
         let caller = Caller { owner: None, at: Location::caller() };
         let share = HoldShare::first(internals.hold(internals.base_path(), acquired, caller.origin()));
         inner.owns(name, true);
-        Self { inner, ownership: Arc::new(Ownership { name: name.to_owned(), share, revoked: SetOnce::new() }) }
+        let (revoked, polls) = (SetOnce::new(), Polls::default());
+        let ownership = Arc::new(Ownership { name: name.to_owned(), share, revoked, polls });
+        inner.held.add(name, &ownership);
+        Self { inner, ownership }
     }
 
     fn view(&self) -> OwnedItem {
@@ -235,7 +249,7 @@ where
 {
     let ownership = Arc::clone(&tenure.ownership);
     if wish.claim().is_some() && ownership.share.is_held() {
-        let work = (work.lock())(tenure.view());
+        let work = ownership.polls.of(|| ownership.share.is_held(), (work.lock())(tenure.view()));
         let attended = attend(tenure.inner, &ownership, wish, work);
         // The work is dropped here, before the node is deleted. A loss drops it too, at the deadline.
         let _loss = while_held(|| ownership.share.is_held(), ownership.share.lost(), attended).await;

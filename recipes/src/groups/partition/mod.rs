@@ -17,14 +17,16 @@ mod settling;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use curator_framework::{Acl, CuratorFramework, PathText, make_path, validate_path};
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use self::item::OwnedItem;
+use self::item::Ownership;
 pub use self::options::PartitionOptions;
 use self::settling::{Claim, View};
 use crate::groups::member::{GroupMember, GroupMemberOptions};
@@ -32,7 +34,7 @@ use crate::locks::LockOptions;
 use crate::locks::engine::{LockInternals, LockSpec};
 use crate::locks::mutex::LOCK_NAME;
 use crate::nodes::error::{NodeError, NodeResult};
-use crate::standing::runs::Runs;
+use crate::standing::runs::{Runs, until};
 
 /// The part of the items that a member has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -180,14 +182,40 @@ struct Inner {
     acl: Option<Vec<Acl>>,
     share: watch::Sender<Share>,
     runs: Runs,
+    held: Held,
+}
+
+/// What the run holds, for a close whose run is not polled.
+#[derive(Default)]
+struct Held {
+    member: Mutex<Option<GroupMember>>,
+    items: Mutex<BTreeMap<String, Weak<Ownership>>>,
+}
+
+impl Held {
+    /// Has the session delete the nodes, but not those of work that is being polled.
+    fn give_up(&self) {
+        let member = self.member.lock().take();
+        if let Some(member) = member {
+            // The first poll orders the member's task to end.
+            let _in_background = member.close().now_or_never();
+        }
+        let items = std::mem::take(&mut *self.items.lock());
+        items.values().filter_map(Weak::upgrade).for_each(|item| item.give_up());
+    }
+
+    fn add(&self, name: &str, item: &Arc<Ownership>) {
+        self.items.lock().insert(name.to_owned(), Arc::downgrade(item));
+    }
 }
 
 /// The share of one run. Its drop publishes an empty one.
-struct Sharing<'a>(&'a watch::Sender<Share>);
+struct Sharing<'a>(&'a Inner);
 
 impl Drop for Sharing<'_> {
     fn drop(&mut self) {
-        self.0.send_replace(Share::default());
+        self.0.share.send_replace(Share::default());
+        self.0.held.member.lock().take();
     }
 }
 
@@ -233,8 +261,8 @@ impl Partition {
         validate_path(&path)?;
         check_name("id", &id)?;
         let PartitionOptions { settle, grace, acl } = options;
-        let (share, runs) = (watch::Sender::default(), Runs::default());
-        Ok(Self { inner: Arc::new(Inner { client, path, id, items, settle, grace, acl, share, runs }) })
+        let (share, runs, held) = (watch::Sender::default(), Runs::default(), Held::default());
+        Ok(Self { inner: Arc::new(Inner { client, path, id, items, settle, grace, acl, share, runs, held }) })
     }
 
     /// Returns the member that is to own each item, if these are the members. Empty without members.
@@ -246,7 +274,8 @@ impl Partition {
     }
 
     /// Joins the group, and runs `work` for each item that this member owns. Returns `Ok` after
-    /// [`close`](Self::close).
+    /// [`close`](Self::close). A program that ends by a signal or another event uses [`run_until`](Self::run_until): a
+    /// `select!` of this future and that event drops the work without its grace.
     ///
     /// The run calls `work` each time that an item becomes its own. When [`OwnedItem::revoked`] resolves, the work should
     /// end what it has begun, and return. An outage is not an error: the run waits for its end.
@@ -273,12 +302,33 @@ impl Partition {
         // Two runs of one partition would be two members with one id.
         let _run = inner.runs.begin().map_err(|error| NodeError::of_start(error, self.path_text()))?;
         // Dropped before the run ends, so that `close` leaves an empty share.
-        let _sharing = Sharing(&inner.share);
+        let _sharing = Sharing(inner);
         let (client, group) = (inner.client.clone(), make_path(&inner.path, "members"));
         let options = GroupMemberOptions { data: None, acl: inner.acl.clone() };
         let member = GroupMember::with_options(client, group, &*inner.id, options)?;
         member.start()?;
+        *inner.held.member.lock() = Some(member.clone());
         run::drive(inner, &member, &Mutex::new(work)).await
+    }
+
+    /// Runs like [`run`](Self::run) until `shutdown` resolves, which closes the partition: it leaves the group, the work
+    /// has its [grace](PartitionOptions::grace) to return, and the items are given up. Then returns `Ok`.
+    ///
+    /// The output of `shutdown` is ignored, so `tokio::signal::ctrl_c()` and the receiver of a channel fit.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, all work is dropped, without grace. Then the session gives up the items and leaves the
+    /// group, in the background.
+    pub async fn run_until<F>(&self, shutdown: impl Future, work: impl FnMut(OwnedItem) -> F) -> NodeResult<()>
+    where
+        F: Future<Output = ()>,
+    {
+        until(self.run(work), shutdown, || self.inner.runs.close()).await
     }
 
     /// Returns the newest share; an empty one without a run.
@@ -306,14 +356,24 @@ impl Partition {
     }
 
     /// Closes the partition: the run leaves the group, and gives its work the [grace](PartitionOptions::grace) to return.
-    /// Resolves when the run has ended, so do not await it in the work itself. Closing twice is fine.
+    /// Resolves when the run has ended, or after the grace and the client's
+    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default: then the session
+    /// deletes the nodes in the background. Closing twice is fine.
+    ///
+    /// Keep polling the run meanwhile, as [`run_until`](Self::run_until) does. A `select!` with a pinned run and a signal
+    /// does not: the close then takes the full time, and a node that waits for an item stays until the future of the run
+    /// is dropped. The same holds for a `close` in the work itself. Work that blocks its thread keeps its item until it
+    /// yields.
     ///
     /// # Cancel safety
     ///
     /// The closing goes on when the future is dropped.
     pub async fn close(&self) {
-        self.inner.runs.close();
-        self.inner.runs.ended().await;
+        let Inner { client, grace, runs, held, .. } = &*self.inner;
+        runs.close();
+        if !runs.ended_within(client, client.close_budget().plus(*grace)).await {
+            held.give_up();
+        }
     }
 
     fn path_text(&self) -> PathText {

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use curator_framework::CuratorFramework;
+use curator_framework::{Budget, CuratorFramework};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
@@ -21,7 +21,7 @@ pub(crate) enum WaitMode {
 impl WaitMode {
     /// Returns a budget that starts now. A budget of zero still asks once, as Curator's does.
     pub(crate) fn within(budget: Duration) -> Self {
-        match Instant::now().checked_add(budget) {
+        match Budget::of(budget).end() {
             _ if budget.is_zero() => Self::Once,
             Some(end) => Self::Until(end),
             None => Self::Forever,

@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use curator_framework::{
-    CuratorFramework, Error, LossReason, LossSignal, Operation, OwnedNode, PathText, Session, SessionEnd, report,
+    Budget, CuratorFramework, Error, LossReason, LossSignal, Operation, OwnedNode, PathText, Session, SessionEnd,
+    report,
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -57,7 +58,7 @@ pub(crate) struct Hold {
     fencing_token: i64,
     session: Session,
     signal: LossSignal,
-    /// Keeps the client open while the lock is held.
+    /// Does not keep the client: [`Kept`] does, until the release.
     client: CuratorFramework,
     since: Instant,
     origin: Origin,
@@ -75,7 +76,13 @@ pub(crate) struct Hold {
 struct Shares {
     guards: usize,
     /// Taken by the guard that releases it last, or dropped with it.
-    owned: Option<OwnedNode>,
+    kept: Option<Kept>,
+}
+
+/// The owned node of a hold, and the client, which stays open for it.
+struct Kept {
+    owned: OwnedNode,
+    _client: CuratorFramework,
 }
 
 impl Hold {
@@ -95,11 +102,11 @@ impl Hold {
             fencing_token,
             session: owned.session().clone(),
             signal: owned.loss_signal(),
-            client,
+            client: client.weak_clone(),
             since: Instant::now(),
             origin,
             revocation: revocation.map_or_else(OnceLock::new, OnceLock::from),
-            shares: Mutex::new(Shares { guards: 0, owned: Some(owned) }),
+            shares: Mutex::new(Shares { guards: 0, kept: Some(Kept { owned, _client: client }) }),
             over: AtomicBool::new(false),
             released: AtomicBool::new(false),
             _entry: entry,
@@ -111,8 +118,8 @@ impl Hold {
     /// Has the session log a loss, also if no task awaits it.
     fn log_a_loss(self: &Arc<Self>) {
         let hold = Arc::downgrade(self);
-        if let Some(owned) = &self.shares.lock().owned {
-            owned.when_lost(move || {
+        if let Some(kept) = &self.shares.lock().kept {
+            kept.owned.when_lost(move || {
                 // The report of an error state may reach a lock that was granted after that state, and is held.
                 if let Some(hold) = hold.upgrade() {
                     hold.loss();
@@ -178,7 +185,7 @@ impl Hold {
             return Some(revocation);
         }
         let shares = self.shares.lock();
-        let owned = shares.owned.as_ref()?;
+        let owned = &shares.kept.as_ref()?.owned;
         Some(self.revocation.get_or_init(|| Revocation::watch(&self.client, owned, None)))
     }
 
@@ -216,17 +223,25 @@ impl Hold {
         tracing::debug!(path = &*self.lock_path, node = &*self.path, held_s, outcome, "lock released");
     }
 
-    /// Deletes the node, with retries in its session: in one transaction with `mark`, if the server accepts that.
-    async fn delete(&self, owned: &mut OwnedNode, mut mark: Option<Operation>) -> Result<Release> {
+    /// Deletes the node, with retries in its session: in one transaction with `mark`, if the server accepts that. Without
+    /// `owned` the node was left to the session, which may have deleted it.
+    async fn delete(&self, mut owned: Option<&mut OwnedNode>, mut mark: Option<Operation>) -> Result<Release> {
         let lost = || {
             let end = self.session.end_reason().unwrap_or(SessionEnd::Expired);
             Ok(Release::AlreadyLost(LossReason::Session(end)))
         };
         let mut retries = self.client.retry_loop();
         loop {
-            let error = match owned.delete_with(mark.iter().cloned().collect()).await {
-                Ok(Some(_)) => return Ok(Release::Released),
-                Ok(None) => return Ok(Release::AlreadyLost(LossReason::NodeDeleted)),
+            let deleted = match &mut owned {
+                Some(owned) => owned.delete_with(mark.iter().cloned().collect()).await.map(|done| done.is_some()),
+                None => match self.session.delete(&self.path, None).await {
+                    Ok(()) | Err(Error::NoNode { .. }) => Ok(true),
+                    Err(error) => Err(error),
+                },
+            };
+            let error = match deleted {
+                Ok(true) => return Ok(Release::Released),
+                Ok(false) => return Ok(Release::AlreadyLost(LossReason::NodeDeleted)),
                 Err(error @ (Error::Transaction { .. } | Error::Unsupported { .. })) if mark.take().is_some() => {
                     tracing::debug!(%error, node = &*self.path, "the node is deleted without a mark");
                     continue;
@@ -266,7 +281,9 @@ pub(crate) struct HoldShare {
 #[derive(Default)]
 struct ReleaseProgress {
     /// The owned node, if this was the last share. If it is dropped, the session's background task deletes the node.
-    owned: Option<OwnedNode>,
+    kept: Option<Kept>,
+    /// A release that failed has dropped the owned node.
+    is_left: bool,
     outcome: Option<Release>,
 }
 
@@ -309,7 +326,7 @@ impl HoldShare {
     }
 
     /// Gives up the share, once. The last share takes the owned node.
-    fn detach(&self) -> Option<OwnedNode> {
+    fn detach(&self) -> Option<Kept> {
         let loss = self.hold.loss();
         let mut shares = self.hold.shares.lock();
         if self.detached.load(Ordering::SeqCst) {
@@ -325,27 +342,25 @@ impl HoldShare {
             return None;
         }
         self.hold.released.store(true, Ordering::SeqCst);
-        shares.owned.take()
+        shares.kept.take()
     }
 
     /// Gives up the share without waiting for the node's deletion.
     pub(crate) fn delete_in_background(&self, outcome: &str) {
-        // A release that failed, or was dropped, has kept the node for the next call.
-        let kept = || self.release.try_lock().ok()?.owned.take();
+        // A release that was dropped has kept the node for the next call.
+        let kept = || self.release.try_lock().ok()?.kept.take();
         // The last share drops the owned node, and the session's background task deletes it.
-        if let Some(owned) = self.detach().or_else(kept) {
-            drop(owned);
+        if let Some(kept) = self.detach().or_else(kept) {
+            drop(kept);
             self.hold.log_end(if self.lost_before.get().is_some() { "lost" } else { outcome });
         }
     }
 
     /// Gives up the share, and returns the node if this was the last one.
     pub(crate) fn take_node(&self) -> Option<OwnedNode> {
-        let owned = self.detach();
-        if owned.is_some() {
-            self.hold.log_end("lost");
-        }
-        owned
+        let kept = self.detach()?;
+        self.hold.log_end("lost");
+        Some(kept.owned)
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -353,30 +368,40 @@ impl HoldShare {
     }
 
     pub(crate) async fn release(&self) -> Result<Release> {
-        self.release_with(None).await
+        self.release_with(None, self.hold.client.close_budget()).await
     }
 
-    /// Releases the share like [`release`](Self::release). The last share deletes the node in one transaction with
-    /// `mark`, or alone if that fails.
-    pub(crate) async fn release_with(&self, mark: Option<Operation>) -> Result<Release> {
+    /// Releases the share like [`release`](Self::release), within a budget. The last share deletes the node in one
+    /// transaction with `mark`, or alone if that fails. A release that fails leaves the node to the session.
+    pub(crate) async fn release_with(&self, mark: Option<Operation>, budget: Budget) -> Result<Release> {
         let mut progress = self.release.lock().await;
         if let Some(outcome) = progress.outcome {
             return Ok(outcome);
         }
-        if let Some(owned) = self.detach() {
-            progress.owned = Some(owned);
+        if let Some(kept) = self.detach() {
+            progress.kept = Some(kept);
         }
         // A loss after the release does not count.
         let loss = self.lost_before.get().copied();
-        let released = match &mut progress.owned {
-            Some(owned) => match (self.hold.delete(owned, mark).await?, loss) {
+        let is_last = progress.kept.is_some() || progress.is_left;
+        let released = if is_last {
+            let owned = progress.kept.as_mut().map(|kept| &mut kept.owned);
+            let client = &self.hold.client;
+            let deleted = client.within(budget, self.hold.delete(owned, mark)).await;
+            match (deleted.unwrap_or_else(|| Err(client.no_answer("delete").into())), loss) {
                 // A lock that was reported as lost was not held until now, even if its node was still there.
-                (Release::Released, Some(reason)) => Release::AlreadyLost(reason),
-                (released, _) => released,
-            },
-            None => loss.map_or(Release::Released, Release::AlreadyLost),
+                (Ok(Release::Released), Some(reason)) => Release::AlreadyLost(reason),
+                (Ok(released), _) => released,
+                (Err(error), _) => {
+                    (progress.kept, progress.is_left) = (None, true);
+                    return Err(error);
+                }
+            }
+        } else {
+            loss.map_or(Release::Released, Release::AlreadyLost)
         };
-        if progress.owned.take().is_some() {
+        progress.kept = None;
+        if is_last {
             let outcome = match released {
                 Release::Released => "released",
                 Release::AlreadyLost(reason) => {

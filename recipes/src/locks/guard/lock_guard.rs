@@ -91,8 +91,10 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// `Error::ConnectionLoss` if the node could not be deleted and the retry policy gave up: call `release` again, or
-    /// drop the guard.
+    /// `Error::ConnectionLoss`: no server has confirmed the deletion of the node within the client's
+    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default, or before the retry
+    /// policy gave up. The guard does not hold the lock any more. The session deletes the node in the background, or ends
+    /// with it. Call `release` again to wait for that.
     ///
     /// # Cancel safety
     ///
@@ -103,9 +105,10 @@ impl LockGuard {
             Parts::One(share) => return share.release().await,
             Parts::All(guards) => guards,
         };
+        let budget = self.first_share().hold().client().close_budget();
         let mut outcomes = Vec::with_capacity(guards.len());
         for guard in guards.iter().rev() {
-            outcomes.push(guard.first_share().release().await);
+            outcomes.push(guard.first_share().release_with(None, budget).await);
         }
         total(outcomes)
     }

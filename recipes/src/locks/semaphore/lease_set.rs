@@ -62,8 +62,9 @@ impl LeaseSet {
     ///
     /// # Errors
     ///
-    /// `Error::ConnectionLoss` if a node could not be deleted and the retry policy gave up: call `release` again, or
-    /// drop the set.
+    /// `Error::ConnectionLoss`: no server has confirmed the deletion of each node within the client's
+    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default. The session deletes
+    /// the nodes in the background. Call `release` again to wait for that.
     ///
     /// # Cancel safety
     ///

@@ -1,0 +1,5 @@
+//! Every close ends, and every number of a caller is safe.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod silent_network;

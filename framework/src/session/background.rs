@@ -34,8 +34,9 @@ use crate::sync::user_code::catch_panic;
 use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::SessionEnd;
 
-/// The number of jobs that run at once.
-const AT_ONCE: usize = 16;
+/// The number of idle parents that are checked at once. The other jobs are small and urgent: only the session's window of
+/// requests limits them.
+const REAPS_AT_ONCE: usize = 16;
 /// The least growth of the schedule before jobs of released nodes are removed from it.
 const LEAST_TO_CLEAR: usize = 32;
 /// The part of the session timeout after which the task looks for jobs without being woken.
@@ -292,9 +293,8 @@ impl Background {
             cleaning: Arc::clone(&cleaning),
             leftovers: Arc::clone(&leftovers),
             reaper,
-            waiting: VecDeque::new(),
             running: FuturesUnordered::new(),
-            begun: FuturesUnordered::new(),
+            reaping: FuturesUnordered::new(),
             pausing: FuturesUnordered::new(),
         };
         (Self { started, runtime: Handle::current(), attending, cleaning, leftovers }, task)
@@ -386,12 +386,8 @@ pub(crate) struct BackgroundTask {
     cleaning: Arc<OpenDeletes>,
     leftovers: Arc<DeleteBacklog>,
     reaper: Arc<ContainerReaper>,
-    /// The attempts to start next, before those that become due.
-    waiting: VecDeque<Attempt>,
     running: FuturesUnordered<Running>,
-    /// The jobs that callers have started. Apart from `running`: they must not take its slots from the others.
-    begun: FuturesUnordered<Running>,
-    /// Apart from `running`, for the same reason.
+    reaping: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
     pausing: FuturesUnordered<Pin<Box<dyn Future<Output = Attempt> + Send>>>,
 }
 
@@ -408,7 +404,6 @@ impl Drop for BackgroundTask {
 enum DueJob {
     Delete(PendingDelete),
     Held(Weak<KnownNode>, HeldTask),
-    Reap(IdleParent),
 }
 
 /// The next attempt at a job.
@@ -458,20 +453,19 @@ impl BackgroundTask {
     pub(crate) async fn run(mut self, session: Session) {
         let _ends = EndOfTask(&session);
         loop {
-            self.begun.extend(self.started.jobs.lock().iter_mut().flat_map(std::mem::take));
+            self.running.extend(self.started.jobs.lock().iter_mut().flat_map(std::mem::take));
             let now = session.clock().now();
             self.start_due(&session, now);
             let latest = now.saturating_add(session.timeout() / LOOKS);
-            let has_slot = self.running.len() < AT_ONCE;
+            let has_slot = self.reaping.len() < REAPS_AT_ONCE;
             let latest = self.reaper.next_due().filter(|_| has_slot).map_or(latest, |due| due.min(latest));
             let until = self.attending.wait_until_due(latest);
-            let until = if has_slot { until } else { latest };
             tokio::select! {
                 biased;
                 _ = session.ended() => break,
                 Some(failed) = self.running.next() => self.pause(&session, failed),
-                Some(failed) = self.begun.next() => self.pause(&session, failed),
-                Some(attempt) = self.pausing.next() => self.waiting.push_back(attempt),
+                Some(attempt) = self.pausing.next() => self.start_again(&session, now, attempt),
+                Some(()) = self.reaping.next() => {}
                 () = self.started.woken.notified() => {}
                 () = self.attending.earlier.notified() => {}
                 () = tokio::time::sleep(until.saturating_sub(now)) => {}
@@ -480,18 +474,25 @@ impl BackgroundTask {
         self.drain().await;
     }
 
-    /// Starts the jobs that are due, as long as a slot is free.
+    /// Starts the jobs that are due.
     fn start_due(&mut self, session: &Session, now: Duration) {
-        while self.running.len() < AT_ONCE {
-            let Some(attempt) = self.take_due(now) else { return };
-            self.running.extend(self.start(session, now, attempt));
+        while let Some((node, how)) = self.attending.pop_due(now) {
+            self.running.extend(self.start(session, now, Attempt::first(DueJob::Held(node, how))));
+        }
+        while self.reaping.len() < REAPS_AT_ONCE {
+            let Some(idle) = self.reaper.take_due(now) else { return };
+            self.reaping.push(reap(session.clone(), idle, Arc::clone(&self.reaper)).boxed());
         }
     }
 
-    fn take_due(&mut self, now: Duration) -> Option<Attempt> {
-        let due = || self.attending.pop_due(now).map(|(node, how)| DueJob::Held(node, how));
-        let job = || due().or_else(|| self.reaper.take_due(now).map(DueJob::Reap));
-        self.waiting.pop_front().or_else(|| job().map(Attempt::first))
+    /// Starts the attempts whose pauses have ended. Watches and signals come first: other contenders wait for them.
+    fn start_again(&mut self, session: &Session, now: Duration, first: Attempt) {
+        let others = std::iter::from_fn(|| self.pausing.next().now_or_never().flatten());
+        let mut attempts: Vec<_> = std::iter::once(first).chain(others).collect();
+        attempts.sort_by_key(|attempt| matches!(attempt.job, DueJob::Delete(_)));
+        for attempt in attempts {
+            self.running.extend(self.start(session, now, attempt));
+        }
     }
 
     /// Starts an attempt. Returns `None` if nothing of it is left to run.
@@ -513,7 +514,6 @@ impl BackgroundTask {
                 }
                 None
             }
-            DueJob::Reap(idle) => Some(reap(session, idle, Arc::clone(&self.reaper)).boxed()),
             job => Some(attempt_once(session, Attempt { job, failures, epoch }, Arc::clone(&self.cleaning)).boxed()),
         }
     }
@@ -526,16 +526,17 @@ impl BackgroundTask {
     /// Ends the jobs of a session that is over: the server deletes its ephemeral nodes, and the next session deletes
     /// the rest.
     async fn drain(mut self) {
-        self.running.extend(std::mem::take(&mut self.begun));
         let started = self.started.jobs.lock().take();
         self.running.extend(started.into_iter().flatten());
+        let mut left = Vec::new();
         while let Some(failed) = self.running.next().await {
-            self.waiting.extend(failed);
+            left.extend(failed);
         }
         while let Some(attempt) = self.pausing.next().await {
-            self.waiting.push_back(attempt);
+            left.push(attempt);
         }
-        for attempt in std::mem::take(&mut self.waiting) {
+        while let Some(()) = self.reaping.next().await {}
+        for attempt in left {
             if let DueJob::Delete(remains) = attempt.job {
                 self.cleaning.done();
                 self.leftovers.inherit(remains);
@@ -590,14 +591,14 @@ impl DueQueue {
 
 /// Deletes an idle parent if it is empty. A create below it at the same time is safe: it either comes first, and the
 /// parent is not empty, or it finds the parent missing and creates it again.
-async fn reap(session: Session, idle: IdleParent, reaper: Arc<ContainerReaper>) -> Option<Attempt> {
+async fn reap(session: Session, idle: IdleParent, reaper: Arc<ContainerReaper>) {
     let deleted = match session.exists(&idle.path).await {
         // A node with another czxid is not the one that this client created.
         Ok(stat) if stat.is_none_or(|stat| stat.czxid != idle.czxid) => {
             Err(Error::NoNode { path: (&*idle.path).into() })
         }
         // Like a container of ZooKeeper, a parent is deleted after its last child, not before its first.
-        Ok(Some(stat)) if stat.cversion == 0 => return None,
+        Ok(Some(stat)) if stat.cversion == 0 => return,
         Ok(stat) => session.delete(&idle.path, stat.map(|stat| stat.version)).await,
         Err(error) => Err(error),
     };
@@ -610,7 +611,6 @@ async fn reap(session: Session, idle: IdleParent, reaper: Arc<ContainerReaper>) 
         // It has children again, or the connection is lost: the reaper returns it again an interval later.
         Err(error) => report(move || tracing::debug!(path = idle.path, %error, "a parent stays")),
     }
-    None
 }
 
 /// Makes an attempt at a job. Returns it for another attempt after every error that does not show the job to be done. A
@@ -623,7 +623,6 @@ async fn attempt_once(session: Session, attempt: Attempt, cleaning: Arc<OpenDele
         DueJob::Delete(remains) => try_clean(&session, remains).await,
         DueJob::Held(node, HeldTask::Touch(data)) => touch(&session, node, data).await,
         DueJob::Held(node, _) => watch_held_node(&session, node).await,
-        DueJob::Reap(_) => Ok(()),
     };
     let is_delete = matches!(job, DueJob::Delete(_));
     let error = match outcome {
@@ -658,7 +657,6 @@ async fn attempt_once(session: Session, attempt: Attempt, cleaning: Arc<OpenDele
                 false => tracing::warn!(%error, path = &*path, "the node that is held cannot be watched"),
             });
         }
-        DueJob::Reap(_) => {}
     }
     Some(Attempt { job, failures: failures.saturating_add(1), epoch })
 }

@@ -25,6 +25,8 @@ pub fn play<T>(seed: u64, scene: impl AsyncFnOnce(SimulatedEnsemble) -> T) -> T 
 /// Connects a client that retries for longer than any fault of a scene lasts, and sends nothing of its own.
 pub async fn client(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework {
     let options = ensemble.client(id).session_timeout(SESSION).connection_timeout(SESSION).reap_interval(None);
+    // The closes of a scene outlast its faults too.
+    let options = options.max_close_wait(PATIENCE);
     let client = options.retry_policy(RetryNTimes::new(1000, Duration::from_millis(100))).build().unwrap();
     client.start().unwrap();
     client.block_until_connected().await.unwrap();

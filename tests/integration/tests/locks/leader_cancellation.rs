@@ -31,12 +31,13 @@ const OF_LATCHES: [&str; 13] = [
     "Leadership::protect",
     "Leadership::verify",
 ];
-const OF_SELECTORS: [&str; 5] = [
+const OF_SELECTORS: [&str; 6] = [
     "LeaderSelector::close",
     "LeaderSelector::leader",
     "LeaderSelector::participants",
     "LeaderSelector::run",
     "LeaderSelector::run_once",
+    "LeaderSelector::run_until",
 ];
 const OF_OBSERVERS: [&str; 1] = ["LeaderObserver::close"];
 
@@ -151,6 +152,13 @@ async fn drop_of_selector(method: &str, cut: Cut, what: &str) -> bool {
         });
         match method {
             "LeaderSelector::run" => Box::pin(async move { run(ours).await }),
+            "LeaderSelector::run_until" => {
+                let work = async |_| {
+                    sleep(TURN).await;
+                    Ok::<(), Infallible>(())
+                };
+                Box::pin(async move { ours.run_until(sleep(TURN * 3), work).await.unwrap() })
+            }
             _ => Box::pin(async move {
                 assert_eq!(ours.run_once(|_| sleep(QUIET)).await.unwrap(), TermOutcome::Done(()));
             }),

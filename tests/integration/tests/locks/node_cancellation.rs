@@ -34,7 +34,7 @@ const OF_GROUPS: [&str; 6] = [
     "GroupMember::set_data",
     "MemberChanges::next",
 ];
-const OF_PARTITIONS: [&str; 3] = ["OwnedItem::revoked", "Partition::close", "Partition::run"];
+const OF_PARTITIONS: [&str; 4] = ["OwnedItem::revoked", "Partition::close", "Partition::run", "Partition::run_until"];
 
 pub(crate) fn methods() -> impl Iterator<Item = &'static str> {
     OF_NODES.into_iter().chain(OF_TTL_NODES).chain(OF_GROUPS).chain(OF_PARTITIONS)
@@ -144,6 +144,8 @@ async fn drop_of_partition(method: &str, cut: Cut, what: &str) -> bool {
             closed.close().await;
         });
         Box::pin(async move { ours.run(|_| std::future::pending()).await.unwrap() })
+    } else if method == "Partition::run_until" {
+        Box::pin(async move { ours.run_until(sleep(TURN), |_| std::future::pending()).await.unwrap() })
     } else {
         let (sender, mut items) = tokio::sync::mpsc::unbounded_channel();
         tokio::spawn(async move {

@@ -164,7 +164,8 @@ async fn fall_silent(ensemble: &SimulatedEnsemble, round: &Round, plan: Plan, ra
 async fn connected(ensemble: &SimulatedEnsemble, id: ClientId, plan: Plan) -> CuratorFramework {
     let options = ensemble.client(id).session_timeout(plan.timeout).connection_timeout(plan.timeout);
     let options = options.default_data("").retry_policy(RetryNTimes::new(1000, Duration::from_millis(100)));
-    let client = options.reap_interval(None).build().unwrap();
+    // A release outlasts the silence too.
+    let client = options.reap_interval(None).max_close_wait(plan.timeout * 4).build().unwrap();
     client.start().unwrap();
     client.block_until_connected().await.unwrap();
     client

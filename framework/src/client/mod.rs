@@ -42,8 +42,8 @@ use crate::sync::budget::Budget;
 /// A client of a ZooKeeper ensemble: Curator's `CuratorFramework`.
 ///
 /// Clones are cheap and share one session at a time. Dropping the last clone ends the session, as does dropping the
-/// runtime. A held lock keeps a clone. [`close`](Self::close) waits for the end, and [`run`](Self::run) closes the
-/// client on every path.
+/// runtime. A lock keeps a clone until its release. [`close`](Self::close) waits for the end, and [`run`](Self::run)
+/// closes the client on every path.
 ///
 /// # The end of a program
 ///

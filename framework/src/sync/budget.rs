@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::Either;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// The end of a wait. It saturates: a budget beyond the range of the clock, such as [`Duration::MAX`], has no end.
@@ -57,18 +59,17 @@ impl Budget {
     /// # Cancel safety
     ///
     /// That of `work`.
-    pub async fn limit<F: Future>(self, work: F) -> Option<F::Output> {
+    pub fn limit<F: Future>(self, work: F) -> impl Future<Output = Option<F::Output>> {
+        // Not an `async fn`, which would keep `work` twice.
         match self.end {
-            Some(end) => timeout_at(end, work).await.ok(),
-            None => Some(work.await),
+            Some(end) => Either::Left(timeout_at(end, work).map(Result::ok)),
+            None => Either::Right(work.map(Some)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt as _;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]

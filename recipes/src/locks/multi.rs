@@ -162,7 +162,7 @@ impl InterProcessMultiLock {
                 Some(guard) => acquired.0.push(guard),
                 None if mode == WaitMode::Once => {
                     // The caller gets its refusal after the deletes, as from a single lock.
-                    in_time(&acquired, began, acquired.release()).await?;
+                    in_time(&acquired, began, Box::pin(acquired.release())).await?;
                     return Ok(Outcome::NotGranted);
                 }
                 None => return Ok(Outcome::NotGranted),

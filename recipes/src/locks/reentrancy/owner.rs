@@ -89,8 +89,9 @@ impl LockOwner {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }
     /// ```
-    pub async fn scope<F: Future>(future: F) -> F::Output {
-        CURRENT.scope(Self::new(), future).await
+    pub fn scope<F: Future>(future: F) -> impl Future<Output = F::Output> {
+        // Not an `async fn`, which would keep the future twice.
+        CURRENT.scope(Self::new(), future)
     }
 
     /// Returns the owner of the innermost enclosing scope, or `None` outside of a scope.

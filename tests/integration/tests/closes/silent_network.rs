@@ -25,10 +25,12 @@ const PATH: &str = "/closes/it";
 const ROUNDING: Duration = Duration::from_millis(10);
 
 /// A close that runs, with the closed object as its output: its drop must not be what deletes the node.
-type Close = Pin<Box<dyn Future<Output = Box<dyn Any>>>>;
+struct Close(Pin<Box<dyn Future<Output = Box<dyn Any>>>>);
 
 /// Sets an object up, and returns its close, which does not begin before its first poll.
 type Opened = Pin<Box<dyn Future<Output = Close>>>;
+
+type Open = fn(CuratorFramework) -> Opened;
 
 /// A client with the default timeouts.
 async fn client(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework {
@@ -41,10 +43,10 @@ async fn client(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework 
 
 /// Wraps the close of an object that is kept.
 fn closing<T: 'static>(object: T, close: impl AsyncFnOnce(&T) + 'static) -> Close {
-    Box::pin(async move {
+    Close(Box::pin(async move {
         close(&object).await;
         Box::new(object) as Box<dyn Any>
-    })
+    }))
 }
 
 fn is_unanswered(error: &Error) -> bool {
@@ -63,13 +65,13 @@ async fn release_unanswered(guards: &[LockGuard]) {
 
 fn release_of(way: Way, client: CuratorFramework) -> Opened {
     Box::pin(async move {
-        let guards = way.take(&client, PATH, |_| {}).await.unwrap();
+        let guards = Box::pin(way.take(&client, PATH, |_| {})).await.unwrap();
         closing(guards, async |guards| release_unanswered(guards).await)
     })
 }
 
 /// The other objects. Each function sets one up.
-const CLOSES: [(&str, fn(CuratorFramework) -> Opened); 29] = [
+const CLOSES: [(&str, Open); 29] = [
     ("the leases of a semaphore", |client| {
         Box::pin(async move {
             let leases = InterProcessSemaphoreV2::new(client, PATH, 5).unwrap().acquire_many(3).await.unwrap();
@@ -135,11 +137,11 @@ const CLOSES: [(&str, fn(CuratorFramework) -> Opened); 29] = [
                 running.run_until(stopped, async |_| std::future::pending::<Result<(), Error>>().await).await
             });
             until("it leads", || selector.has_leadership()).await;
-            Box::pin(async move {
+            Close(Box::pin(async move {
                 shutdown.send(()).unwrap();
                 run.await.unwrap().unwrap();
                 Box::new(selector) as Box<dyn Any>
-            }) as Close
+            }))
         })
     }),
     ("a partition", |client| {
@@ -171,11 +173,11 @@ const CLOSES: [(&str, fn(CuratorFramework) -> Opened); 29] = [
             let (shutdown, stopped) = tokio::sync::oneshot::channel::<()>();
             let run = tokio::spawn(async move { running.run_until(stopped, async |item| item.revoked().await).await });
             until("it owns both", || partition.share().owned.len() == 2).await;
-            Box::pin(async move {
+            Close(Box::pin(async move {
                 shutdown.send(()).unwrap();
                 run.await.unwrap().unwrap();
                 Box::new(partition) as Box<dyn Any>
-            }) as Close
+            }))
         })
     }),
     ("a node", |client| {
@@ -226,24 +228,24 @@ const CLOSES: [(&str, fn(CuratorFramework) -> Opened); 29] = [
     ("an owned barrier", |client| {
         Box::pin(async move {
             let barrier = DistributedBarrier::new(client, PATH).unwrap().set_owned().await.unwrap();
-            Box::pin(async move {
+            Close(Box::pin(async move {
                 let removed = barrier.remove().await;
                 let is_right = matches!(&removed, Err(BarrierError::Framework(error)) if is_unanswered(error));
                 assert!(is_right, "{removed:?}");
                 Box::new(()) as Box<dyn Any>
-            }) as Close
+            }))
         })
     }),
     ("a member of a double barrier", |client| {
         Box::pin(async move {
             let mut member = DistributedDoubleBarrier::new(client, PATH, 1).unwrap().enter().await.unwrap();
-            Box::pin(async move {
+            Close(Box::pin(async move {
                 let left = member.leave().await;
                 let is_right = matches!(&left, Err(BarrierError::Framework(error)) if is_unanswered(error));
                 assert!(is_right, "{left:?}");
                 // The drop of the member deletes its node.
                 Box::new(()) as Box<dyn Any>
-            }) as Close
+            }))
         })
     }),
     ("a cache", |client| {
@@ -301,7 +303,7 @@ const CLOSES: [(&str, fn(CuratorFramework) -> Opened); 29] = [
             let policy = ExponentialBackoffRetry::new(Duration::from_secs(1), 3).unwrap();
             let counter = DistributedAtomicLong::new(client, PATH, policy).unwrap();
             counter.increment().await.unwrap();
-            Box::pin(async move {
+            Close(Box::pin(async move {
                 // The close waits for a change in flight, also if nothing polls it.
                 let mut change = Box::pin(counter.increment());
                 assert!(futures_util::poll!(&mut change).is_pending());
@@ -309,18 +311,18 @@ const CLOSES: [(&str, fn(CuratorFramework) -> Opened); 29] = [
                 drop(change);
                 // The drop of the counter deletes its marker.
                 Box::new(()) as Box<dyn Any>
-            }) as Close
+            }))
         })
     }),
     ("a client", |client| Box::pin(async move { closing(client, async |client| client.close().await) })),
     ("a client with dropped guards", |client| {
         Box::pin(async move {
             let guard = InterProcessMutex::new(client.clone(), PATH).unwrap().acquire().await.unwrap();
-            Box::pin(async move {
+            Close(Box::pin(async move {
                 drop(guard);
                 client.close().await;
                 Box::new(client) as Box<dyn Any>
-            }) as Close
+            }))
         })
     }),
 ];
@@ -350,7 +352,7 @@ fn fault_of_close(name: &str, rest: Duration, open: impl FnOnce(CuratorFramework
         sleep(rest).await;
         ensemble.partition(ONE);
         let from = Instant::now();
-        let closed = timeout(DEFAULT_SESSION_TIMEOUT * 2, close).await;
+        let closed = timeout(DEFAULT_SESSION_TIMEOUT * 2, close.0).await;
         let took = from.elapsed();
         if closed.is_err() || took > DEFAULT_MAX_CLOSE_WAIT + ROUNDING {
             return Some(format!("{name}, cut off after {rest:?}: closed after {took:?}"));
@@ -385,7 +387,7 @@ fn a_release_without_a_reply_is_repeated() {
     for way in Way::ALL {
         play(7, async |ensemble| {
             let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
-            let guards = way.take(&one, PATH, |_| {}).await.unwrap();
+            let guards = Box::pin(way.take(&one, PATH, |_| {})).await.unwrap();
             ensemble.partition(ONE);
             release_unanswered(&guards).await;
             release_unanswered(&guards).await;
@@ -397,7 +399,7 @@ fn a_release_without_a_reply_is_repeated() {
                 }
                 assert_eq!(released.unwrap(), Release::Released, "{way}");
             }
-            let next = soon(way.plain().take(&two, PATH, |_| {})).await.unwrap();
+            let next = Box::pin(soon(way.plain().take(&two, PATH, |_| {}))).await.unwrap();
             assert!(next.iter().all(LockGuard::is_held), "{way}");
         });
     }

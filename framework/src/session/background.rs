@@ -485,7 +485,7 @@ impl BackgroundTask {
         }
     }
 
-    /// Starts the attempts whose pauses have ended. Watches and signals come first: other contenders wait for them.
+    /// Starts the attempts with pauses that have ended. Watches and signals come first: other contenders wait for them.
     fn start_again(&mut self, session: &Session, now: Duration, first: Attempt) {
         let others = std::iter::from_fn(|| self.pausing.next().now_or_never().flatten());
         let mut attempts: Vec<_> = std::iter::once(first).chain(others).collect();

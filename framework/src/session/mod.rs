@@ -500,7 +500,14 @@ impl Session {
     /// Returns an owned node under `parent`, to be named `_c_<uuid>-<name>`. Sends no request.
     #[must_use]
     pub fn owned_node(&self, parent: &str, name: &str, mode: CreateMode) -> OwnedNode {
-        OwnedNode::new(self.clone(), parent, self.new_id(), name, mode)
+        self.owned_node_of(parent, name, mode, self.new_id())
+    }
+
+    /// Returns an owned node like [`owned_node`](Self::owned_node), with a given id. If the mode is not sequential, a late
+    /// create of an earlier session with the same id fails beside the node, or the node's create beside that one.
+    #[must_use]
+    pub fn owned_node_of(&self, parent: &str, name: &str, mode: CreateMode, id: ProtectedId) -> OwnedNode {
+        OwnedNode::new(self.clone(), parent, id, name, mode)
     }
 
     /// Returns an owned node like [`owned_node`](Self::owned_node). Its name sorts behind the name of the node with the
@@ -514,7 +521,7 @@ impl Session {
         other: ProtectedId,
     ) -> Option<OwnedNode> {
         let id = other.behind(&*self.inner.randomness)?;
-        Some(OwnedNode::new(self.clone(), parent, id, name, mode))
+        Some(self.owned_node_of(parent, name, mode, id))
     }
 
     /// Returns the path of a node under `parent`, to be named `_c_<uuid>-<name>`, with a new id. Sends no request.

@@ -189,8 +189,8 @@ impl LeaderSelector {
     ///
     /// An `Err` of `work` is logged. The selector then joins again after a [pause](LeaderSelectorOptions::back_off),
     /// which grows until a term succeeds. Returns `Ok` after [`close`](Self::close). A program that ends by a signal or
-    /// another event uses [`run_until`](Self::run_until): a `select!` of this future and that event drops the run, and
-    /// nothing waits for the node to be deleted.
+    /// another event uses [`run_until`](Self::run_until). A `select!` of this future and that event drops the run, and
+    /// nothing waits for the deletion of the node.
     ///
     /// The run calls `work` for each term, so an async closure borrows its state: an `async move` closure with state does
     /// not compile here. State that changes needs a lock, an atomic or a channel.
@@ -427,7 +427,7 @@ impl LeaderSelector {
     /// then the session deletes the node of the term in the background. Closing twice is fine.
     ///
     /// Keep polling the run meanwhile, as [`run_until`](Self::run_until) does. A `select!` with a pinned run and a signal
-    /// does not: the close then takes the full time, and a node that waits in the queue stays until the future of the run
+    /// does not. The close then takes the full time, and a node that waits in the queue stays until the future of the run
     /// is dropped. The same holds for a `close` in the work itself. Work that blocks its thread keeps its node until it
     /// yields.
     ///

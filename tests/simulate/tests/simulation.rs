@@ -42,7 +42,7 @@ const KEPT_ELECTIONS: [u64; 9] = [1049, 1147, 1185, 1626, 1962, 3036, 3332, 1_53
 /// Those with a storm of caches that found something.
 const KEPT_CACHES: [u64; 1] = [2_404_384_897];
 /// Those with a storm of a double barrier that found something.
-const KEPT_BARRIERS: [u64; 5] = [7, 8, 600_703, 720_415, 747_642];
+const KEPT_BARRIERS: [u64; 6] = [7, 8, 600_703, 720_415, 747_642, 3_807_273_269];
 /// Those with a storm of a latch that found something.
 const KEPT_LATCHES: [u64; 8] = [5, 7, 24, 20_404, 20_742, 20_846, 21_467, 722_243];
 

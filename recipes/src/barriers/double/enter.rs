@@ -1,8 +1,8 @@
 //! Performs the steps of a member that enters. The runner decides nothing.
 
 use curator_framework::{
-    Budget, Done, Error, EventType, LossReason, NodeSpec, Operation, OwnedNode, RetryLoop, Session, Stat, WakeReason,
-    Watch, node_from_path,
+    Budget, Done, Error, EventType, LossReason, NodeSpec, Operation, OwnedNode, ProtectedId, RetryLoop, Session, Stat,
+    WakeReason, Watch, node_from_path,
 };
 use futures_util::future::join3;
 
@@ -50,10 +50,10 @@ async fn attempts(nodes: &Nodes, budget: Budget) -> BarrierResult<Option<Entered
     let quorum = nodes.options.quorum.map_or(Quorum::All, |(least, _)| Quorum::Of(least));
     let mut retries = nodes.client.retry_loop();
     let mut plan = Entering::new(nodes.quantity, quorum);
-    let mut earlier_nodes = Vec::new();
+    let mut earlier = None;
     loop {
         let session = connected(&mut retries, &nodes.path).await?;
-        let mut attempt = Attempt::new(nodes, session, budget, std::mem::take(&mut earlier_nodes));
+        let mut attempt = Attempt::new(nodes, session, budget, earlier.take());
         let error = match attempt.run(&mut plan, &mut retries).await {
             Ok(Some((round, opened))) => return Ok(Some(attempt.entered(round, opened))),
             Ok(None) => return Ok(None),
@@ -62,9 +62,16 @@ async fn attempts(nodes: &Nodes, budget: Budget) -> BarrierResult<Option<Entered
         if attempt.session.end_reason().is_none() {
             return Err(error.into());
         }
-        earlier_nodes = attempt.into_earlier_nodes();
+        earlier = Some(Earlier { id: attempt.owned.protected_id(), may_stand: attempt.may_stand() });
         retries.failed(error.about(&nodes.path)).await?;
     }
+}
+
+/// The node of an enter in the session before. Its name is that of the next one, so that both never stand together: a
+/// server may receive the create of an ended session after that of the next session.
+struct Earlier {
+    id: ProtectedId,
+    may_stand: bool,
 }
 
 /// A member that enters in one session. However it ends, dropping `owned` deletes its node.
@@ -73,8 +80,8 @@ struct Attempt<'a> {
     session: Session,
     owned: OwnedNode,
     budget: Budget,
-    /// The nodes of this member in earlier sessions, which must not count beside the new one.
-    earlier_nodes: Vec<String>,
+    /// At the planned path a node of an earlier session may stand.
+    earlier_may_stand: bool,
     ready: Option<Watch>,
     grace: Option<Budget>,
     own_czxid: i64,
@@ -82,17 +89,16 @@ struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    fn new(nodes: &'a Nodes, session: Session, budget: Budget, earlier_nodes: Vec<String>) -> Self {
-        let owned = nodes.new_member(&session);
-        Self { nodes, session, owned, budget, earlier_nodes, ready: None, grace: None, own_czxid: 0, drift: 0 }
+    fn new(nodes: &'a Nodes, session: Session, budget: Budget, earlier: Option<Earlier>) -> Self {
+        let earlier = earlier.unwrap_or_else(|| Earlier { id: session.new_id(), may_stand: false });
+        let owned = nodes.new_member(&session, earlier.id);
+        let earlier_may_stand = earlier.may_stand;
+        Self { nodes, session, owned, budget, earlier_may_stand, ready: None, grace: None, own_czxid: 0, drift: 0 }
     }
 
-    /// Returns the paths of the nodes that may exist from this session and earlier ones.
-    fn into_earlier_nodes(mut self) -> Vec<String> {
-        if self.owned.is_uncertain() || self.owned.path().is_some() {
-            self.earlier_nodes.push(self.owned.planned_path().to_owned());
-        }
-        self.earlier_nodes
+    /// Returns `true` if a node of this session or an earlier one may exist.
+    fn may_stand(&self) -> bool {
+        self.earlier_may_stand || self.owned.is_uncertain() || self.owned.path().is_some()
     }
 
     fn name(&self) -> String {
@@ -115,7 +121,7 @@ impl<'a> Attempt<'a> {
                 Step::Refuse => return Ok(None),
                 Step::Rejoin => {
                     let path = self.owned.planned_path().into();
-                    self.owned = self.nodes.new_member(&self.session);
+                    self.owned = self.nodes.new_member(&self.session, self.session.new_id());
                     Box::pin(retries.pause_after(Error::NoNode { path })).await?;
                     step = plan.begin(&self.name());
                     continue;
@@ -196,10 +202,11 @@ impl<'a> Attempt<'a> {
     /// Creates the own node.
     async fn arrive(&mut self) -> Result<Input, Error> {
         let nodes = self.nodes;
-        for _ in 0..MOST_PARENTS + self.earlier_nodes.len() {
+        for _ in 0..=MOST_PARENTS {
             let spec = NodeSpec::new(nodes.member_data());
             let mut before = vec![nodes.write_quantity(None)];
-            for path in self.earlier_nodes.iter().cloned() {
+            if self.earlier_may_stand {
+                let path = self.owned.planned_path().to_owned();
                 before.extend([Operation::Delete { path, version: None }, nodes.write_quantity(None)]);
             }
             match self.owned.create_with(&spec, before).await {
@@ -211,12 +218,10 @@ impl<'a> Attempt<'a> {
                 }
                 Err(Error::Unsupported { .. }) => return self.arrive_one_by_one().await,
                 Err(Error::Transaction { index, cause, .. }) => match *cause {
-                    // The node of an earlier session is gone.
-                    Error::NoNode { .. } if index % 2 == 1 && index / 2 < self.earlier_nodes.len() => {
-                        self.earlier_nodes.remove(index / 2);
-                    }
+                    // The node of an earlier session is gone, or does not stand yet.
+                    Error::NoNode { .. } if index == 1 && self.earlier_may_stand => self.earlier_may_stand = false,
                     Error::NoNode { .. } => self.create_parents().await?,
-                    // After a lost reply.
+                    // After a lost reply, or the late create of an earlier session.
                     Error::NodeExists { .. } => return Ok(Input::Interrupted { may_stand: true }),
                     cause => return Err(cause),
                 },
@@ -233,7 +238,7 @@ impl<'a> Attempt<'a> {
 
     fn arrived(&mut self, czxid: i64, count: usize, version: i32) -> Input {
         self.own_czxid = czxid;
-        self.earlier_nodes.clear();
+        self.earlier_may_stand = false;
         self.owned.watch_node(self.session.timeout() / PATIENCE);
         Input::Arrived { czxid, count, version }
     }
@@ -242,9 +247,9 @@ impl<'a> Attempt<'a> {
     /// members.
     async fn arrive_one_by_one(&mut self) -> Result<Input, Error> {
         let nodes = self.nodes;
-        while let Some(path) = self.earlier_nodes.last() {
-            match self.session.delete(path, None).await {
-                Ok(()) | Err(Error::NoNode { .. }) => drop(self.earlier_nodes.pop()),
+        if self.earlier_may_stand {
+            match self.session.delete(self.owned.planned_path(), None).await {
+                Ok(()) | Err(Error::NoNode { .. }) => self.earlier_may_stand = false,
                 Err(error) => return Err(error),
             }
         }
@@ -275,9 +280,13 @@ impl<'a> Attempt<'a> {
         let (answered, found, barrier) = session.in_one_write(reads).await;
         answered?;
         let (Some(found), Some(barrier)) = (found?, barrier?) else { return Ok(Input::Missing) };
+        if !self.owned.is_own(&found) {
+            self.earlier_may_stand = true;
+            return Ok(Input::Missing);
+        }
         self.owned.adopt(&self.name(), &found, &[]).await?;
         self.owned.watch_node(self.session.timeout() / PATIENCE);
-        self.earlier_nodes.clear();
+        self.earlier_may_stand = false;
         self.own_czxid = found.czxid;
         // The read includes the own create.
         self.drift = drift(&barrier).wrapping_sub(1);

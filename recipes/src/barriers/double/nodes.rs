@@ -1,7 +1,8 @@
 //! The nodes of a double barrier, and the requests for them.
 
 use curator_framework::{
-    CreateMode, CuratorFramework, Done, Error, Operation, OwnedNode, RetryLoop, Session, Stat, Watch, make_path,
+    CreateMode, CuratorFramework, Done, Error, Operation, OwnedNode, ProtectedId, RetryLoop, Session, Stat, Watch,
+    make_path,
 };
 use futures_util::future::{join_all, join3};
 
@@ -57,8 +58,8 @@ impl Nodes {
     }
 
     /// Returns the node of a member in this session, which is not created yet.
-    pub(super) fn new_member(&self, session: &Session) -> OwnedNode {
-        session.owned_node(&self.path, MEMBER, CreateMode::Ephemeral)
+    pub(super) fn new_member(&self, session: &Session, id: ProtectedId) -> OwnedNode {
+        session.owned_node_of(&self.path, MEMBER, CreateMode::Ephemeral, id)
     }
 
     /// Returns the data of a member's node.

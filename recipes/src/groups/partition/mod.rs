@@ -185,7 +185,7 @@ struct Inner {
     held: Held,
 }
 
-/// What the run holds, for a close whose run is not polled.
+/// The items of the run, for a close while the run is not polled.
 #[derive(Default)]
 struct Held {
     member: Mutex<Option<GroupMember>>,
@@ -361,7 +361,7 @@ impl Partition {
     /// deletes the nodes in the background. Closing twice is fine.
     ///
     /// Keep polling the run meanwhile, as [`run_until`](Self::run_until) does. A `select!` with a pinned run and a signal
-    /// does not: the close then takes the full time, and a node that waits for an item stays until the future of the run
+    /// does not. The close then takes the full time, and a node that waits for an item stays until the future of the run
     /// is dropped. The same holds for a `close` in the work itself. Work that blocks its thread keeps its item until it
     /// yields.
     ///

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use curator_framework::{
-    CuratorFramework, FixedEnsembleProvider, LossReason, RetryForever, ZooKeeperAsyncFactory, make_path,
+    CuratorFramework, FixedEnsembleProvider, LossReason, RetryForever, ZooKeeperAsyncFactory, make_path, node_from_path,
 };
 use curator_integration::env::{answered, connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
@@ -269,13 +269,15 @@ async fn member_of_two_sessions_counts_once() {
     let waiting = tokio::spawn(async move { first.enter().await.unwrap() });
     pair.has_children(1).await;
     answered(&pair.clients).await;
-    let (session, before) = (pair.clients[0].session().await.unwrap(), pair.children());
+    let session = pair.clients[0].session().await.unwrap();
+    let (node, before) = (format!("{PATH}/{}", pair.children()[0]), session.id().unwrap());
     pair.server.clear_requests();
     pair.proxies[0].swap_session();
     pair.proxies[0].reset();
     in_time(session.ended()).await;
-    eventually("another node", async || pair.children().first().is_some_and(|name| !before.contains(name))).await;
-    assert_eq!(pair.children().len(), 1);
+    let owner = async || pair.clients[1].check_exists().for_path(&node).await.unwrap().map(|node| node.ephemeral_owner);
+    eventually("another node of the same name", async || owner().await.is_some_and(|owner| owner != before)).await;
+    assert_eq!(pair.children(), [node_from_path(&node)]);
     assert!(!pair.server.exists(&format!("{PATH}/ready")) && !waiting.is_finished());
     let second = in_time(pair.barriers[1].enter()).await.unwrap();
     let first = in_time(waiting).await.unwrap();

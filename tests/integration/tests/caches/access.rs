@@ -200,6 +200,7 @@ on_every_server! {
         let fresh = loaded(&client, &root, CuratorCacheOptions::new().compressed()).await;
         let options = CuratorCacheOptions::new().compressed().resume(cache.snapshot().unwrap());
         for other in [fresh, loaded(&client, &root, options).await] {
+            in_time(other.caught_up()).await.unwrap();
             assert_eq!(contents(&other), contents(&cache));
             client.delete().for_path(&kid).await.unwrap();
             in_time(other.caught_up()).await.unwrap();

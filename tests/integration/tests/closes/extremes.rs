@@ -242,8 +242,10 @@ const ROWS: [Row; 17] = [
             "caches/options max_depth",
             "caches/options max_watched_nodes",
             "caches/options max_events",
+            "caches/options max_event_bytes",
             "caches/tree_cache max_depth",
             "caches/tree_cache max_events",
+            "caches/tree_cache max_event_bytes",
         ],
         |_ensemble, client| {
             for size in SIZES {
@@ -251,6 +253,7 @@ const ROWS: [Row; 17] = [
                     CuratorCacheOptions::new().max_depth(size),
                     CuratorCacheOptions::new().max_watched_nodes(size),
                     CuratorCacheOptions::new().max_events(size),
+                    CuratorCacheOptions::new().max_event_bytes(size),
                 ] {
                     let Ok(cache) = CuratorCache::with_options(client.clone(), "/extremes", options) else { continue };
                     let _events = cache.events();
@@ -259,7 +262,10 @@ const ROWS: [Row; 17] = [
                     let _changed = tried(client.create().for_path(&path())).await;
                     soon(cache.close()).await;
                 }
-                let builder = TreeCache::builder(client.clone(), "/extremes").max_depth(size).max_events(size);
+                let builder = TreeCache::builder(client.clone(), "/extremes")
+                    .max_depth(size)
+                    .max_events(size)
+                    .max_event_bytes(size);
                 let Ok(cache) = builder.build() else { continue };
                 let _started = tried(cache.start()).await;
                 soon(cache.close()).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{ConnectionState, CreateMode, CuratorFramework};
+use curator_framework::{ConnectionState, CreateMode, CuratorFramework, DEFAULT_MAX_CLOSE_WAIT};
 use curator_integration::env::in_time;
 use curator_recipes::{NodeError, NodeState, PersistentNode, StandingNode};
 use curator_test::ClientId;
@@ -182,6 +182,8 @@ async fn round_trips_of_a_node() {
         let (node, before) = standing(client, PATH).await;
         ensemble.partition(ClientId(1));
         becomes(client, ConnectionState::Lost).await;
+        // The close of the earlier session has not arrived.
+        sleep(DEFAULT_MAX_CLOSE_WAIT / 2).await;
         ensemble.repair(ClientId(1));
         becomes(client, ConnectionState::Reconnected).await;
         let began = Instant::now();

@@ -75,17 +75,21 @@ async fn factor_that_leaves_no_time_between_writes_is_refused() {
 }
 
 #[tokio::test]
-async fn time_to_live_without_an_end_does_not_panic() {
+async fn times_to_live_end_at_the_longest_one() {
     let server = TestingServer::builder().extended_types(true).start().unwrap();
     let one = client(&server).await;
     one.create().creating_parents_if_needed().for_path("/test/foo/touch").await.unwrap();
-    for ttl in [Duration::MAX, Duration::from_millis(u64::MAX), Duration::from_millis(1 << 40)] {
+    let node = |ttl| {
         let options = PersistentTtlNodeOptions::new().touch_factor(1);
-        let node = PersistentTtlNode::with_options(one.clone(), "/test/foo", ttl, "", options).unwrap();
-        node.start().unwrap();
-        assert!(in_time(node.created()).await.is_err());
-        assert!(!matches!(node.state(), NodeState::Closed), "{:?}", node.state());
+        PersistentTtlNode::with_options(one.clone(), "/test/foo", ttl, "", options)
+    };
+    for ttl in [Duration::MAX, Duration::from_millis(u64::MAX), Duration::from_millis(1 << 40)] {
+        let refused = node(ttl).unwrap_err().to_string();
+        assert!(refused.contains("time to live"), "{refused}");
     }
+    let longest = node(CreateMode::LONGEST_TTL).unwrap();
+    longest.start().unwrap();
+    in_time(longest.created()).await.unwrap();
 }
 
 struct Counter(std::sync::Arc<std::sync::atomic::AtomicUsize>);

@@ -15,6 +15,7 @@ use super::events::Notice;
 pub(super) struct Connection {
     shared: Arc<Shared>,
     states: watch::Receiver<Option<ConnectionState>>,
+    is_told: watch::Sender<bool>,
     sessions: Mutex<Sessions>,
 }
 
@@ -45,7 +46,8 @@ impl Sessions {
 
 impl Connection {
     pub(super) fn new(client: &CuratorFramework, shared: &Arc<Shared>) -> Self {
-        Self { shared: Arc::clone(shared), states: client.watch_connection_state(), sessions: Mutex::default() }
+        let (states, is_told) = (client.watch_connection_state(), watch::Sender::new(false));
+        Self { shared: Arc::clone(shared), states, is_told, sessions: Mutex::default() }
     }
 
     /// Records the session in which the cache is. Returns `false` if that was known.
@@ -53,10 +55,18 @@ impl Connection {
         self.sessions.lock().enter(session)
     }
 
+    /// Resolves when the last reported state is a connected one, or the client is closed. The client's state may come
+    /// behind the first notifications of a connection.
+    pub(super) async fn is_told(&self) {
+        // Never fails: `self` has the sender.
+        drop(self.is_told.subscribe().wait_for(|is_told| *is_told).await);
+    }
+
     /// Reports each change of the connection. Never resolves.
     pub(super) async fn tell(&self) {
         let mut states = self.states.clone();
         let mut told = *states.borrow_and_update();
+        self.is_told.send_replace(told.is_some_and(ConnectionState::is_connected));
         while states.changed().await.is_ok() {
             let Some(state) = *states.borrow_and_update() else { continue };
             let has_ended = self.sessions.lock().take_end();
@@ -64,8 +74,10 @@ impl Connection {
                 self.shared.notice(Notice::Connection(step));
             }
             told = Some(state);
+            self.is_told.send_replace(state.is_connected());
         }
         // The client is closed, and the cache ends.
+        self.is_told.send_replace(true);
         pending().await
     }
 }

@@ -135,7 +135,7 @@ impl CacheTask {
                     if connection.is_in_another(&session) {
                         self.shared.begins_session(&session);
                     }
-                    self.follow_in(&session).await
+                    self.follow_in(&session, connection).await
                 }
                 Err(error) => Err(error.into()),
             };
@@ -155,7 +155,7 @@ impl CacheTask {
     }
 
     /// Follows the nodes until the session ends.
-    async fn follow_in(&mut self, session: &Session) -> Result<(), CacheError> {
+    async fn follow_in(&mut self, session: &Session, connection: &Connection) -> Result<(), CacheError> {
         let shared = Arc::clone(&self.shared);
         let can_resync = shared.can_resync();
         if can_resync || shared.len() > 0 {
@@ -181,7 +181,7 @@ impl CacheTask {
         shared.set_known_up_to(i64::MAX);
         let reads = FuturesUnordered::new();
         let mut run = SessionRun { session: session.clone(), source, reads, newest_stat: 0, lost: None };
-        let ended = self.run_session(&mut run).await;
+        let ended = self.run_session(&mut run, connection).await;
         // The end of the session may come without a notice of the lost connection.
         shared.step(|_| None);
         // The notifications of the first resync have arrived: their end is in the queue when the subscription is made.
@@ -191,13 +191,17 @@ impl CacheTask {
     }
 
     /// Handles notifications and replies until the session ends.
-    async fn run_session(&mut self, run: &mut SessionRun) -> Result<(), CacheError> {
+    async fn run_session(&mut self, run: &mut SessionRun, connection: &Connection) -> Result<(), CacheError> {
         let (mut notifications, mut completed) = (Vec::new(), Vec::new());
         loop {
             let (is_connected, epoch) = (run.session.is_connected(), run.session.epoch());
             // Read before the notifications are taken: those of all transactions up to this one have arrived.
             let zxid = run.zxid();
             notifications.extend(std::iter::from_fn(|| run.source.try_next()));
+            if self.reports_connection && !(notifications.is_empty() && completed.is_empty()) {
+                // Changes are reported behind the connection that has brought them.
+                connection.is_told().await;
+            }
             let paused_until = self.step(run, zxid, notifications.drain(..), completed.drain(..))?;
             let pause = async {
                 sleep_until(paused_until?).await;

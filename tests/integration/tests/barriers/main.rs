@@ -7,6 +7,7 @@
 mod barrier_faults;
 mod both_clients;
 mod double_faults;
+mod double_simulated;
 mod double_stage;
 mod fault;
 mod latch_faults;

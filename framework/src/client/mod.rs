@@ -184,7 +184,7 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// * `Error::NotStarted`: call [`start`](Self::start). `Error::Closed`: also if the client is closed meanwhile.
+    /// * `Error::NotStarted`: call [`start`](Self::start). `Error::Closed`: also if the client is closed during the wait.
     /// * `Error::AuthFailed`: a server did not accept the credentials; correct them, or call it again to wait on.
     ///
     /// # Cancel safety
@@ -336,11 +336,11 @@ impl CuratorFramework {
     }
 
     /// Carries out a part of a recipe's close. Returns `None` at the end of the budget, which drops the part. Polls the
-    /// part once in any case. The timer is that of the client's runtime, so the caller may be in another one.
+    /// part at least once. The client's runtime drives the timer, so the caller may be in another runtime.
     ///
     /// # Cancel safety
     ///
-    /// That of the part.
+    /// As cancel-safe as the part.
     pub async fn within<F: Future>(&self, budget: Budget, part: F) -> Option<F::Output> {
         let mut part = std::pin::pin!(part);
         // Most parts need no timer: they are done at once.

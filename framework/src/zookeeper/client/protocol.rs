@@ -824,7 +824,7 @@ impl<T> Protocol<T> {
     }
 
     /// Ends the oldest request, because its reply is above the limit, and skips the rest of the reply. A read has
-    /// changed nothing, so the connection goes on.
+    /// changed nothing, so the connection stays open.
     fn skip(&mut self, header: &[u8], length: usize, now: Duration) -> Result<(), Violation> {
         let limit = self.settings.max_reply;
         let bad = |error| Violation(format!("a bad reply header: {error}"));

@@ -34,8 +34,8 @@ pub(super) async fn enter(nodes: &Nodes, budget: Budget) -> BarrierResult<Option
     bounded(nodes, budget, "entering the barrier", attempts(nodes, budget)).await
 }
 
-/// Runs `work`, which at the end of its budget sends the requests that decide its result. Fails if a server does not reply to these
-/// within a further part of the session timeout.
+/// Runs `work`, which at the end of its budget sends the requests that decide its result. Fails if a server does not
+/// reply to these within a further part of the session timeout.
 pub(super) async fn bounded<T>(
     nodes: &Nodes,
     budget: Budget,
@@ -67,8 +67,8 @@ async fn attempts(nodes: &Nodes, budget: Budget) -> BarrierResult<Option<Entered
     }
 }
 
-/// The node of an enter in the session before. Its name is that of the next one, so that both never stand together: a
-/// server may receive the create of an ended session after that of the next session.
+/// The node of this member in its last session. The node of the next session has the same name, so one of the two can
+/// stand. A server may receive the create of the ended session after the create of the next one.
 struct Earlier {
     id: ProtectedId,
     may_stand: bool,
@@ -80,7 +80,7 @@ struct Attempt<'a> {
     session: Session,
     owned: OwnedNode,
     budget: Budget,
-    /// At the planned path a node of an earlier session may stand.
+    /// A node of an earlier session may exist at the planned path.
     earlier_may_stand: bool,
     ready: Option<Watch>,
     grace: Option<Budget>,
@@ -218,10 +218,10 @@ impl<'a> Attempt<'a> {
                 }
                 Err(Error::Unsupported { .. }) => return self.arrive_one_by_one().await,
                 Err(Error::Transaction { index, cause, .. }) => match *cause {
-                    // The node of an earlier session is gone, or does not stand yet.
+                    // The server has deleted the node of the earlier session, or has not received its create yet.
                     Error::NoNode { .. } if index == 1 && self.earlier_may_stand => self.earlier_may_stand = false,
                     Error::NoNode { .. } => self.create_parents().await?,
-                    // After a lost reply, or the late create of an earlier session.
+                    // A lost reply, or the late create of an earlier session.
                     Error::NodeExists { .. } => return Ok(Input::Interrupted { may_stand: true }),
                     cause => return Err(cause),
                 },

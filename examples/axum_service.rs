@@ -26,7 +26,7 @@ use axum::{Router, serve};
 use clap::Parser;
 use curator_examples::{Outcome, say, started};
 use curator_framework::{CuratorFramework, LossReason};
-use curator_recipes::{InterProcessMutex, LockError, LockOptions};
+use curator_recipes::{InterProcessMutex, LockError, MutexOptions};
 use curator_test::TestingServer;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
@@ -104,13 +104,13 @@ async fn report(State(service): State<Service>, Path(tenant): Path<String>) -> R
     }
     let path = format!("/examples/axum_service/{tenant}");
     // All tenants share one name in the metrics: a name for each would let their number grow without a bound.
-    let options = LockOptions::new().named("report");
+    let options = MutexOptions::new().named("report");
     let lock = InterProcessMutex::with_options(service.client.clone(), &path, options)?;
     // `None`: the lock is held. `Err`: ZooKeeper did not answer.
     let Some(guard) = lock.acquire_timeout(service.budget).await? else { return Err(Refusal::Busy) };
     // Stops the work when the lock is lost.
     guard.protect(sleep(service.work)).await?;
-    let token = guard.fencing_token();
+    let token = guard.token();
     guard.release().await?.held()?;
     Ok(format!("the report of {tenant}, made under token {token}\n"))
 }
@@ -170,7 +170,7 @@ async fn main() -> ExitCode {
     match run(Options::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            eprintln!("error: {}", curator_framework::Chain(&*error));
             ExitCode::from(2)
         }
     }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use curator_examples::{Servers, run, say};
-use curator_recipes::{CacheEvent, CacheEvents, CacheState, CuratorCache};
+use curator_recipes::{CacheEvent, CacheState, Changes, CuratorCache};
 use tokio::sync::watch;
 
 /// Follows the configuration of a service, also over a failure of its network.
@@ -45,7 +45,7 @@ fn load(cache: &CuratorCache) -> Result<Config, String> {
 /// Loads the configuration after each change. An invalid one is ignored, so the earlier one stays.
 async fn reload(cache: CuratorCache, configs: watch::Sender<Config>) {
     let mut events = cache.events();
-    while events.next().await.is_some() {
+    while events.recv().await.is_some() {
         if let Ok(config) = load(&cache) {
             configs.send_replace(config);
         }
@@ -53,9 +53,9 @@ async fn reload(cache: CuratorCache, configs: watch::Sender<Config>) {
 }
 
 /// Prints the changes that the cache has reported since the last call, by path. Returns their number.
-fn print_changes(events: &mut CacheEvents) -> usize {
+fn print_changes(events: &mut Changes<CacheEvent>) -> usize {
     let mut changes = Vec::new();
-    while let Some(event) = events.try_next() {
+    while let Ok(event) = events.try_recv() {
         match event {
             CacheEvent::Created(node) => changes.push((node, "created")),
             CacheEvent::Changed { new, .. } => changes.push((new, "changed")),
@@ -94,7 +94,7 @@ async fn main() -> ExitCode {
         cache.synced().await?; // the cache shows the operator's writes
         let reason = load(&cache).err().ok_or("the port is valid")?;
         say(format!("{reason}: the service keeps {:?}", *configs.borrow()));
-        while events.try_next().is_some() {} // the changes up to now
+        while events.try_recv().is_ok() {} // the changes up to now
         network.refuse();
         network.reset();
         states.wait_for(|state| matches!(state, CacheState::Stale { .. })).await?;

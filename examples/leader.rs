@@ -46,8 +46,7 @@ async fn tick(client: &CuratorFramework, log: &str, name: &str, term: &Leadershi
     let (mut ticks, stat) = client.get_data().for_path(log).await?;
     tokio::time::sleep(Duration::from_millis(10)).await; // the work
     ticks.extend(format!("{name} ").bytes());
-    let write = CuratorOp::set_data(log, ticks).with_version(stat.version);
-    term.transaction().operation(write).commit().await?;
+    term.transaction().operation(CuratorOp::set_data(log, ticks).with_version(stat.version)).commit().await?;
     drop(alone);
     Ok(())
 }
@@ -66,7 +65,8 @@ async fn main() -> ExitCode {
         let (log, election) = (format!("{path}/log"), format!("{path}/election"));
         let office = ensemble.client().await?;
         office.create().creating_parents_if_needed().or_set_data().with_data("").for_path(&log).await?;
-        let observer = LeaderObserver::start(office.clone(), &election)?;
+        let observer = LeaderObserver::new(office.clone(), &election)?;
+        observer.start()?;
         let (mut candidates, mut jobs) = (Vec::new(), JoinSet::new());
         for name in ["ann", "ben", "cleo"] {
             let (client, network) = ensemble.client_behind_a_proxy().await?;

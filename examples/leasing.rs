@@ -1,5 +1,5 @@
-//! A pool of scarce connections to a database. Each user holds a lease, and the data of its node names the user. All
-//! processes share the pool's size as a count. A holder with a silent network stops in time, and the database
+//! A pool of scarce connections to a database. Each user holds a lease. Its slot is the number of a connection, and the
+//! data of its node names the user. All processes share the pool's size as a count. A holder with a silent network stops in time, and the database
 //! refuses its late write.
 
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use curator_examples::{Outcome, Servers, run, say, until};
 use curator_framework::CuratorFramework;
-use curator_recipes::{InterProcessSemaphoreV2, LockOptions, Release, SemaphoreProtocol, SharedCount};
+use curator_recipes::{FencingToken, InterProcessSemaphoreV2, Lease, Release, SemaphoreOptions, SharedCount};
 
 /// Leases the connections of a scarce pool to several users.
 #[derive(Debug, Parser)]
@@ -23,11 +23,11 @@ struct Options {
 /// The database. It keeps the newest fencing token of each connection, and refuses writes with older ones.
 #[derive(Debug, Default)]
 struct Database {
-    newest: HashMap<u32, i64>,
+    newest: HashMap<u32, FencingToken>,
 }
 
 impl Database {
-    fn write(&mut self, connection: u32, token: i64) -> bool {
+    fn write(&mut self, connection: u32, token: FencingToken) -> bool {
         let newest = self.newest.entry(connection).or_insert(token);
         *newest = token.max(*newest);
         *newest == token
@@ -39,9 +39,8 @@ impl Database {
 async fn pool(client: &CuratorFramework, path: &str, user: &str) -> Outcome<(InterProcessSemaphoreV2, SharedCount)> {
     let size = SharedCount::new(client.clone(), format!("{path}/size"), 2)?;
     size.start().await?;
-    let (client, protocol) = (client.clone(), SemaphoreProtocol::Curator);
-    let options = LockOptions::new().node_data(user);
-    let leases = InterProcessSemaphoreV2::with_shared_count(client, format!("{path}/pool"), &size, protocol, options)?;
+    let options = SemaphoreOptions::new().node_data(user);
+    let leases = InterProcessSemaphoreV2::with_options(client.clone(), format!("{path}/pool"), &size, options)?;
     Ok((leases, size))
 }
 
@@ -68,6 +67,8 @@ async fn main() -> ExitCode {
         let ann = ann_pool.acquire().await?;
         let ben = ben_pool.acquire().await?;
         say(format!("{} connections, leased to {}", ann_pool.max_leases(), holders(&ann_pool).await?));
+        let (anns, bens) = (ann.slot().await?, ben.slot().await?);
+        say(format!("ann has connection {anns}, ben {bens}"));
         say(format!("cleo gets one at once: {}", cleo_pool.try_acquire().await?.is_some()));
 
         let grow = async {
@@ -80,7 +81,7 @@ async fn main() -> ExitCode {
         until(|| async { Ok(ann_pool.max_leases() == 3) }).await?;
         say(format!("the pool grows: {} connections, leased to {}", ann_pool.max_leases(), holders(&ann_pool).await?));
 
-        say(format!("ben writes to connection 2: {}", database.write(2, ben.fencing_token())));
+        say(format!("ben writes to connection {bens}: {}", database.write(bens, ben.token())));
         say("ben's network goes silent");
         let stops = async {
             let reason = ben.lost().await;
@@ -93,12 +94,13 @@ async fn main() -> ExitCode {
         };
         let ((), dora) = tokio::try_join!(stops, silent)?;
         say(format!("dora takes over: leased to {}", holders(&ann_pool).await?));
-        say(format!("dora writes to connection 2: {}", database.write(2, dora.fencing_token())));
-        say(format!("ben, had he not stopped, writes to connection 2: {}", database.write(2, ben.fencing_token())));
+        let doras = dora.slot().await?;
+        say(format!("dora writes to connection {doras}: {}", database.write(doras, dora.token())));
+        say(format!("ben, had he not stopped, writes to connection {bens}: {}", database.write(bens, ben.token())));
         ben_network.repair();
 
-        for lease in [ann, cleo, dora] {
-            lease.release().await?.held()?;
+        for released in Lease::release_all(&[ann, cleo, dora]).await {
+            released?.held()?;
         }
         if let Release::AlreadyLost(reason) = ben.release().await? {
             say(format!("all leases are given back; ben's was lost: {reason}"));

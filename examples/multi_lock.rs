@@ -30,7 +30,7 @@ async fn main() -> ExitCode {
         let ben = InterProcessMutex::new(other, &accounts[1])?;
 
         let guard = transfer.acquire().await?;
-        say(format!("the transfer holds {} accounts", guard.parts().count()));
+        say(format!("the transfer holds {} accounts", guard.len()));
         say(format!("another client gets ann: {}", ann.try_acquire().await?.is_some()));
         say(format!("another client gets ben: {}", ben.try_acquire().await?.is_some()));
         guard.release().await?.held()?;

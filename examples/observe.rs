@@ -16,7 +16,7 @@ use clap::Parser;
 use curator_cli::contenders::{Contender, contenders, kind, shown, table};
 use curator_examples::{Ensemble, Outcome, Servers, run, say};
 use curator_framework::{CuratorFramework, Error};
-use curator_recipes::{InterProcessMutex, LockError, LockOptions};
+use curator_recipes::{InterProcessMutex, LockError, MutexOptions};
 use tokio::task::JoinSet;
 
 /// Shows the holders and waiters of a lock.
@@ -112,7 +112,7 @@ fn lines(seen: &[Contender], options: &Options) -> Vec<String> {
 async fn play(ensemble: &Ensemble, path: &str) -> Outcome<JoinSet<Outcome>> {
     let mut play = JoinSet::new();
     for (number, name) in ["ann", "ben", "cleo"].into_iter().enumerate() {
-        let options = LockOptions::new().node_data(name);
+        let options = MutexOptions::new().node_data(name);
         let mutex = InterProcessMutex::with_options(ensemble.client().await?, path, options)?;
         let observer = mutex.clone();
         play.spawn(async move {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use curator_examples::{Servers, run, say, until};
-use curator_recipes::{InterProcessMutex, LockOptions, RevokeOutcome, Revoker};
+use curator_recipes::{InterProcessMutex, MutexOptions, RevokeOutcome, Revoker};
 
 /// Asks the holder of a lock to release it.
 #[derive(Debug, Parser)]
@@ -21,7 +21,7 @@ struct Options {
 async fn main() -> ExitCode {
     let Options { servers, path } = Options::parse();
     run(servers, |ensemble| async move {
-        let named = |name: &str| LockOptions::new().node_data(name);
+        let named = |name: &str| MutexOptions::new().node_data(name);
         let batch = InterProcessMutex::with_options(ensemble.client().await?, &path, named("nightly batch"))?;
         let guard = batch.acquire().await?;
         say("the nightly batch has the lock");

@@ -34,7 +34,7 @@ struct Times {
 async fn round(barrier: DistributedDoubleBarrier, number: u64) -> Outcome<Times> {
     tokio::time::sleep(Duration::from_millis(20 * number)).await; // arrives later than the one before
     let came = Instant::now();
-    let mut member = barrier.enter().await?;
+    let member = barrier.enter().await?;
     let began = Instant::now();
     tokio::time::sleep(Duration::from_millis(30 * (5 - number))).await; // the work
     let ended = Instant::now();
@@ -57,7 +57,7 @@ fn compare(all: &[Times]) -> Outcome {
 }
 
 /// Waits for news of the other workers, and ends with those that live.
-async fn until_told(name: &str, mut member: BarrierMember) -> Outcome<String> {
+async fn until_told(name: &str, member: BarrierMember) -> Outcome<String> {
     let died = tokio::select! {
         biased;
         reason = member.lost() => return Ok(format!("{name} stops: {reason}")),

@@ -26,7 +26,7 @@ use clap::{Parser, ValueEnum};
 use curator_examples::chart::Chart;
 use curator_examples::{Outcome, first_word, say, started};
 use curator_framework::CuratorFramework;
-use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, LossReason, Release, SemaphoreProtocol};
+use curator_recipes::{InterProcessSemaphoreV2, LockError, LossReason, Release, SemaphoreOptions, SemaphoreProtocol};
 use curator_test::TestingServer;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinSet;
@@ -200,7 +200,7 @@ async fn main() -> ExitCode {
     match run(&options).await {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
+            eprintln!("error: {}", curator_framework::Chain(&*error));
             ExitCode::from(2)
         }
     }
@@ -218,12 +218,11 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     let mut semaphores = Vec::new();
     for _ in 0..options.clients {
         let client = started(&servers, Duration::from_secs(10))?;
-        semaphores.push(InterProcessSemaphoreV2::with_protocol(
+        semaphores.push(InterProcessSemaphoreV2::with_options(
             client.clone(),
             &options.path,
             options.permits,
-            options.protocol.into(),
-            LockOptions::new(),
+            SemaphoreOptions::new().protocol(options.protocol.into()),
         )?);
         clients.push(client);
     }

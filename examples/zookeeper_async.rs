@@ -32,7 +32,7 @@ async fn main() -> ExitCode {
         let second = InterProcessMutex::new(ensemble.client().await?, &path)?;
 
         let held = first.acquire().await?;
-        let token = held.fencing_token();
+        let token = held.token();
         say("the client zookeeper-async has the lock");
         let give_back = async {
             until(|| async { Ok(first.participant_nodes().await?.len() == 2) }).await?;
@@ -42,7 +42,7 @@ async fn main() -> ExitCode {
             Outcome::Ok(())
         };
         let (guard, ()) = tokio::try_join!(async { Ok(second.acquire().await?) }, give_back)?;
-        let is_greater = guard.fencing_token() > token;
+        let is_greater = guard.token() > token;
         say(format!("the framework's own client has the lock, with a greater fencing token: {is_greater}"));
         guard.release().await?.held()?;
         Ok(())

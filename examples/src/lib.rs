@@ -185,7 +185,7 @@ where
     closing.join_all().await;
     match outcome {
         Some(Ok(())) => ExitCode::SUCCESS,
-        Some(Err(error)) => failed(&error),
+        Some(Err(error)) => failed(&*error),
         None => {
             eprintln!("interrupted");
             ExitCode::from(130)
@@ -193,8 +193,8 @@ where
     }
 }
 
-fn failed(error: &impl Display) -> ExitCode {
-    eprintln!("error: {error}");
+fn failed(error: &(dyn std::error::Error + 'static)) -> ExitCode {
+    eprintln!("error: {}", curator_framework::Chain(error));
     ExitCode::from(2)
 }
 

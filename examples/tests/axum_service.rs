@@ -116,7 +116,7 @@ fn reports_follow_each_other_with_growing_tokens() {
     for _ in 0..2 {
         let (status, body) = service.ask("POST /tenants/ann/report");
         let token = body.trim().strip_prefix("the report of ann, made under token ").expect(&body);
-        tokens.push((status, token.parse::<i64>().unwrap()));
+        tokens.push((status, token.parse::<curator_recipes::FencingToken>().unwrap()));
     }
     assert!(tokens[0].0 == 200 && tokens[1].0 == 200 && tokens[0].1 < tokens[1].1, "{tokens:?}");
     assert_eq!(service.ask("POST /tenants/ann%2Fben/report").0, 404);

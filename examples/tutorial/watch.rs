@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use curator_framework::{CuratorFramework, RetryForever};
 use curator_recipes::{
-    InterProcessSemaphoreV2, LockError, LockOptions, Release,
+    InterProcessSemaphoreV2, LockError, Release, SemaphoreOptions,
 };
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::task::JoinSet;
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         client.clone(),
         "/jobs",
         LIMIT,
-        LockOptions::new().named("jobs"),
+        SemaphoreOptions::new().named("jobs"),
     )?;
     client
         .run(async {

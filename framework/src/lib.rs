@@ -75,7 +75,8 @@
 //! | `signal` (default) | [`CuratorFramework::run`] closes the client at Ctrl-C and `SIGTERM` |
 //! | `zookeeper-async` (default) | the second client: `ZooKeeperAsyncFactory`, [`CuratorFrameworkBuilder::zookeeper_factory`] |
 //! | `metrics` | [metrics](#metrics) of connections and requests |
-//! | `tls` | TLS with the default client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`] |
+//! | `tls` | TLS with the default client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`]; with aws-lc-rs, which needs a C compiler |
+//! | `tls-ring` | the same with ring |
 //! | `compression` | gzip: `GzipCompressionProvider`, the default of [`CuratorFrameworkBuilder::compression_provider`] |
 //! | `schema` | rules for nodes: `SchemaSet`, `Schema`, `CuratorFrameworkBuilder::schema_set` |
 //! | `serde` | `SchemaDescription` is read from JSON, YAML and the like; includes `schema` |
@@ -110,7 +111,8 @@
 //! | warn | `a node cannot be deleted` | `error`, `remains`, `tried_again` |
 //! | error | `code of the program has panicked`: a listener, a closure or a provider; its own request or object fails | `code`, `panic` |
 //!
-//! Two events concern the whole process. The warning `events were dropped while the log was blocked` has their number as
+//! Three events concern the whole process. The warning `the cargo feature signal is off: Ctrl-C does not close the
+//! client` comes once, from [`CuratorFramework::run`]. The warning `events were dropped while the log was blocked` has their number as
 //! `dropped`. The error `no thread for the deadlines of sessions; a task that computes can delay a loss` has no fields.
 //!
 //! # Metrics
@@ -149,18 +151,19 @@ pub use client::builder::{
     DEFAULT_SESSION_TIMEOUT,
 };
 pub use client::ensure_containers::EnsureContainers;
-pub use client::listeners::{ConnectionStateListenable, ConnectionStateListener, ListenerId};
+pub use client::listeners::{ConnectionStateListenable, ConnectionStateListener};
 pub use client::within_one_session::SessionFailMode;
 pub use core::retry_loop::RetryLoop;
 pub use ensemble::config::EnsembleConfig;
 pub use ensemble::provider::{EnsembleProvider, FixedEnsembleProvider};
 pub use environment::clock::{BootClock, Clock, TokioClock};
 pub use environment::randomness::{Randomness, SeededRandomness, ThreadRandomness};
-pub use error::{ConnectError, Error, PathText, Result};
+pub use error::{Chain, ConnectError, Error, PathText, Result};
 pub use model::acl_provider::{AclProvider, DefaultAclProvider};
 pub use model::compression::CompressionProvider;
 #[cfg(feature = "compression")]
 pub use model::gzip::GzipCompressionProvider;
+pub use model::ids::{SessionId, Zxid};
 pub use model::new_node::{NodeSpec, Parents};
 pub use model::path::{make_path, node_from_path, parent_of, validate_path};
 pub use model::protected::ProtectedId;
@@ -179,7 +182,7 @@ pub use retry::{
     BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryAttempt, RetryForever, RetryNTimes, RetryOneTime,
     RetryPolicy, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
-pub use session::owned_node::{Created, LossReason, LossSignal, Occupant, OwnedNode, OwnerDelete};
+pub use session::owned_node::{Created, LossListener, LossReason, LossSignal, Occupant, OwnedNode, OwnerDelete};
 pub use session::subscription::Subscription;
 pub use session::watches::{Found, WakeReason, Watch};
 pub use session::{Session, WatchedData};
@@ -187,6 +190,8 @@ pub use state::connection_state::{
     ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StandardConnectionStateErrorPolicy,
 };
 pub use sync::budget::Budget;
+pub use sync::changes::Changes;
+pub use sync::listeners::{ListenerId, Listeners};
 pub use sync::report::{report, report_metric};
 pub use sync::safe_notify::SafeNotifyExecutor;
 pub use sync::user_code::catch_panic;

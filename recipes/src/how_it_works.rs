@@ -62,7 +62,7 @@
 //! assert_eq!(client.get_children().for_path("/locks/printer").await?, [guard.node_name()]);
 //!
 //! let (_, stat) = client.get_data().for_path(guard.path()).await?;
-//! assert_eq!(stat.czxid, guard.fencing_token());
+//! assert_eq!(stat.czxid, guard.token().czxid().get());
 //! assert_ne!(stat.ephemeral_owner, 0); // it goes with the session
 //!
 //! guard.release().await?.held()?;

@@ -150,7 +150,7 @@
 //! | level | event | fields |
 //! | --- | --- | --- |
 //! | info | `a node stands`: created, created again, or adopted | `path`, `czxid` |
-//! | warn | `a node is taken`: it waits for the node of another session to go | `path`, `session_id` |
+//! | warn | `a node is taken`: it waits for the node of another session to go | `path`, `session_id`, unless that node is not ephemeral |
 //! | warn | `a node cannot be created`: an error that waiting cannot mend, such as a missing permission | `path`, `error`, `pause_s` |
 //! | warn | `a node that stands cannot be read`: the state is [stale](NodeState::Stale) | `path`, `error`, `pause_s` |
 //! | debug | `a node is created later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
@@ -193,6 +193,7 @@ mod barriers;
 mod caches;
 mod counters;
 mod groups;
+mod held;
 pub mod how_it_works;
 mod leader;
 mod locks;
@@ -205,52 +206,53 @@ mod standing;
 pub mod tutorial {}
 
 pub use barriers::barrier::DistributedBarrier;
-pub use barriers::double::{Arrived, BarrierMember, Departure, DistributedDoubleBarrier, DoubleBarrierOptions};
-pub use barriers::error::{BarrierError, BarrierResult};
+pub use barriers::double::{BarrierMember, Departure, DistributedDoubleBarrier, DoubleBarrierOptions};
+pub use barriers::error::BarrierError;
 pub use barriers::latch::CountDownLatch;
 pub use barriers::latch::participant::LatchParticipant;
 pub use barriers::owned::OwnedBarrier;
 pub use caches::curator_cache::CuratorCache;
-pub use caches::error::{CacheError, CacheResult};
-pub use caches::events::{CacheEvent, CacheEvents};
-pub use caches::legacy::{LegacyCacheEvents, StartMode};
-pub use caches::listener::{CacheListenerId, CuratorCacheListener, CuratorCacheListenerBuilder};
+pub use caches::error::CacheError;
+pub use caches::events::CacheEvent;
+pub use caches::legacy::StartMode;
+pub use caches::listener::{CuratorCacheListener, CuratorCacheListenerBuilder};
 pub use caches::model::{CacheSnapshot, CacheState, ChildData, Lookup};
 pub use caches::node_cache::{NodeCache, NodeChanged};
 pub use caches::options::CuratorCacheOptions;
 pub use caches::path_children_cache::{PathChildrenCache, PathChildrenCacheEvent};
 pub use caches::tree_cache::{TreeCache, TreeCacheBuilder, TreeCacheEvent};
-pub use counters::error::{CounterError, CounterResult};
+pub use counters::error::CounterError;
 pub use counters::{
     AtomicChange, AtomicNumber, AtomicStats, CachedAtomicInteger, CachedAtomicLong, CachedAtomicNumber, Compared,
     CounterOptions, DistributedAtomicInteger, DistributedAtomicLong, DistributedAtomicNumber, DistributedAtomicValue,
     PromotedToLock, UniqueIds,
 };
-pub use curator_framework::LossReason;
+pub use curator_framework::{Changes, ListenerId, LossReason};
 pub use groups::group::Group;
 pub use groups::member::{GroupMember, GroupMemberOptions};
-pub use groups::members::{GroupState, Member, MemberChange, MemberChanges, Members};
+pub use groups::members::{GroupState, Member, MemberChange, Members};
 pub use groups::partition::{OwnedItem, Partition, PartitionOptions, Share};
+pub use held::{FencingToken, Held, ParseTokenError};
 pub use leader::{
-    CloseMode, Leader, LeaderError, LeaderLatch, LeaderLatchListener, LeaderLatchOptions, LeaderListenerId,
-    LeaderObserver, LeaderResult, LeaderSelector, LeaderSelectorOptions, LeaderState, Leadership, Observed, TermEnd,
-    TermOutcome,
+    CloseMode, Leader, LeaderError, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector,
+    LeaderSelectorOptions, LeaderState, Leadership, Observed, TermEnd, TermOutcome,
 };
-pub use locks::error::{LockError, Result};
+pub use locks::error::LockError;
 pub use locks::{
     GuardedTransaction, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
     InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LeaseSet, LockGuard, LockInternalsDriver, LockOptions,
-    LockOwner, MultiLockGuard, MutexGuard, Participant, ParticipantKind, Predicate, ReadGuard, ReadLock, Release,
-    RevocationListener, RevokeOutcome, Revoker, SemaphoreMutexGuard, SemaphoreProtocol, SortedChildren,
-    StandardLockInternalsDriver, WriteGuard, WriteLock, standard_sequence,
+    LockOwner, MaxLeases, MultiLockGuard, MutexGuard, MutexOptions, MutexQueue, Participant, ParticipantKind,
+    Predicate, ReadGuard, ReadLock, Release, RevocationListener, RevokeOutcome, Revoker, SemaphoreMutexGuard,
+    SemaphoreOptions, SemaphoreProtocol, SortedChildren, StandardLockInternalsDriver, WriteGuard, WriteLock,
+    guard_kinds, standard_sequence,
 };
-pub use nodes::error::{NodeError, NodeResult};
+pub use nodes::error::NodeError;
 pub use nodes::options::{ForeignData, PersistentNodeOptions, PersistentTtlNodeOptions};
-pub use nodes::persistent_node::{NodeListenerId, PersistentNode, PersistentNodeListener};
+pub use nodes::persistent_node::PersistentNode;
 pub use nodes::state::{NodeState, Owner, StandingNode};
 pub use nodes::ttl_node::PersistentTtlNode;
 pub use shared::{
-    SharedCount, SharedCountListener, SharedCountReader, SharedError, SharedListenerId, SharedValue,
-    SharedValueListener, SharedValueReader, VersionedValue,
+    SharedCount, SharedCountListener, SharedCountReader, SharedError, SharedValue, SharedValueListener,
+    SharedValueReader, VersionedValue,
 };
-pub use standing::changes::{Change, Changes};
+pub use standing::changes::Change;

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::builder::BoolishValueParser;
 use clap::{Args, Subcommand};
 use curator_cli::contenders::{rfc3339, shown};
-use curator_framework::{CuratorFramework, Error, make_path};
+use curator_framework::{CuratorFramework, Error, make_path, owning_session};
 use curator_recipes::{BarrierError, DistributedBarrier, DistributedDoubleBarrier};
 use serde::Serialize;
 
 use crate::enter::Enter;
-use crate::fields::{session, shown_session};
+use crate::fields::shown_session;
 use crate::hold::{self, Hold};
 use crate::options::{Access, AccessList};
 use crate::output::print;
@@ -213,9 +213,9 @@ async fn look<'a>(client: &CuratorFramework, path: &'a str) -> Result<Shot<'a>, 
     let members = DistributedDoubleBarrier::new(client.clone(), path, 1)?.members().await?;
     // Members write their number, also into an empty barrier, and their nodes are ephemeral. The data of a barrier that is
     // set are an address or an id. A node with other children holds waiters back too.
-    if wanted.is_none() && !is_open && members.iter().all(|one| session(one.session).is_none()) {
+    if wanted.is_none() && !is_open && members.iter().all(|one| one.session.is_none()) {
         let since = u64::try_from(stat.ctime).ok().map(|ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
-        let session = session(stat.ephemeral_owner);
+        let session = owning_session(stat.ephemeral_owner).map(|session| session.to_string());
         return Ok(Shot { state: "set", session, since: since.map(rfc3339), ..shot });
     }
     let members: Vec<Row> =

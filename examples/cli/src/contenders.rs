@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, SystemTime};
 
-use curator_framework::{CuratorFramework, Error, PathText, make_path, node_from_path, parent_of};
+use curator_framework::{Chain, CuratorFramework, Error, PathText, SessionId, make_path, node_from_path, parent_of};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderError, LeaderLatch, LockError,
     LockInternalsDriver as _, Participant, ParticipantKind, StandardLockInternalsDriver, standard_sequence,
@@ -157,11 +157,11 @@ impl Serialize for Contender {
             kind: kind(one.kind),
             data: &String::from_utf8_lossy(&one.data),
             node: &one.path,
-            session: format!("{:#x}", one.session),
+            session: owner(one.session),
             created: created(one),
             age: seconds(one.age()),
             sequence: one.sequence,
-            fencing_token: one.czxid,
+            fencing_token: one.czxid.get(),
             blocked_by: one.blocked_by.as_deref(),
         }
         .serialize(serializer)
@@ -410,7 +410,7 @@ pub async fn locks_below(client: &CuratorFramework, path: &str) -> Result<Below,
                 Ok(children) => children,
                 Err(Error::NoNode { .. }) if node != path => continue,
                 Err(error) if node != path && is_of_one_node(&error) => {
-                    below.refused.insert(node, error.to_string());
+                    below.refused.insert(node, Chain(&error).to_string());
                     continue;
                 }
                 Err(error) => return Err(error.into()),
@@ -421,7 +421,7 @@ pub async fn locks_below(client: &CuratorFramework, path: &str) -> Result<Below,
             let lock = match found(client, &node, names, None).await {
                 Err(LockError::Framework(error)) if is_of_one_node(&error) => {
                     let node = unreadable(&error).map_or(node.as_str(), |path| path.as_str()).to_owned();
-                    below.refused.insert(node, error.to_string());
+                    below.refused.insert(node, Chain(&error).to_string());
                     children.retain(|child| !is_contender(child));
                     None
                 }
@@ -512,6 +512,12 @@ fn as_of_a_lock(error: LeaderError) -> LockError {
     }
 }
 
+/// Formats the session that owns a node.
+#[must_use]
+pub fn owner(session: Option<SessionId>) -> String {
+    session.map_or_else(|| "0x0".to_owned(), |session| session.to_string())
+}
+
 /// Formats the contenders as the lines of a table, with its head first.
 #[must_use]
 pub fn table<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Vec<String> {
@@ -524,7 +530,7 @@ pub fn table<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Vec<Str
             state,
             kind(participant.kind),
             &age(participant.age()),
-            &format!("{:#x}", participant.session),
+            &owner(participant.session),
             &shown(&participant.data),
             &participant.path,
         ));

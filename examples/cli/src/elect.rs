@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use curator_cli::contenders::LockKind;
-use curator_framework::CuratorFramework;
-use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, LeaderResult, Leadership, ParticipantKind};
+use curator_framework::{Chain, CuratorFramework};
+use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, Leadership, ParticipantKind};
 
 use crate::child::{self, Order};
 use crate::options::Elect;
@@ -61,7 +61,7 @@ async fn terms(
             Err(error) => return Ok(child::cannot_run(&elect.work.command[0], &error)),
         };
         if !ended.lost {
-            if term.is_leader() {
+            if term.is_held() {
                 return Ok(child::code(ended.status));
             }
             tell("the term was over before the command ended");
@@ -71,9 +71,12 @@ async fn terms(
         }
         begin = Instant::now();
         // The silence that stopped the command may be over before the session is. After a loss the latch may lead anew.
-        if term.is_leader() {
+        if term.is_held() {
             if let Err(error) = unless_ended(signals, async { Ok(latch.resign().await) }).await? {
-                tell(&format!("the candidate's node goes with its session, it could not be given back: {error}"));
+                tell(&format!(
+                    "the candidate's node goes with its session, it could not be given back: {}",
+                    Chain(&error)
+                ));
             }
         }
         tell(&format!("waits for the next term of {}", elect.path));
@@ -89,7 +92,7 @@ async fn lead(
 ) -> Result<Option<(Leadership, Duration)>, Failure> {
     let waiting = Waiting::new(client, &elect.path, None, elect.work.verbose);
     loop {
-        let leading = latch.await_leadership(left.unwrap_or(Duration::MAX));
+        let leading = latch.leading_timeout(left.unwrap_or(Duration::MAX));
         let term = tokio::select! {
             biased;
             term = leading => term?,
@@ -98,7 +101,7 @@ async fn lead(
         let Some(term) = term else { return Ok(None) };
         match begin(client, elect, &term).await {
             Ok(session_timeout) => {
-                waiting.granted("leads", &format!("term {}", term.term()));
+                waiting.granted("leads", &format!("term {}", term.token().czxid().get()));
                 return Ok(Some((term, elect.work.grace_in(session_timeout)?)));
             }
             // The term is lost too, or the next attempt reaches the servers.
@@ -109,7 +112,7 @@ async fn lead(
 }
 
 /// Proclaims the text of the options, and returns the session timeout.
-async fn begin(client: &CuratorFramework, elect: &Elect, term: &Leadership) -> LeaderResult<Duration> {
+async fn begin(client: &CuratorFramework, elect: &Elect, term: &Leadership) -> Result<Duration, LeaderError> {
     if let Some(text) = &elect.proclaim {
         term.proclaim(text.as_str()).await?;
     }

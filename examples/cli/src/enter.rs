@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_cli::contenders::shown;
-use curator_framework::CuratorFramework;
+use curator_framework::{CuratorFramework, Zxid};
 use curator_recipes::{BarrierMember, Departure, DistributedDoubleBarrier, DoubleBarrierOptions};
 
 use crate::child::{self, Order};
@@ -85,7 +85,7 @@ pub(crate) async fn enter(
         settings = settings.quorum(least, grace);
     }
     let barrier = DistributedDoubleBarrier::with_options(client.clone(), path, options.members, settings)?;
-    let Some(mut member) = unless_ended(signals, come(&barrier, options, left)).await? else {
+    let Some(member) = unless_ended(signals, come(&barrier, options, left)).await? else {
         let fewer = options.quorum.map(|least| format!(", and {least} were not there for --quorum-grace"));
         let (members, fewer) = (options.members, fewer.unwrap_or_default());
         tell(&format!("{path} did not open: fewer than {members} members came{fewer}"));
@@ -105,7 +105,7 @@ pub(crate) async fn enter(
         Err(error) => (child::cannot_run(&command[0], &error), Some(Duration::ZERO)),
     };
     let waits = format!("waits for the other members to leave {path}");
-    let leaving = told(leave(&mut member, leave_timeout), options.verbose, &waits);
+    let leaving = told(leave(&member, leave_timeout), options.verbose, &waits);
     let Some(departure) = unless_ended(signals, leaving).await? else {
         let is_failed = code != 0 || leave_timeout == Some(Duration::ZERO);
         if !is_failed {
@@ -156,7 +156,7 @@ async fn tell_arrivals(barrier: &DistributedDoubleBarrier, options: &Enter) -> I
 }
 
 /// Leaves, and waits for the other members.
-async fn leave(member: &mut BarrierMember, budget: Option<Duration>) -> Result<Option<Departure>, Failure> {
+async fn leave(member: &BarrierMember, budget: Option<Duration>) -> Result<Option<Departure>, Failure> {
     Ok(match budget {
         Some(budget) => member.leave_timeout(budget).await?,
         None => Some(member.leave().await?),
@@ -167,7 +167,7 @@ async fn leave(member: &mut BarrierMember, budget: Option<Duration>) -> Result<O
 struct Membership<'a> {
     member: &'a BarrierMember,
     id: String,
-    round: i64,
+    round: Zxid,
 }
 
 impl Membership<'_> {
@@ -203,7 +203,7 @@ impl Grant for Membership<'_> {
         vec![
             ("CURATOR_BARRIER_PATH", path.to_owned()),
             ("CURATOR_MEMBER_ID", self.id.clone()),
-            ("CURATOR_ROUND", self.round.to_string()),
+            ("CURATOR_ROUND", self.round.get().to_string()),
         ]
     }
 }

@@ -1,7 +1,7 @@
 //! The data and the session of a node, for people and for programs.
 
 use curator_cli::contenders::shown;
-use curator_framework::owning_session;
+use curator_framework::SessionId;
 use serde::Serialize;
 
 /// The longest data, in bytes, that is shown as hexadecimal digits if it is not text.
@@ -16,15 +16,9 @@ pub(crate) fn shown_data(data: &[u8]) -> String {
     }
 }
 
-/// Formats the session that owns a node; `None` for a node that is not ephemeral. Container nodes and nodes with a time
-/// to live have a mark in place of the session.
-pub(crate) fn session(owner: i64) -> Option<String> {
-    owning_session(owner).map(|session| format!("{session:#x}"))
-}
-
-/// Formats the session that owns a node as text.
-pub(crate) fn shown_session(owner: i64) -> String {
-    session(owner).unwrap_or_else(|| "-".to_owned())
+/// Formats the session that owns a node; `-` for a node that is not ephemeral.
+pub(crate) fn shown_session(owner: Option<SessionId>) -> String {
+    owner.map_or_else(|| "-".to_owned(), |session| session.to_string())
 }
 
 /// The fields of JSON that have the data of a node: as text, or as hexadecimal digits if it is not text.
@@ -58,10 +52,7 @@ mod tests {
 
     #[test]
     fn only_ephemeral_nodes_have_a_session() {
-        let time_to_live = i64::from_be_bytes([0xff, 0, 0, 0, 0, 0, 0x13, 0x88]);
-        assert_eq!([0, i64::MIN, time_to_live].map(session), [None, None, None]);
-        assert_eq!(shown_session(0x1000_17d8_29d0_01f0), "0x100017d829d001f0");
-        // The id of a server is the first byte of its sessions.
-        assert_eq!(shown_session(i64::MIN + 1), "0x8000000000000001");
+        assert_eq!(shown_session(None), "-");
+        assert_eq!(shown_session(SessionId::new(0x1000_17d8_29d0_01f0)), "0x100017d829d001f0");
     }
 }

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::time::{Duration, SystemTime};
 
 use curator_framework::LossReason;
-use curator_recipes::{Leadership, LockGuard, TermEnd};
+use curator_recipes::{FencingToken, Leadership, LockGuard};
 
 /// A grant: a lock that is held, a term in which this process leads, or a registration.
 pub(crate) trait Grant {
@@ -36,12 +36,12 @@ pub(crate) trait Grant {
 }
 
 /// Returns the variables of a grant that excludes other processes.
-fn exclusive(path: &str, node: &str, token: i64, remaining: Duration) -> Vec<(&'static str, String)> {
+fn exclusive(path: &str, node: &str, token: FencingToken, remaining: Duration) -> Vec<(&'static str, String)> {
     let deadline = (SystemTime::now() + remaining).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     vec![
         ("CURATOR_LOCK_PATH", path.to_owned()),
         ("CURATOR_NODE", node.to_owned()),
-        ("CURATOR_FENCING_TOKEN", token.to_string()),
+        ("CURATOR_FENCING_TOKEN", token.czxid().get().to_string()),
         ("CURATOR_DEADLINE", format!("{}.{:03}", deadline.as_secs(), deadline.subsec_millis())),
     ]
 }
@@ -52,7 +52,7 @@ impl Grant for LockGuard {
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
-        exclusive(path, self.path(), self.fencing_token(), self.remaining())
+        exclusive(path, self.path(), self.token(), self.remaining())
     }
 
     fn remaining(&self) -> Duration {
@@ -78,8 +78,8 @@ impl Grant for Leadership {
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
-        let mut variables = exclusive(path, self.path(), self.term(), self.remaining());
-        variables.push(("CURATOR_TERM", self.term().to_string()));
+        let mut variables = exclusive(path, self.path(), self.token(), self.remaining());
+        variables.push(("CURATOR_TERM", self.token().czxid().get().to_string()));
         variables
     }
 
@@ -88,14 +88,10 @@ impl Grant for Leadership {
     }
 
     fn is_held(&self) -> bool {
-        self.is_leader()
+        self.is_held()
     }
 
     async fn lost(&self) -> LossReason {
-        match self.lost().await {
-            TermEnd::Lost(reason) => reason,
-            // This program resigns only after the command has ended.
-            _ => pending().await,
-        }
+        self.lost().await
     }
 }

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
-use curator_framework::{CuratorFramework, LossReason};
-use curator_recipes::{BarrierError, DistributedBarrier, OwnedBarrier};
+use curator_framework::{Chain, CuratorFramework, LossReason};
+use curator_recipes::{BarrierError, DistributedBarrier, OwnedBarrier, Release};
 
 use crate::child::{self, Order};
 use crate::grant::Grant;
@@ -56,16 +56,20 @@ pub(crate) async fn hold(client: &CuratorFramework, options: &Hold, signals: &mu
     let (command, foreground) = (&options.command, options.setting.foreground);
     let order = Order { command, foreground, path, grace: GRACE, revocable: false };
     let ended = child::run(&barrier, &order, signals).await;
-    let removed = tokio::time::timeout(RELEASE, barrier.remove()).await;
+    let removed = tokio::time::timeout(RELEASE, barrier.release()).await;
     let ended = match ended {
         Ok(ended) => ended,
         Err(error) => return Ok(child::cannot_run(&command[0], &error)),
     };
     match removed {
         _ if ended.lost => return Ok(LOST),
-        Ok(Ok(true)) => {}
-        Ok(Ok(false)) => return Err(Failure(LOST, "the barrier was lost before the command ended".to_owned())),
-        Ok(Err(error)) => tell(&format!("the barrier goes with its session, it could not be removed: {error}")),
+        Ok(Ok(Release::Released)) => {}
+        Ok(Ok(Release::AlreadyLost(_))) => {
+            return Err(Failure(LOST, "the barrier was lost before the command ended".to_owned()));
+        }
+        Ok(Err(error)) => {
+            tell(&format!("the barrier goes with its session, it could not be removed: {}", Chain(&error)))
+        }
         Err(_too_long) => tell("the barrier goes with its session, the servers did not answer when it was removed"),
     }
     Ok(child::code(ended.status))

@@ -5,10 +5,11 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::time::{Duration, Instant};
 
-use curator_framework::{CreateMode, CuratorFramework, make_path, validate_path};
+use curator_framework::{Chain, CuratorFramework, SessionId, make_path, validate_path};
 use curator_recipes::{NodeError, NodeState, PersistentNode};
 
 use crate::child::{self, Order};
+use crate::fields::shown_session;
 use crate::grant::Grant;
 use crate::options::Join;
 use crate::outages::Outages;
@@ -37,14 +38,13 @@ pub(crate) async fn join(
     unless_ended(signals, prepared).await?;
     let data = join.data.as_ref().map_or_else(|| client.default_data().to_vec(), |data| data.clone().into_bytes());
     // Unlike `GroupMember`, the node alone does not read and watch all other members.
-    let member =
-        Member { group: &join.path, id, node: PersistentNode::new(client.clone(), CreateMode::Ephemeral, path, data)? };
+    let member = Member { group: &join.path, id, node: PersistentNode::new(client.clone(), path, data)? };
     member.node.start()?;
     let left = join.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));
     let report = Report { member: &member, told: RefCell::default() };
     let outcome = tokio::select! {
         biased;
-        outcome = registered(&report, join, left, signals) => outcome,
+        outcome = registered(client, &report, join, left, signals) => outcome,
         never = report.tell_all(client) => match never {},
     };
     give_back("member", member.node.close()).await;
@@ -53,6 +53,7 @@ pub(crate) async fn join(
 
 /// Waits until the member is registered. Then runs the command, or waits for a signal.
 async fn registered(
+    client: &CuratorFramework,
     report: &Report<'_>,
     join: &Join,
     left: Option<Duration>,
@@ -61,8 +62,8 @@ async fn registered(
     let member = report.member;
     let created = async {
         Ok(match left {
-            Some(left) => member.node.wait_for_initial_create(left).await,
-            None => member.node.created().await,
+            Some(left) => member.node.created_timeout(left).await.map(|node| node.is_some()),
+            None => member.node.created().await.map(|_| true),
         })
     };
     match unless_ended(signals, created).await? {
@@ -71,8 +72,10 @@ async fn registered(
             tell(&format!("{taken}: curator members {group} shows it"));
             return Ok(join.conflict_exit_code);
         }
-        created => created?,
-    };
+        Ok(true) => {}
+        Ok(false) => return Err(client.no_answer(&format!("create {}", join.path)).into()),
+        Err(error) => return Err(error.into()),
+    }
     report.tell_state();
     if join.command.is_empty() {
         return unless_ended(signals, pending()).await;
@@ -121,13 +124,13 @@ impl Report<'_> {
         let (Member { group, id, node }, mut told) = (self.member, self.told.borrow_mut());
         let line = match node.state() {
             NodeState::Standing(node) => {
-                format!("joined {group} as {id} (session {:#x}, czxid {})", node.session, node.czxid)
+                format!("joined {group} as {id} (session {}, czxid {})", shown_session(node.session), node.czxid.get())
             }
             NodeState::TakenBy { session, .. } => format!("{}: waits until it leaves", self.member.taken_by(session)),
             NodeState::Stale { cause, .. } => {
                 format!("joined {group} as {id}, as far as is known: {cause}; tries again")
             }
-            NodeState::Failed(error) => format!("not a member of {group}: {error}; tries again"),
+            NodeState::Failed(error) => format!("not a member of {group}: {}; tries again", Chain(&error)),
             // The first attempt needs no line.
             NodeState::Creating if !told.is_empty() => format!("not a member of {group} at present: joins again"),
             _ => return,
@@ -148,11 +151,11 @@ struct Member<'a> {
 
 impl Member<'_> {
     /// Formats the fact that another node has the id.
-    fn taken_by(&self, session: i64) -> String {
+    fn taken_by(&self, session: Option<SessionId>) -> String {
         let (group, id) = (self.group, &self.id);
         match session {
-            0 => format!("{group} has a node {id} that no session owns"),
-            session => format!("{group} has a member {id} of session {session:#x}"),
+            None => format!("{group} has a node {id} that no session owns"),
+            Some(session) => format!("{group} has a member {id} of session {session}"),
         }
     }
 }

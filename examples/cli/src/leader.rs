@@ -34,7 +34,8 @@ pub(crate) async fn leader(
         }
         election => election?,
     };
-    let observer = LeaderObserver::start(client.clone(), path)?;
+    let observer = LeaderObserver::new(client.clone(), path)?;
+    observer.start()?;
     let mut states = observer.watch();
     let known = states.wait_for(|observed| !matches!(observed, Observed::Unknown));
     let observed = match tokio::time::timeout(client.connection_timeout(), known).await {
@@ -70,7 +71,8 @@ async fn election(client: &CuratorFramework, options: &LeaderOptions, chroot: Op
 /// Prints each change of the leader, until the reader of the pipe closes it.
 async fn watch(client: &CuratorFramework, options: &LeaderOptions, chroot: Option<&str>) -> Result<u8, Failure> {
     check_chroot(client, chroot).await?;
-    let observer = LeaderObserver::start(client.clone(), &options.path)?;
+    let observer = LeaderObserver::new(client.clone(), &options.path)?;
+    observer.start()?;
     let (mut changes, mut outages) = (observer.changes(), Outages::of(client));
     // The observer may have read the leader before the stream of changes began.
     let mut observed = observer.watch().borrow().clone();
@@ -92,7 +94,7 @@ async fn watch(client: &CuratorFramework, options: &LeaderOptions, chroot: Optio
         stale = reason;
         tokio::select! {
             biased;
-            change = changes.next() => match change {
+            change = changes.recv() => match change {
                 Some(Change::Item(next)) => observed = next,
                 Some(Change::Dropped(count)) => tell(&format!("{count} changes came faster than they were printed")),
                 None => return Err(Error::Closed.into()),
@@ -145,11 +147,11 @@ fn text(
 
 /// Formats a leader, with its proclaimed data on a line of its own.
 fn summary(path: &str, leader: &Leader) -> Vec<String> {
-    let Leader { id, path: node, term, session, since, data, .. } = leader;
+    let Leader { id, path: node, token, session, since, data, .. } = leader;
     let (id, ago, at) = (shown(id.as_bytes()), age(elapsed(*since)), rfc3339(*since));
-    let mut lines = vec![format!(
-        "{path} is led by {id} (term {term}, joined {ago} ago, at {at}, session {session:#x}, node {node})"
-    )];
+    let term = token.czxid().get();
+    let mut lines =
+        vec![format!("{path} is led by {id} (term {term}, joined {ago} ago, at {at}, session {session}, node {node})")];
     lines.extend(data.as_ref().map(|data| format!("it proclaims {}", shown(data))));
     lines
 }
@@ -191,10 +193,10 @@ impl<'a> LeaderFields<'a> {
     fn new(leader: &'a Leader) -> Self {
         Self {
             id: &leader.id,
-            term: leader.term,
+            term: leader.token.czxid().get(),
             joined: rfc3339(leader.since),
             age: seconds(elapsed(leader.since)),
-            session: format!("{:#x}", leader.session),
+            session: leader.session.to_string(),
             node: &leader.path,
             data: leader.data.as_ref().map(|data| String::from_utf8_lossy(data).into_owned()),
         }

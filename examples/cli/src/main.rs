@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use curator_cli::contenders::{LockKind, blocker, is_candidate, lock_of_contender, not_a_contender, other_kind};
 #[cfg(feature = "tls")]
-use curator_framework::TlsOptions;
+use curator_framework::{Chain, TlsOptions};
 use curator_framework::{CuratorFramework, Error, ExponentialBackoffRetry, SaslDigest, Session, node_from_path};
 use curator_recipes::{
     BarrierError, CacheError, CounterError, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock,
@@ -60,9 +60,11 @@ impl From<LockError> for Failure {
     fn from(error: LockError) -> Self {
         match error {
             LockError::Framework(error) => error.into(),
-            LockError::InvalidArgument { .. } | LockError::ProtocolMismatch { .. } => Self(2, error.to_string()),
-            LockError::LockLost { .. } => Self(LOST, error.to_string()),
-            _ => Self(70, error.to_string()),
+            LockError::InvalidArgument { .. } | LockError::ProtocolMismatch { .. } => {
+                Self(2, Chain(&error).to_string())
+            }
+            LockError::LockLost { .. } => Self(LOST, Chain(&error).to_string()),
+            _ => Self(70, Chain(&error).to_string()),
         }
     }
 }
@@ -71,9 +73,9 @@ impl From<LeaderError> for Failure {
     fn from(error: LeaderError) -> Self {
         match error {
             LeaderError::Framework(error) => error.into(),
-            LeaderError::InvalidArgument { .. } | LeaderError::ForeignData { .. } => Self(2, error.to_string()),
-            LeaderError::LeadershipLost { .. } => Self(LOST, error.to_string()),
-            _ => Self(70, error.to_string()),
+            LeaderError::InvalidArgument { .. } | LeaderError::ForeignData { .. } => Self(2, Chain(&error).to_string()),
+            LeaderError::LeadershipLost { .. } => Self(LOST, Chain(&error).to_string()),
+            _ => Self(70, Chain(&error).to_string()),
         }
     }
 }
@@ -82,8 +84,8 @@ impl From<NodeError> for Failure {
     fn from(error: NodeError) -> Self {
         match error {
             NodeError::Framework(error) => error.into(),
-            NodeError::InvalidArgument { .. } => Self(2, error.to_string()),
-            _ => Self(70, error.to_string()),
+            NodeError::InvalidArgument { .. } => Self(2, Chain(&error).to_string()),
+            _ => Self(70, Chain(&error).to_string()),
         }
     }
 }
@@ -92,15 +94,15 @@ impl From<CacheError> for Failure {
     fn from(error: CacheError) -> Self {
         match error {
             CacheError::Framework(error) => error.into(),
-            CacheError::InvalidArgument { .. } => Self(2, error.to_string()),
-            _ => Self(70, error.to_string()),
+            CacheError::InvalidArgument { .. } => Self(2, Chain(&error).to_string()),
+            _ => Self(70, Chain(&error).to_string()),
         }
     }
 }
 
 impl From<CounterError> for Failure {
     fn from(error: CounterError) -> Self {
-        let (is_unknown, text) = (error.outcome_unknown(), error.to_string());
+        let (is_unknown, text) = (error.outcome_unknown(), Chain(&error).to_string());
         match error {
             CounterError::Framework(error) if is_unknown => {
                 let Self(_, text) = error.into();
@@ -126,7 +128,7 @@ impl From<BarrierError> for Failure {
         };
         match error {
             BarrierError::Framework(error) => error.into(),
-            error => Self(code, error.to_string()),
+            error => Self(code, Chain(&error).to_string()),
         }
     }
 }
@@ -143,7 +145,7 @@ impl From<Error> for Failure {
         let text = match error {
             // The user needs the cause, not the request that failed.
             Error::ConnectionLoss { cause: Some(cause), .. } if !cause.is_time_over() => cause.to_string(),
-            error => error.to_string(),
+            error => Chain(&error).to_string(),
         };
         Self(code, text)
     }
@@ -151,7 +153,7 @@ impl From<Error> for Failure {
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self(70, error.to_string())
+        Self(70, Chain(&error).to_string())
     }
 }
 
@@ -305,13 +307,15 @@ enum Lock {
 
 impl Lock {
     fn new(client: &CuratorFramework, kind: Kind, run: &Run) -> Result<Self, LockError> {
-        let (client, path, options) = (client.clone(), &run.path, lock_options(run));
+        let (client, path) = (client.clone(), &run.path);
         let read_write = InterProcessReadWriteLock::with_options;
         Ok(match kind {
-            Kind::Lock => Self::One(Box::new(InterProcessMutex::with_options(client, path, options)?)),
-            Kind::Semaphore(n) => Self::Leases(InterProcessSemaphoreV2::with_options(client, path, n, options)?),
-            Kind::Read => Self::One(Box::new(read_write(client, path, options)?.read_lock())),
-            Kind::Write => Self::One(Box::new(read_write(client, path, options)?.write_lock())),
+            Kind::Lock => Self::One(Box::new(InterProcessMutex::with_options(client, path, lock_options(run))?)),
+            Kind::Semaphore(n) => {
+                Self::Leases(InterProcessSemaphoreV2::with_options(client, path, n, lock_options(run))?)
+            }
+            Kind::Read => Self::One(Box::new(read_write(client, path, lock_options(run))?.read_lock())),
+            Kind::Write => Self::One(Box::new(read_write(client, path, lock_options(run))?.write_lock())),
         })
     }
 
@@ -377,7 +381,9 @@ async fn under(
         Ok(Ok(Release::AlreadyLost(reason))) => {
             return Err(Failure(LOST, format!("the lock was lost before the command ended: {reason}")));
         }
-        Ok(Err(error)) => tell(&format!("the lock goes with its session, it could not be given back: {error}")),
+        Ok(Err(error)) => {
+            tell(&format!("the lock goes with its session, it could not be given back: {}", Chain(&error)))
+        }
         Err(_too_long) => tell("the lock goes with its session, the servers did not answer when it was given back"),
     }
     Ok(child::code(ended.status))
@@ -419,7 +425,7 @@ async fn acquire(
         never = waiting.report() => match never {},
     };
     Ok(guard.map(|guard| {
-        waiting.granted("has", &format!("fencing token {}", guard.fencing_token()));
+        waiting.granted("has", &format!("fencing token {}", guard.token().czxid().get()));
         (guard, grace)
     }))
 }
@@ -517,7 +523,7 @@ fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-fn lock_options(run: &Run) -> LockOptions {
+fn lock_options<K: Default>(run: &Run) -> LockOptions<K> {
     let data = run.data.clone().unwrap_or_else(|| {
         let command = run.work.command.first().map(|command| command.to_string_lossy().into_owned());
         format!("{} {} {}", host(), std::process::id(), command.unwrap_or_default())

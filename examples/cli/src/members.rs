@@ -3,13 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use curator_cli::contenders::{kind_of, rfc3339, shown};
-use curator_framework::{CuratorFramework, Error, make_path};
+use curator_framework::{Chain, CuratorFramework, Error, SessionId, make_path, owning_session};
 use curator_recipes::{Group, GroupState, MemberChange};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use serde::{Serialize, Serializer};
 
-use crate::fields::{DataFields, session, shown_data, shown_session};
+use crate::fields::{DataFields, shown_data, shown_session};
 use crate::options::MembersOptions;
 use crate::outages::Outages;
 use crate::output::print;
@@ -52,7 +52,8 @@ pub(crate) async fn members(
 /// Prints each change of the group, until the reader of the pipe closes it.
 async fn watch(client: &CuratorFramework, options: &MembersOptions, chroot: Option<&str>) -> Result<u8, Failure> {
     check_chroot(client, chroot).await?;
-    let group = Group::observe(client.clone(), &options.path)?;
+    let group = Group::new(client.clone(), &options.path)?;
+    group.start()?;
     let (mut changes, mut states, mut outages) = (group.changes(), group.watch(), Outages::of(client));
     states.mark_changed();
     let (mut was_known, mut is_stale, mut problem) = (false, false, None);
@@ -71,7 +72,7 @@ async fn watch(client: &CuratorFramework, options: &MembersOptions, chroot: Opti
                     // The first look has the exit status of the other commands.
                     GroupState::Failed(error) if !was_known => return Err(error.into()),
                     GroupState::Failed(error) => {
-                        tell_anew(&mut problem, format!("the group cannot be read: {error}"));
+                        tell_anew(&mut problem, format!("the group cannot be read: {}", Chain(&error)));
                     }
                     GroupState::Stale { cause, .. } => {
                         let reason = cause.to_string();
@@ -116,7 +117,8 @@ fn event(change: MemberChange, json: bool) -> Result<String, Failure> {
         MemberChange::DataChanged(member) => ("changed", member),
         MemberChange::Left(member) => ("left", member),
     };
-    let member = Row { id: member.id, data: member.data, session: member.session, czxid: member.czxid, since: None };
+    let member =
+        Row { id: member.id, data: member.data, session: member.session, czxid: member.czxid.get(), since: None };
     if json {
         return line(&Event { time: time(), change: word, member });
     }
@@ -162,13 +164,13 @@ async fn found(client: &CuratorFramework, path: &str, chroot: Option<&str>) -> R
     let read: Vec<_> = stream::iter(ids).map(|id| read(client, path, id)).buffered(AT_ONCE).collect().await;
     let rows = read.into_iter().filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?;
     // A persistent node may have the name of a contender's. The node above the leases of a semaphore is persistent.
-    let shows_a_lock = |row: &&Row| session(row.session).is_some() || row.id == "leases";
+    let shows_a_lock = |row: &&Row| row.session.is_some() || row.id == "leases";
     let names: Vec<String> = rows.iter().filter(shows_a_lock).map(|row| row.id.clone()).collect();
     if kind_of(&names).is_some() {
         let text = format!("{path} is not a group, but a lock or an election: curator status {path} shows it");
         return Err(Failure(NO_MEMBERS, text));
     }
-    if !rows.is_empty() && rows.iter().all(|row| session(row.session).is_none()) {
+    if !rows.is_empty() && rows.iter().all(|row| row.session.is_none()) {
         let text = format!("{path} is not a group, because its children are not members: no session owns them");
         let is_partition = ["items", "members"].iter().all(|part| rows.iter().any(|row| row.id == *part));
         let inner = if is_partition { format!("; try: curator members {path}/members") } else { String::new() };
@@ -184,7 +186,7 @@ async fn read(client: &CuratorFramework, path: &str, id: String) -> Result<Optio
         Err(error) => Err(error),
         Ok((data, stat)) => {
             let since = u64::try_from(stat.ctime).ok().map(|ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
-            Ok(Some(Row { id, data, session: stat.ephemeral_owner, czxid: stat.czxid, since }))
+            Ok(Some(Row { id, data, session: owning_session(stat.ephemeral_owner), czxid: stat.czxid, since }))
         }
     }
 }
@@ -193,8 +195,8 @@ async fn read(client: &CuratorFramework, path: &str, id: String) -> Result<Optio
 struct Row {
     id: String,
     data: Vec<u8>,
-    /// The session that owns the node; 0 if the node is not ephemeral.
-    session: i64,
+    /// The session that owns the node; `None` if the node is not ephemeral.
+    session: Option<SessionId>,
     czxid: i64,
     /// The creation of the node, if it is known.
     since: Option<SystemTime>,
@@ -216,7 +218,7 @@ impl Serialize for Row {
         RowFields {
             id: &self.id,
             data: DataFields::new(&self.data),
-            session: session(self.session),
+            session: self.session.map(|session| session.to_string()),
             since: self.since.map(rfc3339),
             czxid: self.czxid,
         }

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use curator_cli::contenders::{
-    Below, Contender, Lock, LockKind, Look, age, created, locks_below, look, not_a_contender, shown, table,
+    Below, Contender, Lock, LockKind, Look, age, created, locks_below, look, not_a_contender, owner, shown, table,
 };
 use curator_framework::{AddWatchMode, CuratorFramework, Error};
 use curator_recipes::LockError;
-use futures_util::FutureExt as _;
 use serde::Serialize;
 
 use crate::options::{Ls, Status};
@@ -207,14 +206,14 @@ async fn watch(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Resu
         (before, is_stale) = (Some(below), false);
         tokio::select! {
             biased;
-            event = watcher.next() => match event {
-                Err(error) if !error.is_retryable() => return Err(error.into()),
+            event = watcher.recv() => match event {
+                Some(Err(error)) if !error.is_retryable() => return Err(error.into()),
                 _event_or_outage => tokio::time::sleep(TOGETHER).await,
             },
             // The next read shows whether the connection is back in time.
             _is_connected = outages.change() => {}
         }
-        while let Some(Ok(_)) = watcher.next().now_or_never() {}
+        while watcher.try_recv().is_ok() {}
     }
 }
 
@@ -256,8 +255,9 @@ fn summary(lock: &Lock) -> Vec<String> {
     for one in lock.contenders.iter().filter(|one| one.holds()).map(|one| &one.participant) {
         let (data, asked, at) = (shown(&one.data), age(one.age()), created(one));
         lines.push(format!(
-            "{held} by {data} (asked {asked} ago, at {at}, session {:#x}, node {})",
-            one.session, one.path
+            "{held} by {data} (asked {asked} ago, at {at}, session {}, node {})",
+            owner(one.session),
+            one.path
         ));
     }
     lines.extend(blocked);

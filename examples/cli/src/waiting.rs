@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
-use curator_cli::contenders::{Contender, age, contenders, not_a_contender, shown};
-use curator_framework::CuratorFramework;
+use curator_cli::contenders::{Contender, age, contenders, not_a_contender, owner, shown};
+use curator_framework::{Chain, CuratorFramework};
 use curator_recipes::{BarrierError, LockError, ParticipantKind};
 
 use crate::options::duration;
@@ -34,11 +34,11 @@ impl WaitOptions {
     /// over at the end of its budget.
     pub(crate) async fn end(
         &self,
-        waited: impl Future<Output = Result<bool, BarrierError>>,
+        waited: impl Future<Output = Result<Option<()>, BarrierError>>,
         waits: &str,
         still: &str,
     ) -> Result<u8, Failure> {
-        if told(waited, self.verbose, waits).await? {
+        if told(waited, self.verbose, waits).await?.is_some() {
             return Ok(0);
         }
         tell(still);
@@ -100,7 +100,7 @@ impl<'a> Waiting<'a> {
                 Ok((Some(place), contenders)) => (Some(place), PACE.max(JOINS * contenders)),
                 Ok((None, _)) => (None, JOINS),
                 Err(error) => {
-                    let text = format!("waits for {}: the queue cannot be read: {error}", self.path);
+                    let text = format!("waits for {}: the queue cannot be read: {}", self.path, Chain(&error));
                     (Some(Place { key: text.clone(), text }), PACE)
                 }
             };
@@ -126,7 +126,7 @@ impl<'a> Waiting<'a> {
     async fn look(&self) -> Result<(Option<Place>, u32), LockError> {
         let own = self.client.session().await?.id();
         let queue = contenders(self.client, self.path, self.leases).await?;
-        let place = Place::of(self.path, &queue, |one| Some(one.participant.session) == own);
+        let place = Place::of(self.path, &queue, |one| one.participant.session == own);
         Ok((place, u32::try_from(queue.len()).unwrap_or(u32::MAX)))
     }
 }
@@ -161,10 +161,10 @@ impl Place {
             let more = if holders.len() > 1 { format!(" and {} more", holders.len() - 1) } else { String::new() };
             let held = if first.state == "leads" { "led" } else { "held" };
             text += &format!(
-                "; {held} by {}{more} (asked {} ago, session {:#x}, node {})",
+                "; {held} by {}{more} (asked {} ago, session {}, node {})",
                 shown(&one.data),
                 age(one.age()),
-                one.session,
+                owner(one.session),
                 one.path
             );
             key += &format!("{more} {}", one.path);

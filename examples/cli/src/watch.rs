@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use std::time::SystemTime;
 
 use curator_cli::contenders::{rfc3339, shown};
-use curator_framework::{CuratorFramework, Error};
-use curator_recipes::{CacheEvent, CacheEvents, CacheState, ChildData, CuratorCache, CuratorCacheOptions, Lookup};
+use curator_framework::{Chain, CuratorFramework, Error, owning_session};
+use curator_recipes::{CacheEvent, CacheState, Changes, ChildData, CuratorCache, CuratorCacheOptions, Lookup};
 use serde::Serialize;
 
-use crate::fields::{DataFields, session, shown_data, shown_session};
+use crate::fields::{DataFields, shown_data, shown_session};
 use crate::options::WatchOptions;
 use crate::outages::Outages;
 use crate::output::print;
@@ -47,7 +47,7 @@ pub(crate) async fn watch(
         }
         flow = tokio::select! {
             biased;
-            event = view.events.next() => view.event(event.ok_or(Error::Closed)?).await?,
+            event = view.events.recv() => view.event(event.ok_or(Error::Closed)?).await?,
             Ok(()) = states.changed() => {
                 let state = states.borrow_and_update().clone();
                 view.state(state).await?
@@ -68,7 +68,7 @@ struct View<'a> {
     cache: &'a CuratorCache,
     options: &'a WatchOptions,
     /// The events that are not printed.
-    events: CacheEvents,
+    events: Changes<CacheEvent>,
     /// The number of present nodes that are printed; `None` once this number is printed too.
     nodes: Option<usize>,
     /// The transaction up to which the nodes are loaded, if known before they are printed.
@@ -140,10 +140,10 @@ impl<'a> View<'a> {
             CacheEvent::Reset => self.reset().await,
             // The state reports a failure of the path itself. Otherwise the path alone is left out.
             CacheEvent::Failed { path, error } if path == self.options.path => {
-                self.path_reason = Some(error.to_string());
+                self.path_reason = Some(Chain(&error).to_string());
                 GO_ON
             }
-            CacheEvent::Failed { path, error } => self.leave_out(path, &error.to_string()).await,
+            CacheEvent::Failed { path, error } => self.leave_out(path, &Chain(&error).to_string()).await,
             _ => GO_ON,
         }
     }
@@ -194,7 +194,7 @@ impl<'a> View<'a> {
 
     /// Prints a state of the cache, after the changes that precede it.
     async fn state(&mut self, state: CacheState) -> Flow {
-        while let Some(event) = self.events.try_next() {
+        while let Ok(event) = self.events.try_recv() {
             let flow = self.event(event).await?;
             if flow.is_break() {
                 return Ok(flow);
@@ -215,7 +215,7 @@ impl<'a> View<'a> {
             // Before the first load the error ends the program, as in the other commands.
             CacheState::Failed(error) if !self.is_complete => Err(error.into()),
             CacheState::Failed(error) => {
-                tell_anew(&mut self.problem, format!("{} cannot be read: {error}", self.options.path));
+                tell_anew(&mut self.problem, format!("{} cannot be read: {}", self.options.path, Chain(&error)));
                 GO_ON
             }
             _ => GO_ON,
@@ -246,7 +246,7 @@ fn change(word: &'static str, node: &ChildData, json: bool) -> Result<String, Fa
         return line(&Change { time: now(), change: word, node: NodeFields::new(node) });
     }
     let (time, path, data) = (rfc3339(SystemTime::now()), shown(path.as_bytes()), shown_data(data));
-    let (version, session, mzxid) = (stat.version, shown_session(stat.ephemeral_owner), stat.mzxid);
+    let (version, session, mzxid) = (stat.version, shown_session(owning_session(stat.ephemeral_owner)), stat.mzxid);
     Ok(format!("{time} {path} {word} (data {data}, version {version}, session {session}, mzxid {mzxid})\n"))
 }
 
@@ -275,7 +275,7 @@ struct NodeFields<'a> {
 
 impl<'a> NodeFields<'a> {
     fn new(ChildData { path, stat, data, .. }: &'a ChildData) -> Self {
-        let session = session(stat.ephemeral_owner);
+        let session = owning_session(stat.ephemeral_owner).map(|session| session.to_string());
         Self { path, data: DataFields::new(data), version: stat.version, session, czxid: stat.czxid, mzxid: stat.mzxid }
     }
 }

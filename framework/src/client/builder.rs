@@ -179,8 +179,8 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// Connects to the servers by TLS. Default: plain text. If the process has no default `CryptoProvider` of rustls
-    /// when the client is built, `build` installs `aws_lc_rs`; to use another one, install it before.
+    /// Connects to the servers by TLS. Default: plain text. If the process has a default `CryptoProvider` of rustls when
+    /// the client is built, TLS uses it. Otherwise TLS uses aws-lc-rs with the cargo feature `tls`, and ring with `tls-ring`.
     pub fn tls(mut self, options: TlsOptions) -> Self {
         self.tls = Some(options);
         self
@@ -330,7 +330,7 @@ impl CuratorFrameworkBuilder {
         self.check_features()?;
         let ensemble = parse_connect_string(&self.ensemble.connect_string())?;
         let root = Namespace::new(&ensemble.chroot, &self.namespace)?;
-        #[cfg(feature = "tls")]
+        #[cfg(any(feature = "tls", feature = "tls-ring"))]
         self.check_tls(&ensemble.servers)?;
         self.check_limits()?;
         let Some(retry_policy) = self.retry_policy.take() else {
@@ -367,7 +367,7 @@ impl CuratorFrameworkBuilder {
         Ok(())
     }
 
-    #[cfg(feature = "tls")]
+    #[cfg(any(feature = "tls", feature = "tls-ring"))]
     fn check_tls(&self, servers: &[String]) -> Result<()> {
         let Some(options) = &self.tls else { return Ok(()) };
         let wrong = |reason| Error::invalid_config("TLS option", reason);

@@ -1,7 +1,6 @@
 //! Listeners to the connection state.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,8 +13,8 @@ use crate::environment::randomness::{Randomness, unit_interval};
 use crate::retry::RetryPolicy;
 use crate::state::circuit_breaker::{CircuitBreakingConnectionStateListener, Step};
 use crate::state::connection_state::ConnectionState;
+use crate::sync::listeners::{ListenerId, Listeners};
 use crate::sync::report::report;
-use crate::sync::safe_notify::SafeNotifyExecutor;
 
 /// The shortest time between two looks at an open circuit: a policy without pauses must not keep a processor busy.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
@@ -28,25 +27,6 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 pub trait ConnectionStateListener: Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static {}
 
 impl<F: Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static> ConnectionStateListener for F {}
-
-/// The id with which a listener is removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ListenerId(u64);
-
-struct Entry {
-    id: ListenerId,
-    listener: Arc<dyn ConnectionStateListener>,
-    executor: SafeNotifyExecutor,
-    route: Route,
-}
-
-/// The way of the states to a listener.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Route {
-    ThroughBreaker,
-    /// The circuit breaker does not filter the states.
-    Direct,
-}
 
 /// The listeners of one client: Curator's `getConnectionStateListenable()`.
 ///
@@ -68,8 +48,9 @@ pub struct ConnectionStateListenable {
 
 /// The state that the client shares with the circuit's timer, which holds it weakly.
 struct Inner {
-    entries: Mutex<Vec<Entry>>,
-    next: AtomicU64,
+    /// The listeners that the circuit breaker filters.
+    through_breaker: Listeners<dyn ConnectionStateListener>,
+    direct: Listeners<dyn ConnectionStateListener>,
     circuit: Option<Mutex<Circuit>>,
 }
 
@@ -91,7 +72,8 @@ impl ConnectionStateListenable {
     }
 
     fn with_circuit(circuit: Option<Mutex<Circuit>>) -> Self {
-        Self { inner: Arc::new(Inner { entries: Mutex::new(Vec::new()), next: AtomicU64::new(0), circuit }) }
+        let (through_breaker, direct) = (Listeners::default(), Listeners::default());
+        Self { inner: Arc::new(Inner { through_breaker, direct, circuit }) }
     }
 
     /// Adds a listener, which gets the changes from now on, not the present state.
@@ -105,24 +87,19 @@ impl ConnectionStateListenable {
     /// Each call passes the client. A listener that keeps a clone of its own keeps the client, and the session then
     /// ends only with [`CuratorFramework::close`].
     pub fn add_listener(&self, listener: impl ConnectionStateListener) -> ListenerId {
-        self.inner.add(listener, Route::ThroughBreaker)
+        self.inner.through_breaker.add(Arc::new(listener))
     }
 
     /// Adds a listener that gets every change, also if the client has a circuit breaker: Curator's
     /// `ConnectionStateListener.doNotProxy`.
     pub fn add_listener_directly(&self, listener: impl ConnectionStateListener) -> ListenerId {
-        self.inner.add(listener, Route::Direct)
+        self.inner.direct.add(Arc::new(listener))
     }
 
     /// Removes a listener. Changes that happened before may still reach it.
     pub fn remove_listener(&self, id: ListenerId) {
-        // Dropped outside of the lock, because the `Drop` of a listener may run any code.
-        let removed = {
-            let mut entries = self.inner.entries.lock();
-            let index = entries.iter().position(|entry| entry.id == id);
-            index.map(|index| entries.remove(index))
-        };
-        drop(removed);
+        self.inner.through_breaker.remove(id);
+        self.inner.direct.remove(id);
     }
 
     pub(crate) fn clear(&self) {
@@ -131,17 +108,14 @@ impl ConnectionStateListenable {
             circuit.listener.close();
             circuit.timer = None;
         }
-        let removed = std::mem::take(&mut *self.inner.entries.lock());
-        drop(removed);
+        self.inner.through_breaker.clear();
+        self.inner.direct.clear();
     }
 
     /// Notifies the listeners. With a circuit breaker, call it within a runtime.
     pub(crate) fn notify(&self, client: &CuratorFramework, state: ConnectionState) {
-        let Some(circuit) = &self.inner.circuit else {
-            self.inner.tell(client, state, |_| true);
-            return;
-        };
-        self.inner.tell(client, state, |entry| entry.route == Route::Direct);
+        tell(&self.inner.direct, client, state);
+        let Some(circuit) = &self.inner.circuit else { return tell(&self.inner.through_breaker, client, state) };
         let mut circuit = circuit.lock();
         let random = unit_interval(&*circuit.randomness);
         let step = circuit.listener.state_changed(state, Instant::now(), random);
@@ -165,24 +139,16 @@ async fn keep_looking(inner: Weak<Inner>, client: WeakClient, mut pause: Duratio
     }
 }
 
+/// Calls each listener of a list.
+fn tell(listeners: &Listeners<dyn ConnectionStateListener>, client: &CuratorFramework, state: ConnectionState) {
+    let client = client.clone();
+    listeners.notify(move |listener| listener(&client, state));
+}
+
 impl Inner {
-    fn add(&self, listener: impl ConnectionStateListener, route: Route) -> ListenerId {
-        let id = ListenerId(self.next.fetch_add(1, Ordering::Relaxed));
-        let (listener, executor) = (Arc::new(listener), SafeNotifyExecutor::new());
-        self.entries.lock().push(Entry { id, listener, executor, route });
-        id
-    }
-
-    fn tell(&self, client: &CuratorFramework, state: ConnectionState, whom: impl Fn(&Entry) -> bool) {
-        for entry in self.entries.lock().iter().filter(|&entry| whom(entry)) {
-            let (listener, client) = (Arc::clone(&entry.listener), client.clone());
-            entry.executor.submit(move || listener(&client, state));
-        }
-    }
-
     fn tell_through(&self, client: &CuratorFramework, step: Step) {
         if let Some(state) = step.forward {
-            self.tell(client, state, |entry| entry.route == Route::ThroughBreaker);
+            tell(&self.through_breaker, client, state);
         }
     }
 
@@ -203,7 +169,7 @@ impl fmt::Debug for ConnectionStateListenable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let open = self.inner.circuit.as_ref().map(|circuit| circuit.lock().listener.is_open());
         f.debug_struct("ConnectionStateListenable")
-            .field("listeners", &self.inner.entries.lock().len())
+            .field("listeners", &(self.inner.through_breaker.count() + self.inner.direct.count()))
             .field("open_circuit", &open)
             .finish()
     }

@@ -23,7 +23,7 @@ use crate::core::config::DefaultData;
 use crate::core::retry_loop::RetryLoop;
 use crate::core::{ClientCore, LifeCycle, Shutdown, TaskEnd, WeakCore};
 use crate::environment::randomness::unit_interval;
-use crate::error::{Error, PathText, Result};
+use crate::error::{Error, INTERNAL_WAIT, PathText, Result};
 #[cfg(doc)]
 use crate::model::acl_provider::AclProvider;
 #[cfg(doc)]
@@ -56,6 +56,10 @@ use crate::sync::budget::Budget;
 /// | ends by `process::exit`, an abort, a panic with `panic = "abort"`, or a signal without a handler | lives until it times out on the server |
 /// | ends a multi-thread runtime by `shutdown_background`, or a `shutdown_timeout` passes | may live until it times out |
 /// | is disconnected at its end, or the server does not read | lives until it times out |
+/// | is a fork of the process that connected the default client | stays with that process: the fork sends nothing on it |
+///
+/// In the fork, guards of that session are not held, although `is_held` may return `true` until the runtime of the fork
+/// runs or is dropped. Build a new runtime and a new client there.
 ///
 /// With `zookeeper-async` only `close` and `run` close the session at the end of a program. The same holds with a
 /// [`Connector`](crate::Connector) if its streams do not implement
@@ -189,7 +193,8 @@ impl CuratorFramework {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost when the future is dropped; combine it with `tokio::time::timeout`.
+    /// Nothing is lost when the future is dropped.
+    #[doc(alias = "blockUntilConnected")]
     pub async fn block_until_connected(&self) -> Result<()> {
         let shared = self.core.shared();
         let mut state = shared.state.subscribe();
@@ -199,6 +204,22 @@ impl CuratorFramework {
             _ = state.wait_for(|state| state.is_some_and(ConnectionState::is_connected)) => Ok(()),
             refusal = shared.refused() => Err(refusal),
         }
+    }
+
+    /// Resolves when the client is connected. Waits for it up to this time.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::ConnectionLoss`: the time has ended. The cause has the failure of each server.
+    /// * `Error::NotStarted`: call [`start`](Self::start). `Error::Closed`: the client was closed, perhaps during the wait.
+    /// * `Error::AuthFailed`: a server did not accept the credentials; correct them, or call it again to wait on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn block_until_connected_timeout(&self, timeout: Duration) -> Result<()> {
+        let connected = Budget::of(timeout).limit(self.block_until_connected()).await;
+        connected.unwrap_or_else(|| Err(self.core.not_connected(INTERNAL_WAIT)))
     }
 
     /// Returns the connection's state, `None` before the first one.
@@ -264,7 +285,8 @@ impl CuratorFramework {
     /// | is dropped with this future | in the background | – |
     ///
     /// Tasks that `work` has spawned go on, and their guards are lost. The cargo feature `signal`, on by default,
-    /// catches the signals. From the first call on, tokio's handlers replace the system's for the rest of the process.
+    /// catches the signals; without it no signal closes the client, and a warning says so. From the first call on,
+    /// tokio's handlers replace the system's for the rest of the process.
     /// A signal outside of `run` has no effect then, unless the program catches it too.
     ///
     /// The first signal drops `work` at once. A service that lets its requests end catches the signals itself and
@@ -552,6 +574,10 @@ impl CuratorFramework {
     ///
     /// `Error::InvalidPath`; `Error::Unsupported` with `zookeeper-async`; `Error::ConnectionLoss` and
     /// `Error::SessionExpired` when the retry policy gives up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn sync(&self, path: &str) -> Result<()> {
         crate::operations::with_retries(&self.core, path, |session| async move { session.sync(path).await }).await
     }

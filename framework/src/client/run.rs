@@ -95,6 +95,10 @@ struct Signals;
 impl Signals {
     #[allow(clippy::unnecessary_wraps, reason = "with the feature `signal` it can fail")]
     fn new() -> Result<Self, Error> {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            crate::report(|| tracing::warn!("the cargo feature signal is off: Ctrl-C does not close the client"));
+        });
         Ok(Self)
     }
 

@@ -12,7 +12,7 @@ use crate::core::config::{Config, DefaultData};
 use crate::core::{Shared, Shutdown};
 use crate::ensemble::provider::{EnsembleProvider, parse_connect_string};
 use crate::ensemble::tracker::track;
-use crate::error::ConnectError;
+use crate::error::{Chain, ConnectError};
 use crate::metrics;
 use crate::session::Session;
 use crate::session::timers::{Due, SessionTimers};
@@ -138,7 +138,7 @@ async fn try_to_connect(shared: &Shared) -> Option<Connection> {
             Err(error) => {
                 shared.connect_failed(error.clone());
                 let pause = if error.refuses_credentials() { &mut refusals } else { &mut pauses };
-                report(move || tracing::warn!(%error, "not connected"));
+                report(move || tracing::warn!(error = %Chain(&error), "not connected"));
                 pause.next(&*config.session.randomness)
             }
         };

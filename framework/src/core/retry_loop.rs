@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::core::ClientCore;
 use crate::environment::randomness::unit_interval;
-use crate::error::{Error, INTERNAL_EARLIER, INTERNAL_WAIT, Result};
+use crate::error::{Chain, Error, INTERNAL_EARLIER, INTERNAL_WAIT, Result};
 use crate::retry::RetryAttempt;
 use crate::session::Session;
 
@@ -130,7 +130,7 @@ impl RetryLoop {
             self.given_up = true;
             return Err(error);
         };
-        tracing::debug!(%error, retry = self.count.saturating_add(1), pause_s = pause.as_secs_f64(), "retrying");
+        tracing::debug!(error = %Chain(&error), retry = self.count.saturating_add(1), pause_s = pause.as_secs_f64(), "retrying");
         self.count = self.count.saturating_add(1);
         tokio::select! {
             biased;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::ensemble::config::EnsembleConfig;
 use crate::ensemble::provider::{EnsembleProvider, parse_connect_string};
-use crate::error::Error;
+use crate::error::{Chain, Error};
 use crate::model::namespace::Namespace;
 use crate::session::{Session, WatchedData};
 use crate::sync::report::report;
@@ -30,7 +30,7 @@ pub(crate) async fn track(ensemble: &dyn EnsembleProvider, chroot: &str, session
                 // Servers before 3.5 have no such node; the next one may be newer.
                 report(move || match error {
                     Error::NoNode { .. } => tracing::debug!("the servers have no configuration of their ensemble"),
-                    error => tracing::warn!(%error, "the ensemble's configuration cannot be read"),
+                    error => tracing::warn!(error = %Chain(&error), "the ensemble's configuration cannot be read"),
                 });
                 session.epoch_above(epoch).await;
             }
@@ -50,7 +50,7 @@ fn tell(ensemble: &dyn EnsembleProvider, chroot: &str, config: &EnsembleConfig) 
     }
     let connect_string = servers.join(",") + chroot;
     if let Err(error) = parse_connect_string(&connect_string) {
-        report(move || tracing::warn!(%error, "the ensemble's configuration is of no use"));
+        report(move || tracing::warn!(error = %Chain(&error), "the ensemble's configuration is of no use"));
         return;
     }
     if ensemble.connect_string() != connect_string {

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// A path, or a request with its path, in an error or a guard.
 ///
 /// It is a `str` with the path as the caller wrote it: without the client's namespace and chroot. `Debug` has the path
-/// as the server knows it. Both are the same for a client without a namespace and a chroot.
+/// as the server knows it. Both are the same for a client without a namespace and a chroot. A clone shares the text.
 ///
 /// ```
 /// # async fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_framework::Error> {
@@ -25,7 +26,7 @@ use std::ops::Deref;
 #[derive(Clone)]
 pub struct PathText {
     /// The caller's text, then the server's if that is another one.
-    both: Box<str>,
+    both: Arc<str>,
     /// The length of the caller's text.
     split: usize,
 }
@@ -39,6 +40,11 @@ impl PathText {
         both.push_str(short);
         both.push_str(full);
         Self { both: both.into(), split: short.len() }
+    }
+
+    /// Returns the text of a path that the server has given, and the caller's part of which is `short`.
+    pub(crate) fn of_server(full: &Arc<str>, short: &str) -> Self {
+        if short == &**full { Self { both: Arc::clone(full), split: full.len() } } else { Self::new(short, full) }
     }
 
     /// Returns the text with the path as the caller wrote it.

@@ -7,6 +7,7 @@ pub(crate) mod gzip;
 #[cfg(not(feature = "compression"))]
 #[path = "no_gzip.rs"]
 pub(crate) mod gzip;
+pub(crate) mod ids;
 pub(crate) mod namespace;
 pub(crate) mod new_node;
 pub(crate) mod path;

@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha1_smol::Sha1;
 
 use crate::error::{Error, Result};
+use crate::model::ids::SessionId;
 
 /// The server's record of a node.
 ///
@@ -61,13 +62,13 @@ impl From<curator_wire::Stat> for Stat {
 /// Returns the session that owns a node, by the `ephemeral_owner` of its stat; `None` for a node that is not ephemeral.
 /// Some servers send a mark there for a container, and for a node with a time to live.
 #[must_use]
-pub const fn owning_session(ephemeral_owner: i64) -> Option<i64> {
+pub const fn owning_session(ephemeral_owner: i64) -> Option<SessionId> {
     const CONTAINER: i64 = i64::MIN;
     const TIME_TO_LIVE: u8 = 0xff;
     match ephemeral_owner {
         0 | CONTAINER => None,
         owner if owner.to_be_bytes()[0] == TIME_TO_LIVE => None,
-        owner => Some(owner),
+        owner => SessionId::new(owner),
     }
 }
 
@@ -335,7 +336,7 @@ mod tests {
         assert_eq!([0, i64::MIN, time_to_live].map(owning_session), [None; 3]);
         // The id of a server is the first byte of its sessions.
         let of_servers = [0x1000_17d8_29d0_01f0, i64::MIN + 1, i64::from_be_bytes([0xfe, 0, 0, 0, 0, 0, 0, 1])];
-        assert_eq!(of_servers.map(owning_session), of_servers.map(Some));
+        assert_eq!(of_servers.map(owning_session), of_servers.map(SessionId::new));
     }
 
     #[test]

@@ -252,6 +252,10 @@ impl<'a> CuratorTransaction<'a> {
     /// # Errors
     ///
     /// Those of [`commit`](Self::commit).
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the changes may be made.
     pub async fn commit_in(&self, session: &Session, before: Vec<Operation>) -> Result<Vec<CuratorTransactionResult>> {
         let skip = before.len();
         let mut operations = before;

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::error::{Error, Result};
+use crate::error::{Chain, Error, Result};
 use crate::model::EventType;
 use crate::model::namespace::Namespace;
 use crate::model::path::make_path;
@@ -609,7 +609,7 @@ async fn reap(session: Session, idle: IdleParent, reaper: Arc<ContainerReaper>) 
         }
         Err(Error::NoNode { .. }) => reaper.forget(&idle),
         // It has children again, or the connection is lost: the reaper returns it again an interval later.
-        Err(error) => report(move || tracing::debug!(path = idle.path, %error, "a parent stays")),
+        Err(error) => report(move || tracing::debug!(path = idle.path, error = %Chain(&error), "a parent stays")),
     }
 }
 
@@ -640,21 +640,27 @@ async fn attempt_once(session: Session, attempt: Attempt, cleaning: Arc<OpenDele
         DueJob::Delete(remains) if is_refused && remains.is_over(&error) => {
             cleaning.done();
             let remains = remains.clone();
-            report(move || tracing::warn!(%error, ?remains, tried_again = false, "a node cannot be deleted"));
+            report(
+                move || tracing::warn!(error = %Chain(&error), ?remains, tried_again = false, "a node cannot be deleted"),
+            );
             return None;
         }
         _ if !is_refused || failures > 0 => {}
         // The node blocks every contender behind it until it is deleted.
         DueJob::Delete(remains) => {
             let remains = remains.clone();
-            report(move || tracing::warn!(%error, ?remains, tried_again = true, "a node cannot be deleted"));
+            report(
+                move || tracing::warn!(error = %Chain(&error), ?remains, tried_again = true, "a node cannot be deleted"),
+            );
         }
         DueJob::Held(node, how) => {
             let path = node.upgrade()?.path.clone();
             let is_touch = matches!(how, HeldTask::Touch(_));
             report(move || match is_touch {
-                true => tracing::warn!(%error, path = &*path, "a successor cannot be signalled"),
-                false => tracing::warn!(%error, path = &*path, "the node that is held cannot be watched"),
+                true => tracing::warn!(error = %Chain(&error), path = &*path, "a successor cannot be signalled"),
+                false => {
+                    tracing::warn!(error = %Chain(&error), path = &*path, "the node that is held cannot be watched")
+                }
             });
         }
     }
@@ -669,7 +675,7 @@ async fn try_clean(session: &Session, remains: &PendingDelete) -> Result<()> {
             // A server that lags could omit the node; after an answered write it does not.
             session.write_barrier().await?;
             match session.exists(path).await? {
-                Some(stat) if session.id() == Some(stat.ephemeral_owner) => {
+                Some(stat) if session.id().is_some_and(|own| own.get() == stat.ephemeral_owner) => {
                     delete_if_there(session, path, Delete::default()).await
                 }
                 _ => Ok(()),

@@ -25,6 +25,7 @@ use crate::environment::clock::Clock;
 use crate::environment::randomness::Randomness;
 use crate::error::{Error, INTERNAL_WAIT, Result};
 use crate::model::acl_provider::AclProvider;
+use crate::model::ids::SessionId;
 use crate::model::namespace::Namespace;
 use crate::model::protected::{ProtectedId, to_protected_path};
 use crate::model::schema::SchemaSet;
@@ -215,13 +216,13 @@ impl Session {
 
     /// Returns ZooKeeper's id of the session, as soon as the client knows it.
     #[must_use]
-    pub fn id(&self) -> Option<i64> {
-        self.inner.handle.session_id()
+    pub fn id(&self) -> Option<SessionId> {
+        self.inner.handle.session_id().and_then(SessionId::new)
     }
 
     /// Returns ZooKeeper's id as the servers log it, for an event.
-    pub(crate) fn shown_id(&self) -> Option<tracing::field::DisplayValue<String>> {
-        self.id().map(|id| tracing::field::display(format!("{id:#x}")))
+    pub(crate) fn shown_id(&self) -> Option<tracing::field::DisplayValue<SessionId>> {
+        self.id().map(tracing::field::display)
     }
 
     /// Returns the session timeout in effect: the smallest one that a server has granted to this session.

@@ -5,13 +5,13 @@ mod transactions;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, PathText, Result};
 use crate::model::namespace::Namespace;
 use crate::model::new_node::NodeSpec;
 use crate::model::path::{make_path, node_from_path, parent_of};
@@ -134,8 +134,13 @@ impl OwnerDelete {
 /// The callback for a node's data and stat, called after each read.
 type DataObserver = Box<dyn Fn(&[u8], &Stat) + Send + Sync>;
 
-/// The callback for the loss of a node.
-type LossCall = Arc<dyn Fn() + Send + Sync>;
+/// A holder that learns of its node's loss even if no task awaits [`lost`](LossSignal::lost).
+pub trait LossListener: Send + Sync {
+    /// Called when the client learns of a reason for the loss. It must not block. A loss before the listener was set may be
+    /// reported or not. An error state of the connection may be reported to a node that was granted after it and is held.
+    /// So a listener asks a [signal](LossSignal::loss).
+    fn node_lost(&self);
+}
 
 /// The state of an owned node that is known to exist.
 pub(crate) struct KnownNode {
@@ -154,7 +159,7 @@ pub(crate) struct KnownNode {
     observer: OnceLock<DataObserver>,
     /// The callback for a long hold. It is dropped with the node if that is released before.
     when_held_for_long: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    when_lost: Mutex<Option<LossCall>>,
+    loss_listener: Mutex<Option<Weak<dyn LossListener>>>,
     /// The number of watches set for the owner. Only the newest one is set anew when it fires.
     turns: AtomicU64,
 }
@@ -176,7 +181,7 @@ impl KnownNode {
             deleted: SetOnce::new(),
             observer: OnceLock::new(),
             when_held_for_long: Mutex::new(None),
-            when_lost: Mutex::new(None),
+            loss_listener: Mutex::new(None),
             turns: AtomicU64::new(0),
         }
     }
@@ -229,12 +234,12 @@ impl KnownNode {
         !self.deleting.load(Ordering::SeqCst) && self.deleted.set(()).is_ok()
     }
 
-    /// Calls the callback of a loss. The caller has recorded the loss before.
+    /// Tells the listener of a loss. The caller has recorded the loss before.
     pub(crate) fn report_loss(&self) {
-        let call = self.when_lost.lock().clone();
-        if let Some(call) = call {
+        let listener = self.loss_listener.lock().as_ref().and_then(Weak::upgrade);
+        if let Some(listener) = listener {
             // The panic is logged.
-            let _panicked = catch_panic("callback for a loss", || call());
+            let _panicked = catch_panic("listener for a loss", || listener.node_lost());
         }
     }
 
@@ -288,6 +293,12 @@ impl OwnedNode {
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.node.as_deref().map(|node| self.session.root().to_client_path(&node.path))
+    }
+
+    /// Returns the path of the node for errors and logs, once it is known.
+    #[must_use]
+    pub fn path_text(&self) -> Option<PathText> {
+        self.node.as_deref().zip(self.path()).map(|(node, short)| PathText::of_server(&node.path, short))
     }
 
     /// Returns the path that a create asks for: a server appends a number to it if the mode is sequential.
@@ -377,7 +388,7 @@ impl OwnedNode {
     /// create with a lost reply may have run in another session, if the servers confuse sessions.
     #[must_use]
     pub fn is_own(&self, stat: &Stat) -> bool {
-        let of_other = || self.session.id().is_some_and(|own| own != stat.ephemeral_owner);
+        let of_other = || self.session.id().is_some_and(|own| own.get() != stat.ephemeral_owner);
         !(self.mode.is_ephemeral() && of_other())
     }
 
@@ -532,12 +543,10 @@ impl OwnedNode {
         }
     }
 
-    /// Calls `call` when the client learns of a reason for the node's loss, even if no task awaits
-    /// [`lost`](LossSignal::lost). A loss before this call may be reported or not, so `call` asks a
-    /// [signal](LossSignal::loss). `call` must not block, and a later one replaces it.
-    pub fn when_lost(&self, call: impl Fn() + Send + Sync + 'static) {
+    /// Sets the listener for the node's loss. A later one replaces it.
+    pub fn set_loss_listener(&self, listener: Weak<dyn LossListener>) {
         if let Some(node) = &self.node {
-            *node.when_lost.lock() = Some(Arc::new(call));
+            *node.loss_listener.lock() = Some(listener);
         }
     }
 

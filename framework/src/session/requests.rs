@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use crate::environment::randomness::nonexistent_path;
-use crate::error::{Error, INTERNAL_BARRIER, PathText, Result};
+use crate::error::{Chain, Error, INTERNAL_BARRIER, PathText, Result};
 use crate::metrics;
 #[cfg(doc)]
 use crate::model::acl_provider::AclProvider;
@@ -21,6 +21,7 @@ use crate::session::background::{Delete, PendingDelete};
 use crate::session::watches::{Found, Watch};
 use crate::session::{Session, WatchedData};
 use crate::sync::report::report;
+use crate::zookeeper::client::history::{History, Judgement};
 use crate::zookeeper::{CONFIG_NODE, DEFAULT_CLIENT};
 use crate::zookeeper::{Done, Evidence, Operation, Request, Response, SessionEnd};
 
@@ -131,7 +132,9 @@ impl Session {
             }
             if let Err(error @ (Error::ReplyTooLarge { .. } | Error::EndsConnections { .. })) = &reply.result {
                 let error = error.clone();
-                report(move || tracing::warn!(session, request = name, %error, "a request of an impossible size"));
+                report(
+                    move || tracing::warn!(session, request = name, error = %Chain(&error), "a request of an impossible size"),
+                );
             }
             if reply.sent.is_some() {
                 metrics::answered(name, elapsed);
@@ -392,6 +395,40 @@ impl Session {
         }
     }
 
+    /// Compares the server's history with nodes as they were read before, perhaps in another session. Returns the newest
+    /// transaction up to which the server has all writes that the client may have seen. Returns `None` after a restore
+    /// from a backup or a loss of data, or if that cannot be excluded: then all nodes must be read again.
+    ///
+    /// Costs one `exists` if the newest of the nodes is unchanged, otherwise one for each of up to 64 nodes. A new session
+    /// must call [`sync`](Self::sync) before, because its server may lag.
+    ///
+    /// # Errors
+    ///
+    /// `Error::ConnectionLoss`, `Error::SessionExpired`, `Error::Closed`: call again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn continues(&self, nodes: impl IntoIterator<Item = (String, Stat)>) -> Result<Option<i64>> {
+        let Some(mut comparison) = History::of(nodes).compare() else { return Ok(None) };
+        let mut judgement = Judgement::Unknown;
+        loop {
+            let round = comparison.next_round(judgement);
+            if round.is_empty() {
+                let Judgement::Same { up_to } = judgement else { return Ok(None) };
+                return Ok(Some(up_to));
+            }
+            let mut asked = Vec::new();
+            for question in &round {
+                asked.push(self.exists(&question.path));
+            }
+            let found = self.in_one_write(futures_util::future::join_all(asked)).await;
+            for (question, found) in round.iter().zip(found) {
+                judgement = comparison.decide(judgement, question.judge(found?.as_ref()));
+            }
+        }
+    }
+
     /// Reads as [`exists`](Self::exists) does, and sets a watch for the creation, change or deletion of the node.
     ///
     /// # Errors
@@ -563,6 +600,10 @@ impl Session {
     /// # Errors
     ///
     /// `Error::Unsupported`; `Error::ConnectionLoss`, `Error::SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn sync(&self, path: &str) -> Result<()> {
         if !self.inner.handle.capabilities().sync {
             return Err(self.unsupported("sync"));
@@ -599,6 +640,10 @@ impl Session {
     ///   applied.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the outcome may be unknown, also if the client is closed
     ///   before the reply.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the changes may be made.
     pub async fn transaction(&self, operations: Vec<Operation>) -> Result<Vec<Done>> {
         if !self.has_transactions() {
             return Err(self.unsupported("send transactions"));

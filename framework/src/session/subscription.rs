@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::sync::mpsc::error::TryRecvError;
+
 use crate::error::Result;
 use crate::model::namespace::Namespace;
 use crate::model::{AddWatchMode, WatchedEvent};
@@ -14,7 +16,7 @@ use crate::zookeeper::{KnownNodes, Resync, SubscriptionEvent, WatchEvents};
 pub struct Subscription {
     session: Session,
     events: WatchEvents,
-    /// The event that `next` has taken and not returned, with the number of its connection.
+    /// The event that `recv` has taken and not returned, with the number of its connection.
     taken: Option<(SubscriptionEvent, u64)>,
 }
 
@@ -59,7 +61,7 @@ impl Session {
     /// let resync: Arc<dyn Resync> = Arc::new(move || shared.lock().map(|known| known.clone()).unwrap_or_default());
     /// let mut tree = session.subscribe("/tree", AddWatchMode::PersistentRecursive, Some(resync)).await?;
     /// // Read the tree here, and record in `known` what was read.
-    /// while let Some(event) = tree.next().await {
+    /// while let Some(event) = tree.recv().await {
     ///     match event {
     ///         SubscriptionEvent::Event(event) => println!("read {} again", event.path),
     ///         SubscriptionEvent::Resynced => println!("all changes of the lost connection have arrived"),
@@ -115,9 +117,9 @@ impl Subscription {
     /// # Cancel safety
     ///
     /// No event is lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<SubscriptionEvent> {
+    pub async fn recv(&mut self) -> Option<SubscriptionEvent> {
         if self.taken.is_none() {
-            self.taken = Some(self.events.next_with_epoch().await?);
+            self.taken = Some(self.events.recv_with_epoch().await?);
         }
         if let Some((_, epoch @ 1..)) = self.taken {
             tokio::select! {
@@ -129,16 +131,20 @@ impl Subscription {
         self.taken.take().map(|(event, _)| self.for_caller(event))
     }
 
-    /// Returns the next event, if [`next`](Self::next) would return it at once.
+    /// Returns the next event, if [`recv`](Self::recv) would return it at once.
     ///
     /// Events precede the replies that reflect their transactions. So a subscriber that reads [`Session::zxid`] and then
     /// takes all events knows each change up to that zxid.
-    pub fn try_next(&mut self) -> Option<SubscriptionEvent> {
+    ///
+    /// # Errors
+    ///
+    /// `TryRecvError::Empty`: none has arrived. `TryRecvError::Disconnected`: the session has ended.
+    pub fn try_recv(&mut self) -> Result<SubscriptionEvent, TryRecvError> {
         let epoch = self.session.epoch();
         let event = match self.taken.take_if(|(_, of)| *of <= epoch) {
-            Some((event, _)) => Some(event),
-            None if self.taken.is_some() => None,
-            None => self.events.try_next_within(epoch),
+            Some((event, _)) => Ok(event),
+            None if self.taken.is_some() => Err(TryRecvError::Empty),
+            None => self.events.try_recv_within(epoch),
         };
         event.map(|event| self.for_caller(event))
     }

@@ -311,23 +311,22 @@ impl WatchRegistry {
     /// Marks the owned nodes below `parent` that a listing lacks as deleted, unless they are newer than transaction
     /// `zxid`, which the listing reflects.
     pub(crate) fn listed(&self, parent: &str, children: &[String], zxid: i64) {
-        let owned: Vec<_> = {
+        let missing: Vec<_> = {
             let waiters = self.waiters.lock();
             let behind = waiters.owned.range::<str, _>((Bound::Excluded(parent), Bound::Unbounded));
             let below =
                 behind.take_while(|(path, _)| path.starts_with(parent)).filter(|(path, _)| parent_of(path) == parent);
-            below.filter_map(|(_, node)| node.upgrade()).filter(|node| node.czxid <= zxid).collect()
-        };
-        let set: Option<HashSet<&str>> = (owned.len() > FEW).then(|| children.iter().map(String::as_str).collect());
-        for node in owned {
-            let name = node_from_path(&node.path);
-            let is_listed = match &set {
+            let set: Option<HashSet<&str>> =
+                below.clone().nth(FEW).map(|_| children.iter().map(String::as_str).collect());
+            let is_listed = |name| match &set {
                 Some(set) => set.contains(name),
                 None => children.iter().any(|child| child == name),
             };
-            if !is_listed {
-                node.set_deleted();
-            }
+            let missing = below.filter(|(path, _)| !is_listed(node_from_path(path)));
+            missing.filter_map(|(_, node)| node.upgrade()).filter(|node| node.czxid <= zxid).collect()
+        };
+        for node in missing {
+            node.set_deleted();
         }
     }
 
@@ -364,11 +363,18 @@ impl WatchRegistry {
 }
 
 fn wake(waiters: Vec<Waiter>, woken: Woken, calls: &mut Calls) {
-    for waiter in waiters {
-        match waiter.wake {
-            Wake::Future(sender) => told(&sender.send(woken)),
-            Wake::Callback(callback) => calls.callbacks.push((callback, woken.reason)),
+    let callbacks = waiters.into_iter().filter_map(|waiter| match waiter.wake {
+        Wake::Future(sender) => {
+            told(&sender.send(woken));
+            None
         }
+        Wake::Callback(callback) => Some((callback, woken.reason)),
+    });
+    if calls.callbacks.is_empty() {
+        // Most events wake one callback, which this keeps in the list of the waiters.
+        calls.callbacks = callbacks.collect();
+    } else {
+        calls.callbacks.extend(callbacks);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Tasks that notify each other, and user code that is called apart from them.
 
 pub(crate) mod budget;
+pub(crate) mod changes;
+pub(crate) mod listeners;
 pub(crate) mod report;
 pub(crate) mod safe_notify;
 pub(crate) mod user_code;

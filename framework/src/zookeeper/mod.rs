@@ -510,6 +510,8 @@ pub enum SessionEnd {
     DeadlinePassed,
     /// The server's replies did not belong to this session or to its requests.
     Inconsistent,
+    /// The servers continue from a backup. They may have nodes again that the session has deleted, so it is closed.
+    RolledBack,
     /// The server did not accept the credentials.
     AuthFailed,
     /// A task of the client failed, or ended with its runtime.
@@ -519,6 +521,11 @@ pub enum SessionEnd {
 }
 
 impl SessionEnd {
+    /// Returns `true` if the server has the session still, so that the client closes it.
+    pub(crate) const fn needs_close(self) -> bool {
+        matches!(self, Self::RolledBack | Self::Closed)
+    }
+
     /// Returns the text for credentials of this scheme that were refused.
     pub(crate) fn refusing(self, scheme: &str) -> String {
         format!("{self} of the scheme {scheme}")
@@ -531,6 +538,7 @@ impl fmt::Display for SessionEnd {
             Self::Expired => "the session expired",
             Self::DeadlinePassed => "the session's deadline passed without an answer",
             Self::Inconsistent => "the server's answers did not belong to the session",
+            Self::RolledBack => "the servers continue from a backup",
             Self::AuthFailed => "the server did not accept the credentials",
             Self::ClientFailed => "the client's task failed, or ended with its runtime",
             Self::Closed => "the client was closed",
@@ -699,6 +707,10 @@ impl Closing {
     }
 
     /// Resolves when the client closes.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn begun(&self) {
         (self.0)().await;
     }
@@ -742,6 +754,29 @@ pub struct ConnectConfig {
     pub clock: Arc<dyn Clock>,
     /// The source of random names and orders.
     pub randomness: Arc<dyn Randomness>,
+}
+
+#[cfg(test)]
+impl ConnectConfig {
+    /// Returns the parameters of a connect to these servers, without credentials.
+    pub(crate) fn for_tests(servers: Vec<String>) -> Self {
+        Self {
+            servers: ServerList::fixed(servers),
+            session_timeout: Duration::from_secs(4),
+            connection_timeout: Duration::from_secs(10),
+            close_timeout: Duration::from_secs(10),
+            closing: Closing::new(std::future::pending),
+            max_frame: DEFAULT_MAX_FRAME,
+            max_reply: DEFAULT_MAX_REPLY,
+            pacer: Arc::new(Pacer::default()),
+            auth: Vec::new(),
+            read_only: false,
+            tls: None,
+            sasl: None,
+            clock: Arc::new(crate::environment::clock::TokioClock::default()),
+            randomness: Arc::new(crate::environment::randomness::ThreadRandomness),
+        }
+    }
 }
 
 /// A new session.

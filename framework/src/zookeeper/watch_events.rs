@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::sync::mpsc::error::TryRecvError;
 
 use crate::model::WatchedEvent;
 
@@ -158,17 +159,21 @@ impl WatchEvents {
     /// # Cancel safety
     ///
     /// No event is lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<SubscriptionEvent> {
-        self.next_with_epoch().await.map(|(event, _)| event)
+    pub async fn recv(&mut self) -> Option<SubscriptionEvent> {
+        self.recv_with_epoch().await.map(|(event, _)| event)
     }
 
     /// Returns the next event, if it has arrived.
-    pub fn try_next(&mut self) -> Option<SubscriptionEvent> {
-        self.try_next_within(u64::MAX)
+    ///
+    /// # Errors
+    ///
+    /// `TryRecvError::Empty`: none has arrived. `TryRecvError::Disconnected`: the watch has ended.
+    pub fn try_recv(&mut self) -> Result<SubscriptionEvent, TryRecvError> {
+        self.try_recv_within(u64::MAX)
     }
 
-    /// Resolves with the [`next`](Self::next) event, and the number of the connection that it is for; 0 for any.
-    pub(crate) async fn next_with_epoch(&mut self) -> Option<(SubscriptionEvent, u64)> {
+    /// Resolves with the next event, and the number of the connection that it is for; 0 for any.
+    pub(crate) async fn recv_with_epoch(&mut self) -> Option<(SubscriptionEvent, u64)> {
         loop {
             {
                 let mut queue = self.shared.queue.lock();
@@ -185,11 +190,14 @@ impl WatchEvents {
     }
 
     /// Returns the next event, if it has arrived and is not for a connection later than `epoch`.
-    pub(crate) fn try_next_within(&mut self, epoch: u64) -> Option<SubscriptionEvent> {
+    pub(crate) fn try_recv_within(&mut self, epoch: u64) -> Result<SubscriptionEvent, TryRecvError> {
         let mut queue = self.shared.queue.lock();
         match queue.events.front() {
-            Some((_, of)) if *of <= epoch => queue.events.pop_front().map(|(event, _)| event),
-            _ => None,
+            Some((_, of)) if *of <= epoch => {
+                queue.events.pop_front().map(|(event, _)| event).ok_or(TryRecvError::Empty)
+            }
+            None if queue.ended => Err(TryRecvError::Disconnected),
+            _ => Err(TryRecvError::Empty),
         }
     }
 }
@@ -223,11 +231,11 @@ mod tests {
     fn queue_that_is_full_becomes_one_reset_and_takes_later_events() {
         let (to, mut events) = WatchEvents::channel();
         (0..MOST_EVENTS).for_each(|number| to.send(changed(number)));
-        assert_eq!(events.next().now_or_never(), Some(Some(changed(0))));
+        assert_eq!(events.recv().now_or_never(), Some(Some(changed(0))));
         (0..3).for_each(|number| to.send(changed(number)));
         let reset = SubscriptionEvent::Reset;
-        for expected in [Some(reset), Some(changed(2)), None] {
-            assert_eq!(events.try_next(), expected);
+        for expected in [Ok(reset), Ok(changed(2)), Err(TryRecvError::Empty)] {
+            assert_eq!(events.try_recv(), expected);
         }
     }
 
@@ -244,25 +252,25 @@ mod tests {
         });
         for number in 0..1000 {
             // The drop of a future that waits loses no event.
-            let event = match events.next().now_or_never() {
+            let event = match events.recv().now_or_never() {
                 Some(event) => event,
-                None => events.next().await,
+                None => events.recv().await,
             };
             assert_eq!(event, Some(changed(number)));
         }
         sending.await.unwrap();
-        assert_eq!(events.next().await, None);
+        assert_eq!(events.recv().await, None);
     }
 
     #[test]
     fn full_queue_keeps_a_reset_for_the_newest_connection() {
         let (to, mut events) = WatchEvents::channel();
         (2..4).for_each(|epoch| to.restored(SubscriptionEvent::Resynced, epoch));
-        assert_eq!(events.try_next_within(1), None);
+        assert_eq!(events.try_recv_within(1), Err(TryRecvError::Empty));
         (0..MOST_EVENTS).for_each(|number| to.send(changed(number)));
-        assert_eq!(events.try_next_within(1), Some(SubscriptionEvent::Reset));
-        assert_eq!(events.try_next_within(2), None);
-        assert_eq!(events.try_next_within(3), Some(SubscriptionEvent::Reset));
+        assert_eq!(events.try_recv_within(1), Ok(SubscriptionEvent::Reset));
+        assert_eq!(events.try_recv_within(2), Err(TryRecvError::Empty));
+        assert_eq!(events.try_recv_within(3), Ok(SubscriptionEvent::Reset));
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, Error, EventType, Session, Stat, WakeReason, Watch, validate_path};
+use curator_framework::{
+    CuratorFramework, Error, EventType, Session, WakeReason, Watch, owning_session, validate_path,
+};
 
-use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::barriers::error::BarrierError;
 use crate::barriers::owned::OwnedBarrier;
 use crate::barriers::waiting::{Awaited, Look, follows_its_reply, wait};
 
@@ -33,11 +35,11 @@ use crate::barriers::waiting::{Awaited, Look, follows_its_reply, wait};
 ///
 /// let barrier = DistributedBarrier::new(client.clone(), "/barriers/import")?;
 /// let owned = barrier.set_owned().await?;
-/// assert!(!barrier.wait_on_barrier_timeout(Duration::from_millis(50)).await?); // still set
+/// assert_eq!(barrier.wait_on_barrier_timeout(Duration::from_millis(50)).await?, None); // still set
 ///
 /// let waiter = barrier.clone(); // in another process
 /// let waiting = tokio::spawn(async move { waiter.wait_on_barrier().await });
-/// owned.remove().await?;
+/// owned.release().await?.held()?;
 /// waiting.await??;
 /// # Ok(())
 /// # }
@@ -66,7 +68,7 @@ use crate::barriers::waiting::{Awaited, Look, follows_its_reply, wait};
 /// | --- | --- |
 /// | `set_barrier`, `remove_barrier`, `is_set` | 1; `set_barrier` of one that is set 2 |
 /// | `set_owned` | 2: the create, and a read with a watch, which notices a removal |
-/// | [`OwnedBarrier::remove`] | 2, and at most 1 in the background, a read for the watch on the node |
+/// | [`OwnedBarrier::release`] | 2, and at most 1 in the background, a read for the watch on the node |
 /// | a wait | 1, and 2 more in each new session; over `zookeeper-async` 1 more after each notification |
 #[derive(Clone)]
 pub struct DistributedBarrier {
@@ -80,7 +82,7 @@ impl DistributedBarrier {
     /// # Errors
     ///
     /// `Error::InvalidPath`; `BarrierError::InvalidArgument` for the root.
-    pub fn new(client: CuratorFramework, path: impl Into<String>) -> BarrierResult<Self> {
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, BarrierError> {
         let path = path.into();
         check_path(&path)?;
         Ok(Self { client, path })
@@ -104,17 +106,18 @@ impl DistributedBarrier {
     /// # Cancel safety
     ///
     /// When the future is dropped the barrier may be set.
-    pub async fn set_barrier(&self) -> BarrierResult<()> {
+    pub async fn set_barrier(&self) -> Result<(), BarrierError> {
         loop {
             match self.client.create().creating_parent_containers_if_needed().for_path(&self.path).await {
                 Ok(_) => return Ok(()),
                 Err(Error::NodeExists { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            match self.client.check_exists().for_path(&self.path).await? {
+            let found = self.client.check_exists().for_path(&self.path).await?;
+            match found.map(|stat| owning_session(stat.ephemeral_owner)) {
                 // An earlier create with a lost reply may have set it.
-                Some(Stat { ephemeral_owner: 0, .. }) => return Ok(()),
-                Some(Stat { ephemeral_owner: session, .. }) => {
+                Some(None) => return Ok(()),
+                Some(session) => {
                     return Err(BarrierError::AlreadySet { path: self.client.path_text(&self.path), session });
                 }
                 None => {}
@@ -134,7 +137,7 @@ impl DistributedBarrier {
     /// # Cancel safety
     ///
     /// When the future is dropped the barrier may be removed.
-    pub async fn remove_barrier(&self) -> BarrierResult<()> {
+    pub async fn remove_barrier(&self) -> Result<(), BarrierError> {
         match self.client.delete().for_path(&self.path).await {
             Ok(()) | Err(Error::NoNode { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -151,7 +154,7 @@ impl DistributedBarrier {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn is_set(&self) -> BarrierResult<bool> {
+    pub async fn is_set(&self) -> Result<bool, BarrierError> {
         Ok(self.client.check_exists().for_path(&self.path).await?.is_some())
     }
 
@@ -168,7 +171,7 @@ impl DistributedBarrier {
     /// # Cancel safety
     ///
     /// When the future is dropped, the barrier is removed in the background if it was set.
-    pub async fn set_owned(&self) -> BarrierResult<OwnedBarrier> {
+    pub async fn set_owned(&self) -> Result<OwnedBarrier, BarrierError> {
         OwnedBarrier::set(&self.client, &self.path).await
     }
 
@@ -182,11 +185,11 @@ impl DistributedBarrier {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped, and no watch is left.
-    pub async fn wait_on_barrier(&self) -> BarrierResult<()> {
+    pub async fn wait_on_barrier(&self) -> Result<(), BarrierError> {
         wait(&self.client, None, &mut Removal::of(&self.path)).await.map(drop)
     }
 
-    /// Waits for at most `budget` until the barrier is not set. Returns `false` if it is set when the budget ends. A
+    /// Waits for at most `budget` until the barrier is not set. Returns `None` if it is set when the budget ends. A
     /// budget of zero looks once, for at most the connection timeout.
     ///
     /// # Errors
@@ -197,8 +200,8 @@ impl DistributedBarrier {
     /// # Cancel safety
     ///
     /// As [`wait_on_barrier`](Self::wait_on_barrier).
-    pub async fn wait_on_barrier_timeout(&self, budget: Duration) -> BarrierResult<bool> {
-        Ok(wait(&self.client, Some(budget), &mut Removal::of(&self.path)).await?.is_some())
+    pub async fn wait_on_barrier_timeout(&self, budget: Duration) -> Result<Option<()>, BarrierError> {
+        wait(&self.client, Some(budget), &mut Removal::of(&self.path)).await
     }
 }
 
@@ -209,7 +212,7 @@ impl fmt::Debug for DistributedBarrier {
 }
 
 /// Checks the path of a barrier or a latch.
-pub(super) fn check_path(path: &str) -> BarrierResult<()> {
+pub(super) fn check_path(path: &str) -> Result<(), BarrierError> {
     validate_path(path)?;
     match path {
         "/" => Err(BarrierError::InvalidArgument { argument: "path", reason: "it cannot be the root".to_owned() }),
@@ -237,7 +240,7 @@ impl Awaited for Removal<'_> {
         self.path
     }
 
-    async fn look(&mut self, session: &Session) -> BarrierResult<Look<()>> {
+    async fn look(&mut self, session: &Session) -> Result<Look<()>, BarrierError> {
         let (found, watch) = session.exists_watched(self.path).await?;
         Ok(match found {
             // Another transaction has set this barrier only after the first one was removed.

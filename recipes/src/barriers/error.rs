@@ -1,9 +1,6 @@
 //! The errors of barriers and latches.
 
-use curator_framework::{LossReason, PathText};
-
-/// The result of operations of barriers and latches.
-pub type BarrierResult<T, E = BarrierError> = Result<T, E>;
+use curator_framework::{LossReason, PathText, SessionId};
 
 /// An error of a barrier or a latch.
 ///
@@ -19,8 +16,8 @@ pub enum BarrierError {
     AlreadySet {
         /// The barrier's path.
         path: PathText,
-        /// The session of the owner; 0 if it has none.
-        session: i64,
+        /// The session of the owner; `None` if the barrier has no owner.
+        session: Option<SessionId>,
     },
     /// The node of an owner or a member is lost.
     #[error("the node of the barrier {path} is lost: {reason}")]

@@ -1,10 +1,10 @@
 //! Creates an ephemeral node at an exact path, with an owner.
 
 use curator_framework::{
-    CuratorFramework, Error, NodeSpec, Occupant, OwnedNode, Parents, ProtectedId, RetryLoop, Session,
+    CuratorFramework, Error, NodeSpec, Occupant, OwnedNode, Parents, ProtectedId, RetryLoop, Session, owning_session,
 };
 
-use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::barriers::error::BarrierError;
 
 /// Creates an ephemeral node at exactly this path, over lost replies and sessions. The node has an id as data: the
 /// given one, or a new one.
@@ -21,7 +21,7 @@ pub(super) async fn create_exact_node(
     client: &CuratorFramework,
     path: &str,
     id: Option<ProtectedId>,
-) -> BarrierResult<OwnedNode> {
+) -> Result<OwnedNode, BarrierError> {
     let (mut attempts, mut retries) = (Attempts { client, path, id, node: None }, client.retry_loop());
     loop {
         match attempts.attempt(&mut retries).await {
@@ -46,7 +46,7 @@ struct Attempts<'a> {
 
 impl Attempts<'_> {
     /// Creates the node, or finds it. Returns `None` if the next create has to decide.
-    async fn attempt(&mut self, retries: &mut RetryLoop) -> BarrierResult<Option<OwnedNode>> {
+    async fn attempt(&mut self, retries: &mut RetryLoop) -> Result<Option<OwnedNode>, BarrierError> {
         let session = retries.session().await?;
         let mut node = self.node_in(&session);
         let data = node.protected_id().to_string();
@@ -63,7 +63,8 @@ impl Attempts<'_> {
                 Err(error) => Err(error.into()),
             },
             Ok(Occupant::Other(session)) => {
-                Err(BarrierError::AlreadySet { path: self.client.path_text(self.path), session })
+                let path = self.client.path_text(self.path);
+                Err(BarrierError::AlreadySet { path, session: owning_session(session) })
             }
             Ok(_) => Ok(None),
             Err(error) => self.fail(node, error),
@@ -71,7 +72,7 @@ impl Attempts<'_> {
     }
 
     /// Keeps the node, which may exist, for the next attempt.
-    fn fail<T>(&mut self, node: OwnedNode, error: Error) -> BarrierResult<T> {
+    fn fail<T>(&mut self, node: OwnedNode, error: Error) -> Result<T, BarrierError> {
         self.node = Some(node);
         Err(error.into())
     }

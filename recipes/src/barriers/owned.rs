@@ -3,10 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, LossReason, LossSignal, OwnedNode};
+use curator_framework::{CuratorFramework, LossReason, OwnedNode};
 
-use crate::barriers::error::BarrierResult;
+use crate::barriers::error::BarrierError;
 use crate::barriers::exact_node::create_exact_node;
+use crate::barriers::node_hold::NodeHold;
+use crate::held::{FencingToken, impl_held};
+use crate::locks::Release;
 
 /// A barrier that is set as long as this guard exists and its session lasts:
 /// [`DistributedBarrier::set_owned`](crate::DistributedBarrier::set_owned).
@@ -14,75 +17,123 @@ use crate::barriers::exact_node::create_exact_node;
 /// The drop of the guard removes the barrier in the background. Another client may remove it too.
 #[must_use = "the barrier is removed when this is dropped"]
 pub struct OwnedBarrier {
-    client: CuratorFramework,
-    node: OwnedNode,
-    signal: LossSignal,
+    hold: NodeHold,
+    barrier: tokio::sync::Mutex<Barrier>,
+}
+
+/// The state of the barrier of a guard.
+enum Barrier {
+    /// The node, and the client, which stays open for it.
+    Set(OwnedNode, CuratorFramework),
+    Removed(Release),
 }
 
 impl OwnedBarrier {
-    pub(super) async fn set(client: &CuratorFramework, path: &str) -> BarrierResult<Self> {
+    pub(super) async fn set(client: &CuratorFramework, path: &str) -> Result<Self, BarrierError> {
         let node = create_exact_node(client, path, None).await?;
         node.watch_node(Duration::ZERO);
-        Ok(Self { client: client.clone(), signal: node.loss_signal(), node })
+        let hold = NodeHold::new(client, path, &node);
+        Ok(Self { hold, barrier: tokio::sync::Mutex::new(Barrier::Set(node, client.clone())) })
     }
 
     /// Returns the barrier's path.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.node.planned_path()
+        self.hold.path()
     }
 
-    /// Returns `true` until this guard's barrier is known to be lost: its session's deadline has passed, or another
-    /// client has removed it. Local, no request.
+    /// Returns `true` until this guard's barrier is released or known to be lost: its session's deadline has passed, or
+    /// another client has removed it. Local, no request.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.signal.loss().is_none()
+        self.hold.is_held()
+    }
+
+    /// Returns how long the barrier is certainly set if the server sends nothing more; zero if it is not held.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
     }
 
     /// Resolves with the reason when this guard's barrier is lost: removed by another client, or gone with its session.
+    /// Never resolves after a release that came first.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn lost(&self) -> LossReason {
-        self.signal.lost().await
+        self.hold.lost().await
     }
 
-    /// Removes the barrier. Returns `true` if it was set until now, `false` if it was lost before.
+    /// Asks the leader of the ensemble whether this guard's barrier is set: one round trip, and a read.
+    ///
+    /// # Errors
+    ///
+    /// `BarrierError::Lost` after a loss; `BarrierError::InvalidArgument` after a release; `Error::ConnectionLoss` or
+    /// another error of the framework if no server replied until the retry policy gave up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn verify(&self) -> Result<(), BarrierError> {
+        self.hold.verify().await
+    }
+
+    /// Returns the fencing token: the `czxid` of the barrier's node.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.hold.token()
+    }
+
+    /// Removes the barrier, and returns whether it was set until now. After a success, further calls return the same
+    /// outcome.
     ///
     /// # Errors
     ///
     /// `Error::ConnectionLoss`: no server has confirmed the deletion within the client's
     /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default, or before the retry
-    /// policy gave up. The session removes the barrier in the background.
+    /// policy gave up. The guard does not hold the barrier any more. Call `release` again, or drop the guard, which
+    /// removes the barrier in the background.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the barrier is removed in the background.
-    pub async fn remove(mut self) -> BarrierResult<bool> {
-        let client = self.client.clone();
-        let removed = client.within(client.close_budget(), self.try_to_remove()).await;
-        removed.unwrap_or_else(|| Err(client.no_answer("delete").into()))
+    /// When the future is dropped, the guard does not hold the barrier any more. The next call, or the drop of the
+    /// guard, removes it.
+    pub async fn release(&self) -> Result<Release, BarrierError> {
+        let before = self.hold.give_up();
+        let mut barrier = self.barrier.lock().await;
+        let (node, client) = match &mut *barrier {
+            Barrier::Set(node, client) => (node, client),
+            Barrier::Removed(outcome) => return Ok(*outcome),
+        };
+        let removed = client.within(client.close_budget(), Self::remove(node, client)).await;
+        let removed = removed.unwrap_or_else(|| Err(client.no_answer("delete").into()))?;
+        let outcome = before.map_or(removed, Release::AlreadyLost);
+        *barrier = Barrier::Removed(outcome);
+        Ok(outcome)
     }
 
-    async fn try_to_remove(&mut self) -> BarrierResult<bool> {
-        let mut retries = self.client.retry_loop();
+    async fn remove(node: &mut OwnedNode, client: &CuratorFramework) -> Result<Release, BarrierError> {
+        let mut retries = client.retry_loop();
         loop {
-            let deleted = match retries.reconnected(self.node.session()).await {
-                Ok(()) => self.node.delete().await,
+            let deleted = match retries.reconnected(node.session()).await {
+                Ok(()) => node.delete().await,
                 Err(error) => Err(error),
             };
             let error = match deleted {
-                Ok(was_set) => return Ok(was_set),
+                Ok(true) => return Ok(Release::Released),
+                Ok(false) => return Ok(Release::AlreadyLost(LossReason::NodeDeleted)),
                 Err(error) => error,
             };
-            if self.node.session().end_reason().is_some() {
-                return Ok(false);
+            if let Some(end) = node.session().end_reason() {
+                return Ok(Release::AlreadyLost(LossReason::Session(end)));
             }
             retries.failed(error).await?;
         }
     }
 }
+
+impl_held!(OwnedBarrier, BarrierError);
 
 impl fmt::Debug for OwnedBarrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use curator_framework::{CuratorFramework, RetryLoop, Session, WakeReason, Watch};
 use tokio::time::timeout;
 
-use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::barriers::error::BarrierError;
 use crate::standing::catch_up;
 
 /// The result of one look.
@@ -27,7 +27,7 @@ pub(super) trait Awaited: Send {
     fn path(&self) -> &str;
 
     /// Looks once, and leaves a watch that fires when it is worth another look.
-    fn look(&mut self, session: &Session) -> impl Future<Output = BarrierResult<Look<Self::Output>>> + Send;
+    fn look(&mut self, session: &Session) -> impl Future<Output = Result<Look<Self::Output>, BarrierError>> + Send;
 
     /// Returns the result if the notification alone proves it. Otherwise the wait looks again.
     fn notified(&mut self, session: &Session, reason: WakeReason, watch: &Watch) -> Option<Self::Output>;
@@ -49,7 +49,7 @@ pub(super) async fn wait<A: Awaited>(
     client: &CuratorFramework,
     budget: Option<Duration>,
     awaited: &mut A,
-) -> BarrierResult<Option<A::Output>> {
+) -> Result<Option<A::Output>, BarrierError> {
     let mut wait = Wait { client, is_single: budget.is_some_and(|budget| budget.is_zero()), answered_in: None };
     let limit = match budget {
         None => return wait.run(awaited).await,
@@ -81,7 +81,7 @@ enum Ended<T> {
 }
 
 impl Wait<'_> {
-    async fn run<A: Awaited>(&mut self, awaited: &mut A) -> BarrierResult<Option<A::Output>> {
+    async fn run<A: Awaited>(&mut self, awaited: &mut A) -> Result<Option<A::Output>, BarrierError> {
         loop {
             // A new one for each session that has answered: a wait outlives any number of sessions, whatever the policy
             // says of their ends.
@@ -103,7 +103,7 @@ impl Wait<'_> {
         &mut self,
         retries: &mut RetryLoop,
         awaited: &mut A,
-    ) -> BarrierResult<Ended<A::Output>> {
+    ) -> Result<Ended<A::Output>, BarrierError> {
         let session = retries.session().await?;
         if self.answered_in.is_some_and(|number| number != session.number()) {
             // A server that lags behind may not have yet what an earlier session has seen.

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use curator_framework::{KnownNodes, PathText, Resync, Session, catch_panic};
+use curator_framework::{Chain, Changes, KnownNodes, PathText, Resync, Session, Stat, catch_panic};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, SetOnce, watch};
 use tokio::time::Instant;
 
 use super::engine::{Engine, EngineOptions, Known, Scope, Value, full_path};
-use super::error::{CacheError, CacheResult};
-use super::events::{CacheEvent, CacheEvents, EventQueue, Limits, Notice, Takes};
+use super::error::CacheError;
+use super::events::{CacheEvent, EventQueue, Heard, Limits, Notice, Takes};
 use super::model::{CacheSnapshot, CacheState, ChildData, Lookup};
 use super::options::{CuratorCacheOptions, FullPathFilter};
 
@@ -117,6 +117,23 @@ impl Shared {
         self.known_up_to.store(zxid, Ordering::Release);
     }
 
+    /// Takes the changes for known up to this transaction at most. `None` if the servers have another history.
+    pub(super) fn trust_up_to(&self, zxid: Option<i64>) {
+        self.known_up_to.fetch_min(zxid.unwrap_or(NOTHING_KNOWN), Ordering::AcqRel);
+    }
+
+    /// Returns the cached nodes with their stats.
+    pub(super) fn stats(&self) -> Vec<(String, Stat)> {
+        let mut stats = Vec::new();
+        self.contents.lock().engine.tree().for_each(|path, entry| {
+            // A node that could not be read has no stat.
+            if entry.stat.czxid != 0 {
+                stats.push((self.full_path(path), *entry.stat));
+            }
+        });
+        stats
+    }
+
     /// Calls `handle` with the engine, then appends the engine's changes to the streams, under one lock.
     pub(super) fn update<T>(&self, handle: impl FnOnce(&mut Engine) -> T) -> T {
         let mut contents = self.contents.lock();
@@ -138,7 +155,7 @@ impl Shared {
     }
 
     /// Waits until the contents show all that the replies of a session have shown.
-    pub(super) async fn shows_all_of(&self, session: &Session, path: impl Fn() -> PathText) -> CacheResult<i64> {
+    pub(super) async fn shows_all_of(&self, session: &Session, path: impl Fn() -> PathText) -> Result<i64, CacheError> {
         // The session does not tell which notifications are ahead of a reply.
         if self.is_one_shot.load(Ordering::Acquire) {
             self.read_all();
@@ -149,7 +166,12 @@ impl Shared {
 
     /// Waits until the contents show each change up to a transaction of a session. In a session on servers that have lost
     /// their data the transactions begin again.
-    pub(super) async fn reaches(&self, session: u64, zxid: i64, path: impl Fn() -> PathText) -> CacheResult<i64> {
+    pub(super) async fn reaches(
+        &self,
+        session: u64,
+        zxid: i64,
+        path: impl Fn() -> PathText,
+    ) -> Result<i64, CacheError> {
         let is_there = |state: &CacheState| {
             let is_in_session = self.session.load(Ordering::Acquire) >= session;
             state.zxid().filter(|fresh| is_in_session && state.is_fresh() && *fresh >= zxid)
@@ -158,7 +180,7 @@ impl Shared {
     }
 
     /// Waits until the first load is complete, also while the contents are stale.
-    pub(super) async fn is_loaded(&self, path: impl Fn() -> PathText) -> CacheResult<()> {
+    pub(super) async fn is_loaded(&self, path: impl Fn() -> PathText) -> Result<(), CacheError> {
         self.comes_to(CacheState::zxid, path).await.map(|_| ())
     }
 
@@ -167,7 +189,7 @@ impl Shared {
         &self,
         look: impl Fn(&CacheState) -> Option<i64>,
         path: impl Fn() -> PathText,
-    ) -> CacheResult<i64> {
+    ) -> Result<i64, CacheError> {
         let mut states = self.state.subscribe();
         loop {
             match &*states.borrow_and_update() {
@@ -288,7 +310,7 @@ impl Shared {
     }
 
     /// Opens a stream that begins with the present contents.
-    pub(super) fn open_stream(self: &Arc<Self>, takes: Takes) -> CacheEvents {
+    pub(super) fn open_stream(self: &Arc<Self>, takes: Takes) -> Changes<Heard> {
         let mut contents = self.contents.lock();
         self.publish(&mut contents, []);
         let queue = EventQueue::beginning_with(self.contents_as_events(&contents), takes);
@@ -302,7 +324,7 @@ impl Shared {
             }
             contents.streams.push(Arc::downgrade(&queue));
         }
-        CacheEvents::new(queue, self)
+        queue.stream(self)
     }
 
     /// Appends the contents to a stream that has dropped its events.
@@ -400,7 +422,7 @@ impl Shared {
         }
         drop::<MutexGuard<'_, _>>(contents);
         if let Some(error) = failed {
-            tracing::error!(%error, path = self.root, "a cache has ended");
+            tracing::error!(error = %Chain(&error), path = self.root, "a cache has ended");
         }
         self.state.send_replace(failed.cloned().map_or(CacheState::Closed, CacheState::Failed));
     }

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::Arc;
 
-use curator_framework::{CuratorFramework, PathText, Session, validate_path};
+use curator_framework::{Changes, CuratorFramework, ListenerId, PathText, Session, validate_path};
+use futures_util::stream::StreamExt as _;
 use tokio::sync::watch;
 
 use super::contents::Shared;
-use super::error::{CacheError, CacheResult};
-use super::events::{CacheEvents, Takes};
-use super::listener::{CacheListenerId, CuratorCacheListener, ListenerTasks};
+use super::error::CacheError;
+use super::events::{CacheEvent, Heard, Takes};
+use super::listener::{CuratorCacheListener, ListenerTasks};
 use super::model::{CacheSnapshot, CacheState, ChildData, Lookup};
 use super::options::CuratorCacheOptions;
 use super::task::CacheTask;
@@ -49,7 +50,7 @@ use crate::standing::StandingTask;
 ///
 /// let mut events = cache.events();
 /// client.set_data().for_path("/config/port", "9090").await?;
-/// while let Some(event) = events.next().await {
+/// while let Some(event) = events.recv().await {
 ///     if let CacheEvent::Changed { old, new } = event {
 ///         assert_eq!((&*old.data, &*new.data), (&b"8080"[..], &b"9090"[..]));
 ///         break;
@@ -132,7 +133,7 @@ impl CuratorCache {
     /// # Errors
     ///
     /// `Error::InvalidPath`: ZooKeeper does not allow this path.
-    pub fn new(client: CuratorFramework, path: impl Into<String>) -> CacheResult<Self> {
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, CacheError> {
         Self::with_options(client, path, CuratorCacheOptions::new())
     }
 
@@ -147,7 +148,7 @@ impl CuratorCache {
         client: CuratorFramework,
         path: impl Into<String>,
         options: CuratorCacheOptions,
-    ) -> CacheResult<Self> {
+    ) -> Result<Self, CacheError> {
         let path = path.into();
         validate_path(&path)?;
         if let Some(reason) = options
@@ -172,7 +173,7 @@ impl CuratorCache {
     ///
     /// * `CacheError::AlreadyStarted`, `CacheError::Closed`: a cache starts once.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
-    pub fn start(&self) -> CacheResult<()> {
+    pub fn start(&self) -> Result<(), CacheError> {
         let Owner { client, options, shared, listeners, task } = &*self.owner;
         // Made only for a start that counts: its drop closes the cache. Does not keep the client: the last clone of the
         // cache ends the task.
@@ -251,11 +252,11 @@ impl CuratorCache {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn initialized(&self) -> CacheResult<()> {
+    pub async fn initialized(&self) -> Result<(), CacheError> {
         self.owner.shared.is_loaded(|| self.path_text()).await
     }
 
-    async fn is_fresh(&self) -> CacheResult<()> {
+    async fn is_fresh(&self) -> Result<(), CacheError> {
         self.owner.shared.reaches(0, i64::MIN, || self.path_text()).await.map(|_| ())
     }
 
@@ -269,7 +270,7 @@ impl CuratorCache {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn caught_up(&self) -> CacheResult<i64> {
+    pub async fn caught_up(&self) -> Result<i64, CacheError> {
         let session = self.started_session().await?;
         self.owner.shared.shows_all_of(&session, || self.path_text()).await
     }
@@ -284,13 +285,13 @@ impl CuratorCache {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn synced(&self) -> CacheResult<i64> {
+    pub async fn synced(&self) -> Result<i64, CacheError> {
         let session = self.started_session().await?;
         crate::standing::catch_up(&session, self.path()).await?;
         self.owner.shared.shows_all_of(&session, || self.path_text()).await
     }
 
-    async fn started_session(&self) -> CacheResult<Session> {
+    async fn started_session(&self) -> Result<Session, CacheError> {
         match self.state() {
             CacheState::Latent => Err(CacheError::NotStarted { path: self.path_text() }),
             CacheState::Closed => Err(CacheError::Closed { path: self.path_text() }),
@@ -304,9 +305,9 @@ impl CuratorCache {
     ///
     /// At an event the contents may lack a write of the caller that was completed before. A task that answers events by
     /// writes awaits [`caught_up`](Self::caught_up) after a write, before it reads the contents again.
-    #[must_use]
-    pub fn events(&self) -> CacheEvents {
-        self.owner.shared.open_stream(Takes::Events)
+    pub fn events(&self) -> Changes<CacheEvent> {
+        let heard = self.owner.shared.open_stream(Takes::Events);
+        Changes::new(heard.filter_map(|heard| ready(heard.into_event())))
     }
 
     /// Calls a listener for each event, on a thread where it may block. Like a [stream](Self::events), the calls begin
@@ -315,12 +316,12 @@ impl CuratorCache {
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
     /// [`close`](Self::close). Its events have the nodes.
     #[expect(clippy::must_use_candidate, reason = "most listeners stay as long as their cache")]
-    pub fn add_listener(&self, listener: CuratorCacheListener) -> CacheListenerId {
+    pub fn add_listener(&self, listener: CuratorCacheListener) -> ListenerId {
         self.owner.listeners.add(listener.into_work(self.events()))
     }
 
     /// Removes a listener. A call that runs continues to its end.
-    pub fn remove_listener(&self, id: CacheListenerId) {
+    pub fn remove_listener(&self, id: ListenerId) {
         self.owner.listeners.remove(id);
     }
 
@@ -337,13 +338,13 @@ impl CuratorCache {
     }
 
     /// Reads all nodes again, and waits for the replies.
-    pub(super) async fn rebuilt(&self) -> CacheResult<()> {
+    pub(super) async fn rebuilt(&self) -> Result<(), CacheError> {
         self.rebuild();
         self.is_fresh().await
     }
 
     /// Reads a node again, and waits for the reply.
-    pub(super) async fn read_again(&self, path: &str) -> CacheResult<()> {
+    pub(super) async fn read_again(&self, path: &str) -> Result<(), CacheError> {
         let relative = self.owner.shared.relative(path).unwrap_or_default();
         self.owner.shared.read_again(|engine| engine.read_one(relative));
         self.is_fresh().await
@@ -362,12 +363,12 @@ impl CuratorCache {
     }
 
     /// Returns the events, and the changes of the connection among them.
-    pub(super) fn events_and_notices(&self) -> CacheEvents {
+    pub(super) fn events_and_notices(&self) -> Changes<Heard> {
         self.owner.shared.open_stream(Takes::EventsAndNotices)
     }
 
     /// Adds the work of a listener's task.
-    pub(super) fn add_listener_task(&self, work: impl Future<Output = ()> + Send + 'static) -> CacheListenerId {
+    pub(super) fn add_listener_task(&self, work: impl Future<Output = ()> + Send + 'static) -> ListenerId {
         self.owner.listeners.add(work)
     }
 

@@ -4,9 +4,6 @@ use curator_framework::PathText;
 
 use crate::standing::StartError;
 
-/// The result of operations of caches.
-pub type CacheResult<T, E = CacheError> = Result<T, E>;
-
 /// An error of a cache.
 ///
 /// The text includes the cause, so [`source`](std::error::Error::source) returns `None`.

@@ -1,10 +1,10 @@
 //! The bounded streams of a cache's changes.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Weak};
 
-use curator_framework::ConnectionState;
+use curator_framework::{Changes, ConnectionState};
+use futures_util::stream::unfold;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -68,6 +68,13 @@ pub(super) enum Heard {
 }
 
 impl Heard {
+    pub(super) fn into_event(self) -> Option<CacheEvent> {
+        match self {
+            Self::Event(event) => Some(event),
+            Self::Notice(_) => None,
+        }
+    }
+
     /// Returns the length of the data. A state that two events share counts twice.
     fn bytes(&self) -> usize {
         match self {
@@ -186,65 +193,19 @@ impl EventQueue {
     }
 }
 
-/// The stream of a cache's events. It begins with a [`Created`](CacheEvent::Created) for each node that the cache had
-/// when the stream was opened, and ends with the cache.
-pub struct CacheEvents {
-    queue: Arc<EventQueue>,
-    shared: Weak<Shared>,
-}
-
-impl CacheEvents {
-    pub(super) fn new(queue: Arc<EventQueue>, shared: &Arc<Shared>) -> Self {
-        Self { queue, shared: Arc::downgrade(shared) }
-    }
-
-    /// Returns the next event; `None` once the cache is closed and all events were returned.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<CacheEvent> {
-        loop {
-            if let Heard::Event(event) = self.heard().await? {
-                return Some(event);
+impl EventQueue {
+    /// Returns the elements as a stream, which ends with the cache.
+    pub(super) fn stream(self: Arc<Self>, shared: &Arc<Shared>) -> Changes<Heard> {
+        let source = (self, Arc::downgrade(shared));
+        Changes::new(unfold(source, async |(queue, shared)| {
+            loop {
+                match queue.take(&shared) {
+                    Ok(heard) => break Some((heard, (queue, shared))),
+                    Err(true) => break None,
+                    // An event that arrived after `take` has left a permit.
+                    Err(false) => queue.added.notified().await,
+                }
             }
-        }
-    }
-
-    /// Returns the next event, if it has arrived.
-    pub fn try_next(&mut self) -> Option<CacheEvent> {
-        loop {
-            if let Heard::Event(event) = self.try_heard()? {
-                return Some(event);
-            }
-        }
-    }
-
-    /// Returns the next element, as [`next`](Self::next) does.
-    pub(super) async fn heard(&mut self) -> Option<Heard> {
-        loop {
-            match self.queue.take(&self.shared) {
-                Ok(heard) => return Some(heard),
-                Err(true) => return None,
-                // An event that arrived after `take` has left a permit.
-                Err(false) => self.queue.added.notified().await,
-            }
-        }
-    }
-
-    /// Returns the next element, if it has arrived.
-    pub(super) fn try_heard(&mut self) -> Option<Heard> {
-        self.queue.take(&self.shared).ok()
-    }
-
-    /// Returns the events as a [`Stream`](futures_util::Stream).
-    pub fn into_stream(self) -> impl futures_util::Stream<Item = CacheEvent> {
-        futures_util::stream::unfold(self, |mut events| async move { Some((events.next().await?, events)) })
-    }
-}
-
-impl fmt::Debug for CacheEvents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CacheEvents").finish_non_exhaustive()
+        }))
     }
 }

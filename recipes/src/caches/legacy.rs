@@ -1,14 +1,15 @@
 //! The streams of the older caches, and the start modes.
 
-use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 
-use futures_util::stream::Stream;
+use curator_framework::{Changes, ListenerId};
+use futures_util::stream::StreamExt as _;
 use parking_lot::Mutex;
 
 use super::curator_cache::CuratorCache;
-use super::events::{CacheEvent, CacheEvents, Heard};
-use super::listener::{CacheListenerId, call_each};
+use super::events::{CacheEvent, Heard};
+use super::listener::call_each;
 use super::model::CacheState;
 
 /// The events with which an older cache begins: Curator's `StartMode`.
@@ -24,60 +25,25 @@ pub enum StartMode {
     PostInitializedEvent,
 }
 
-/// The events of a [`NodeCache`](crate::NodeCache), a [`PathChildrenCache`](crate::PathChildrenCache) or a
-/// [`TreeCache`](crate::TreeCache). The stream begins with the nodes that the cache had when it was opened, and ends
+/// Returns the events of an older cache. The stream begins with the nodes that the cache had when it was opened, and ends
 /// with the cache.
-pub struct LegacyCacheEvents<T> {
-    events: CacheEvents,
-    translate: Box<dyn FnMut(Heard) -> Option<T> + Send + Sync>,
+pub(super) fn events_of<T>(
+    cache: &CuratorCache,
+    mut translate: impl FnMut(Heard) -> Option<T> + Send + Sync + 'static,
+) -> Changes<T>
+where
+    T: Send + Sync + 'static,
+{
+    Changes::new(cache.events_and_notices().filter_map(move |heard| ready(translate(heard))))
 }
 
-impl<T> LegacyCacheEvents<T> {
-    pub(super) fn new(cache: &CuratorCache, translate: impl FnMut(Heard) -> Option<T> + Send + Sync + 'static) -> Self {
-        Self { events: cache.events_and_notices(), translate: Box::new(translate) }
-    }
-
-    /// Returns the next event; `None` once the cache is closed and all events were returned.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<T> {
-        loop {
-            let heard = self.events.heard().await?;
-            if let Some(event) = (self.translate)(heard) {
-                return Some(event);
-            }
-        }
-    }
-
-    /// Returns the next event, if it has arrived.
-    pub fn try_next(&mut self) -> Option<T> {
-        loop {
-            let heard = self.events.try_heard()?;
-            if let Some(event) = (self.translate)(heard) {
-                return Some(event);
-            }
-        }
-    }
-
-    /// Returns the events as a [`Stream`].
-    pub fn into_stream(self) -> impl Stream<Item = T> {
-        futures_util::stream::unfold(self, |mut events| async move { Some((events.next().await?, events)) })
-    }
-}
-
-impl<T: Send + 'static> LegacyCacheEvents<T> {
-    /// Calls a closure for each event, on a thread of its own.
-    pub(super) fn call(self, cache: &CuratorCache, call: impl Fn(&T) + Send + Sync + 'static) -> CacheListenerId {
-        cache.add_listener_task(async move { call_each(self.into_stream(), call).await })
-    }
-}
-
-impl<T> fmt::Debug for LegacyCacheEvents<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LegacyCacheEvents").finish_non_exhaustive()
-    }
+/// Calls a closure for each event, on a thread of its own.
+pub(super) fn call<T: Send + 'static>(
+    cache: &CuratorCache,
+    events: Changes<T>,
+    call: impl Fn(&T) + Send + Sync + 'static,
+) -> ListenerId {
+    cache.add_listener_task(call_each(events, call))
 }
 
 /// The start mode of a cache, which its streams share.
@@ -120,7 +86,7 @@ macro_rules! legacy_methods {
             /// # Cancel safety
             ///
             /// Nothing is lost when the future is dropped.
-            pub async fn initialized(&self) -> $crate::caches::error::CacheResult<()> {
+            pub async fn initialized(&self) -> Result<(), $crate::caches::error::CacheError> {
                 self.cache.initialized().await
             }
 
@@ -134,7 +100,7 @@ macro_rules! legacy_methods {
             /// # Cancel safety
             ///
             /// Nothing is lost when the future is dropped.
-            pub async fn synced(&self) -> $crate::caches::error::CacheResult<i64> {
+            pub async fn synced(&self) -> Result<i64, $crate::caches::error::CacheError> {
                 self.cache.synced().await
             }
 
@@ -157,7 +123,7 @@ macro_rules! legacy_methods {
             }
 
             /// Removes a listener. A call that runs goes on.
-            pub fn remove_listener(&self, id: $crate::caches::listener::CacheListenerId) {
+            pub fn remove_listener(&self, id: curator_framework::ListenerId) {
                 self.cache.remove_listener(id);
             }
 
@@ -170,7 +136,7 @@ macro_rules! legacy_methods {
             /// # Cancel safety
             ///
             /// The reading goes on when the future is dropped.
-            pub async fn rebuild(&self) -> $crate::caches::error::CacheResult<()> {
+            pub async fn rebuild(&self) -> Result<(), $crate::caches::error::CacheError> {
                 self.cache.rebuilt().await
             }
 

@@ -6,14 +6,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use curator_framework::SafeNotifyExecutor;
+use curator_framework::{Changes, ListenerId, SafeNotifyExecutor};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{Stream, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::events::{CacheEvent, CacheEvents};
+use super::events::CacheEvent;
 use super::model::ChildData;
 
 type Call = Box<dyn Fn(&CacheEvent) + Send + Sync>;
@@ -128,16 +128,12 @@ impl CuratorCacheListenerBuilder {
     }
 }
 
-/// The id of a listener of a cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CacheListenerId(u64);
-
 impl CuratorCacheListener {
     /// Returns the work of a task that calls the listener for each event.
-    pub(super) fn into_work(self, events: CacheEvents) -> impl Future<Output = ()> + Send + 'static {
+    pub(super) fn into_work(self, events: Changes<CacheEvent>) -> impl Future<Output = ()> + Send + 'static {
         let Self { calls, after_initialized } = self;
         let is_early = move |event: &CacheEvent| after_initialized && !matches!(event, CacheEvent::Initialized);
-        let events = events.into_stream().skip_while(move |event| ready(is_early(event)));
+        let events = events.skip_while(move |event| ready(is_early(event)));
         call_each(events, move |event| calls.iter().for_each(|call| call(event)))
     }
 }
@@ -150,25 +146,22 @@ pub(super) struct ListenerTasks {
 
 #[derive(Default)]
 struct List {
-    next: u64,
     /// The runtime of the cache, once it is started.
     runtime: Option<Handle>,
     /// The listeners that were added outside of a runtime, until the cache is started.
-    waiting: Vec<(u64, BoxFuture<'static, ()>)>,
-    running: Vec<(u64, ListenerWork, AbortHandle)>,
+    waiting: Vec<(ListenerId, BoxFuture<'static, ()>)>,
+    running: Vec<(ListenerId, ListenerWork, AbortHandle)>,
 }
 
 /// The work of a listener's task. A removal takes it, and drops the closure with it, so no other call follows.
 type ListenerWork = Arc<Mutex<Option<BoxFuture<'static, ()>>>>;
 
 impl ListenerTasks {
-    pub(super) fn add(&self, work: impl Future<Output = ()> + Send + 'static) -> CacheListenerId {
-        let mut list = self.list.lock();
-        list.next += 1;
-        let id = list.next;
+    pub(super) fn add(&self, work: impl Future<Output = ()> + Send + 'static) -> ListenerId {
+        let (id, mut list) = (ListenerId::unique(), self.list.lock());
         list.waiting.push((id, Box::pin(work)));
         list.start();
-        CacheListenerId(id)
+        id
     }
 
     /// Starts the listeners that wait for a runtime.
@@ -178,7 +171,7 @@ impl ListenerTasks {
         list.start();
     }
 
-    pub(super) fn remove(&self, CacheListenerId(id): CacheListenerId) {
+    pub(super) fn remove(&self, id: ListenerId) {
         let mut list = self.list.lock();
         let waiting = list.waiting.iter().position(|(other, _)| *other == id).map(|index| list.waiting.remove(index));
         let running =

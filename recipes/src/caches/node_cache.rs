@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use curator_framework::CuratorFramework;
+use curator_framework::{Changes, CuratorFramework, ListenerId};
 
 use super::curator_cache::CuratorCache;
-use super::error::CacheResult;
+use super::error::CacheError;
 use super::events::{CacheEvent, Heard};
-use super::legacy::{LegacyCacheEvents, Mode, StartMode, legacy_methods};
-use super::listener::CacheListenerId;
+use super::legacy::{Mode, StartMode, call, events_of, legacy_methods};
 use super::model::ChildData;
 use super::options::CuratorCacheOptions;
 
@@ -42,7 +41,7 @@ pub struct NodeChanged {
 ///
 /// let mut events = cache.events();
 /// client.create().with_data("carpe diem").for_path("/motto").await?;
-/// let node = events.next().await.and_then(|change| change.node).expect("the node exists");
+/// let node = events.recv().await.and_then(|change| change.node).expect("the node exists");
 /// assert_eq!(node.data, b"carpe diem");
 /// # cache.close().await;
 /// # Ok(())
@@ -79,7 +78,7 @@ impl NodeCache {
     /// # Errors
     ///
     /// `Error::InvalidPath`: ZooKeeper does not allow this path.
-    pub fn new(client: CuratorFramework, path: impl Into<String>) -> CacheResult<Self> {
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, CacheError> {
         Self::with_options(client, path, CuratorCacheOptions::new())
     }
 
@@ -93,7 +92,7 @@ impl NodeCache {
         client: CuratorFramework,
         path: impl Into<String>,
         options: CuratorCacheOptions,
-    ) -> CacheResult<Self> {
+    ) -> Result<Self, CacheError> {
         let cache = CuratorCache::with_options(client, path, options.single_node())?;
         Ok(Self { cache, mode: Mode::default() })
     }
@@ -105,7 +104,7 @@ impl NodeCache {
     ///
     /// * `CacheError::AlreadyStarted`, `CacheError::Closed`: a cache starts once.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
-    pub fn start(&self) -> CacheResult<()> {
+    pub fn start(&self) -> Result<(), CacheError> {
         self.mode.set(&self.cache, StartMode::Normal);
         self.cache.start()
     }
@@ -120,7 +119,7 @@ impl NodeCache {
     /// # Cancel safety
     ///
     /// The cache is started when the future is dropped after its first poll.
-    pub async fn start_with_initial_build(&self) -> CacheResult<()> {
+    pub async fn start_with_initial_build(&self) -> Result<(), CacheError> {
         self.mode.set(&self.cache, StartMode::BuildInitialCache);
         self.cache.start()?;
         self.cache.initialized().await
@@ -134,8 +133,7 @@ impl NodeCache {
 
     /// Returns the changes as a stream. It begins with the node, if it exists, unless the cache was started by
     /// [`start_with_initial_build`](Self::start_with_initial_build). A slow reader may miss changes, not the last one.
-    #[must_use]
-    pub fn events(&self) -> LegacyCacheEvents<NodeChanged> {
+    pub fn events(&self) -> Changes<NodeChanged> {
         let (mut passes, mut was_reset, mut is_shown) = (self.mode.beginning(), false, false);
         let translate = move |heard: Heard| {
             let passes = passes(&heard);
@@ -155,15 +153,15 @@ impl NodeCache {
             (was_reset, is_shown) = (false, node.is_some());
             passes.then_some(NodeChanged { node })
         };
-        LegacyCacheEvents::new(&self.cache, translate)
+        events_of(&self.cache, translate)
     }
 
     /// Calls a closure for each change, on a thread of its own. It begins as a [stream](Self::events).
     ///
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
     /// [`close`](Self::close). Its events have the nodes.
-    pub fn add_listener(&self, listener: impl Fn(&NodeChanged) + Send + Sync + 'static) -> CacheListenerId {
-        self.events().call(&self.cache, listener)
+    pub fn add_listener(&self, listener: impl Fn(&NodeChanged) + Send + Sync + 'static) -> ListenerId {
+        call(&self.cache, self.events(), listener)
     }
 }
 

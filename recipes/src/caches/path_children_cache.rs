@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use curator_framework::{ConnectionState, CuratorFramework};
+use curator_framework::{Changes, ConnectionState, CuratorFramework, ListenerId};
 
 use super::curator_cache::CuratorCache;
-use super::error::{CacheError, CacheResult};
+use super::error::CacheError;
 use super::events::{CacheEvent, Heard, Notice};
-use super::legacy::{LegacyCacheEvents, Mode, StartMode, legacy_methods};
-use super::listener::CacheListenerId;
+use super::legacy::{Mode, StartMode, call, events_of, legacy_methods};
 use super::model::{ChildData, Lookup};
 use super::options::CuratorCacheOptions;
 
@@ -80,7 +79,7 @@ impl PathChildrenCacheEvent {
 ///
 /// let mut events = cache.events();
 /// client.create().with_data("idle").for_path("/workers/host-7").await?;
-/// while let Some(event) = events.next().await {
+/// while let Some(event) = events.recv().await {
 ///     if let PathChildrenCacheEvent::ChildAdded(child) = event {
 ///         assert_eq!((&*child.path, &*child.data), ("/workers/host-7", &b"idle"[..]));
 ///         break;
@@ -123,7 +122,7 @@ impl PathChildrenCache {
     /// # Errors
     ///
     /// `Error::InvalidPath`: ZooKeeper does not allow this path.
-    pub fn new(client: CuratorFramework, path: impl Into<String>) -> CacheResult<Self> {
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, CacheError> {
         Self::with_options(client, path, CuratorCacheOptions::new())
     }
 
@@ -138,7 +137,7 @@ impl PathChildrenCache {
         client: CuratorFramework,
         path: impl Into<String>,
         options: CuratorCacheOptions,
-    ) -> CacheResult<Self> {
+    ) -> Result<Self, CacheError> {
         let options = options.max_depth(1).keeping_root().reporting_connection();
         let cache = CuratorCache::with_options(client, path, options)?;
         Ok(Self { cache, mode: Mode::default() })
@@ -150,7 +149,7 @@ impl PathChildrenCache {
     ///
     /// * `CacheError::AlreadyStarted`, `CacheError::Closed`: a cache starts once.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
-    pub fn start(&self) -> CacheResult<()> {
+    pub fn start(&self) -> Result<(), CacheError> {
         self.mode.set(&self.cache, StartMode::Normal);
         self.cache.start()
     }
@@ -167,7 +166,7 @@ impl PathChildrenCache {
     /// # Cancel safety
     ///
     /// The cache is started when the future is dropped after its first poll.
-    pub async fn start_with(&self, mode: StartMode) -> CacheResult<()> {
+    pub async fn start_with(&self, mode: StartMode) -> Result<(), CacheError> {
         self.mode.set(&self.cache, mode);
         self.cache.start()?;
         if mode == StartMode::BuildInitialCache {
@@ -177,7 +176,7 @@ impl PathChildrenCache {
         Ok(())
     }
 
-    async fn ensure_path(&self) -> CacheResult<()> {
+    async fn ensure_path(&self) -> Result<(), CacheError> {
         if let Lookup::Missing = self.cache.get(self.path()) {
             self.cache.client().create_containers(self.path()).await?;
             self.cache.caught_up().await?;
@@ -199,12 +198,11 @@ impl PathChildrenCache {
 
     /// Returns the events as a stream. It begins with a `ChildAdded` for each child that is in the cache now, unless the
     /// mode is [`StartMode::BuildInitialCache`].
-    #[must_use]
-    pub fn events(&self) -> LegacyCacheEvents<PathChildrenCacheEvent> {
+    pub fn events(&self) -> Changes<PathChildrenCacheEvent> {
         let mut passes = self.mode.beginning();
         let mut translator =
             Translator { root: self.path().to_owned(), mode: self.mode.clone(), initial: Some(BTreeMap::new()) };
-        LegacyCacheEvents::new(&self.cache, move |heard| {
+        events_of(&self.cache, move |heard| {
             let passes = passes(&heard);
             translator.translate(heard).filter(|_| passes)
         })
@@ -214,8 +212,8 @@ impl PathChildrenCache {
     ///
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
     /// [`close`](Self::close). Its events have the nodes.
-    pub fn add_listener(&self, listener: impl Fn(&PathChildrenCacheEvent) + Send + Sync + 'static) -> CacheListenerId {
-        self.events().call(&self.cache, listener)
+    pub fn add_listener(&self, listener: impl Fn(&PathChildrenCacheEvent) + Send + Sync + 'static) -> ListenerId {
+        call(&self.cache, self.events(), listener)
     }
 
     /// Reads one child again, and waits for the reply.
@@ -228,7 +226,7 @@ impl PathChildrenCache {
     /// # Cancel safety
     ///
     /// The reading goes on when the future is dropped.
-    pub async fn rebuild_node(&self, path: &str) -> CacheResult<()> {
+    pub async fn rebuild_node(&self, path: &str) -> Result<(), CacheError> {
         let name = path.strip_prefix(self.path().trim_end_matches('/')).and_then(|rest| rest.strip_prefix('/'));
         if name.is_none_or(|name| name.is_empty() || name.contains('/')) {
             let reason = format!("{path} is not a child of {}", self.path());

@@ -21,7 +21,7 @@ impl Source {
     /// Resolves with the next notification; `None` at the end of the session.
     pub(super) async fn next(&mut self) -> Option<SubscriptionEvent> {
         match self {
-            Self::Subscription(subscription) => subscription.next().await,
+            Self::Subscription(subscription) => subscription.recv().await,
             Self::Watches(watches) => watches.next().await,
         }
     }
@@ -29,7 +29,7 @@ impl Source {
     /// Returns the next notification, if it has arrived.
     pub(super) fn try_next(&mut self) -> Option<SubscriptionEvent> {
         match self {
-            Self::Subscription(subscription) => subscription.try_next(),
+            Self::Subscription(subscription) => subscription.try_recv().ok(),
             Self::Watches(watches) => watches.next().now_or_never().flatten(),
         }
     }

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use curator_framework::{
-    AddWatchMode, CuratorFramework, Error, Resync, Session, Stat, SubscriptionEvent, WatchKind, WatchedData,
+    AddWatchMode, Chain, CuratorFramework, Error, Resync, Session, SessionEnd, Stat, SubscriptionEvent, WatchKind,
+    WatchedData,
 };
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -129,9 +130,16 @@ impl CacheTask {
 
     /// Follows the nodes until the client is closed.
     async fn follow(&mut self, connection: &Connection) {
+        let mut before: Option<Session> = None;
         loop {
             let followed = match self.client.session().await {
                 Ok(session) => {
+                    let before = before.replace(session.clone());
+                    if before.and_then(|before| before.end_reason()) == Some(SessionEnd::RolledBack) {
+                        // No stat shows a change of children that the cache knows from an event alone, so no comparison
+                        // finds it rolled back.
+                        self.shared.trust_up_to(None);
+                    }
                     if connection.is_in_another(&session) {
                         self.shared.begins_session(&session);
                     }
@@ -162,11 +170,18 @@ impl CacheTask {
             // The server may lag behind that of an earlier session, and the contents must not go back.
             catch_up(session, &shared.root).await?;
         }
+        let epoch = session.epoch();
+        if can_resync {
+            // A larger zxid proves nothing: the servers may be restored from a backup.
+            shared.trust_up_to(session.continues(shared.stats()).await?);
+        }
         let resync: Arc<dyn Resync> = Arc::<Shared>::clone(&shared);
         let source = match session.subscribe(&shared.root, self.mode, Some(resync)).await {
             Err(Error::Unsupported { .. }) => Source::Watches(Watches::new(session)),
             subscribed => Source::Subscription(subscribed?),
         };
+        // Another connection may be one to servers with another history.
+        let can_resync = shared.can_resync() && session.epoch() == epoch;
         shared.is_one_shot.store(source.is_one_shot(), Ordering::Release);
         shared.update(|engine| {
             if source.is_one_shot() {
@@ -254,7 +269,7 @@ impl CacheTask {
         }
         let is_root_refused = refused.iter().any(|(path, _)| *path == shared.root);
         for (path, error) in refused {
-            tracing::warn!(%error, path, "a node cannot be cached");
+            tracing::warn!(error = %Chain(&error), path, "a node cannot be cached");
         }
         if let Some(error) = failure.filter(|_| is_root_refused) {
             let pause = repeats_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
@@ -344,7 +359,7 @@ impl CacheTask {
 /// Publishes that the cache has failed until a later attempt.
 fn cannot_be_filled(shared: &Shared, error: CacheError, pause: Duration) {
     let path = &shared.root;
-    tracing::warn!(%error, path, pause_s = pause.as_secs_f64(), "a cache cannot be filled");
+    tracing::warn!(error = %Chain(&error), path, pause_s = pause.as_secs_f64(), "a cache cannot be filled");
     shared.state.send_replace(CacheState::Failed(error));
 }
 
@@ -383,7 +398,7 @@ async fn keep_root(client: &CuratorFramework, shared: &Shared) {
             continue;
         };
         let pause = pauses.after(error.is_retryable());
-        tracing::warn!(%error, path = shared.root, pause_s = pause.as_secs_f64(), "the root of a cache cannot be created");
+        tracing::warn!(error = %Chain(&error), path = shared.root, pause_s = pause.as_secs_f64(), "the root of a cache cannot be created");
         sleep(pause).await;
     }
 }

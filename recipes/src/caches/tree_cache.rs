@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use curator_framework::{ConnectionState, CuratorFramework};
+use curator_framework::{Changes, ConnectionState, CuratorFramework, ListenerId};
 
 use super::curator_cache::CuratorCache;
-use super::error::{CacheError, CacheResult};
+use super::error::CacheError;
 use super::events::{CacheEvent, Heard, Notice};
-use super::legacy::{LegacyCacheEvents, legacy_methods};
-use super::listener::CacheListenerId;
+use super::legacy::{call, events_of, legacy_methods};
 use super::model::{CacheState, ChildData};
 use super::options::CuratorCacheOptions;
 
@@ -136,7 +135,7 @@ impl TreeCacheBuilder {
     /// # Errors
     ///
     /// As of [`CuratorCache::with_options`].
-    pub fn build(self) -> CacheResult<TreeCache> {
+    pub fn build(self) -> Result<TreeCache, CacheError> {
         let cache = CuratorCache::with_options(self.client, self.path, self.options.reporting_connection())?;
         Ok(TreeCache { cache, creates_path: self.creates_path })
     }
@@ -171,7 +170,7 @@ impl TreeCacheBuilder {
 ///
 /// let mut events = cache.events();
 /// client.set_data().for_path("/config/port", "9090").await?;
-/// while let Some(event) = events.next().await {
+/// while let Some(event) = events.recv().await {
 ///     if let TreeCacheEvent::NodeUpdated { old, new } = event {
 ///         assert_eq!((&*old.data, &*new.data), (&b"8080"[..], &b"9090"[..]));
 ///         break;
@@ -209,7 +208,7 @@ impl TreeCache {
     /// # Errors
     ///
     /// `Error::InvalidPath`: ZooKeeper does not allow this path.
-    pub fn new(client: CuratorFramework, path: impl Into<String>) -> CacheResult<Self> {
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, CacheError> {
         Self::builder(client, path).build()
     }
 
@@ -230,7 +229,7 @@ impl TreeCache {
     /// # Cancel safety
     ///
     /// When the future is dropped, some of the nodes may exist, and the cache is not started.
-    pub async fn start(&self) -> CacheResult<()> {
+    pub async fn start(&self) -> Result<(), CacheError> {
         if self.creates_path {
             match self.state() {
                 CacheState::Latent => self.cache.client().create_containers(self.path()).await?,
@@ -267,26 +266,25 @@ impl TreeCache {
     }
 
     /// Returns the events as a stream. It begins with a `NodeAdded` for each node that is in the cache now.
-    #[must_use]
-    pub fn events(&self) -> LegacyCacheEvents<TreeCacheEvent> {
-        LegacyCacheEvents::new(&self.cache, translate)
+    pub fn events(&self) -> Changes<TreeCacheEvent> {
+        events_of(&self.cache, translate)
     }
 
     /// Calls a closure for each event, on a thread of its own. It begins as a [stream](Self::events).
     ///
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
     /// [`close`](Self::close). Its events have the nodes.
-    pub fn add_listener(&self, listener: impl Fn(&TreeCacheEvent) + Send + Sync + 'static) -> CacheListenerId {
-        self.events().call(&self.cache, listener)
+    pub fn add_listener(&self, listener: impl Fn(&TreeCacheEvent) + Send + Sync + 'static) -> ListenerId {
+        call(&self.cache, self.events(), listener)
     }
 
     /// Calls a closure with each error of a node, on a thread of its own: Curator's unhandled errors.
-    pub fn add_error_listener(&self, listener: impl Fn(&CacheError) + Send + Sync + 'static) -> CacheListenerId {
-        let errors = LegacyCacheEvents::new(&self.cache, |heard| match heard {
+    pub fn add_error_listener(&self, listener: impl Fn(&CacheError) + Send + Sync + 'static) -> ListenerId {
+        let errors = events_of(&self.cache, |heard| match heard {
             Heard::Event(CacheEvent::Failed { error, .. }) => Some(error),
             _ => None,
         });
-        errors.call(&self.cache, listener)
+        call(&self.cache, errors, listener)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 
 use crate::counters::content::AtomicNumber;
-use crate::counters::error::{CounterError, CounterResult};
+use crate::counters::error::CounterError;
 use crate::counters::number::DistributedAtomicNumber;
 
 /// Ids of 64 bits: Curator's `CachedAtomicLong`.
@@ -58,7 +58,7 @@ impl<N: AtomicNumber> CachedAtomicNumber<N> {
     /// # Errors
     ///
     /// `CounterError::InvalidArgument`: the factor is 0 or negative.
-    pub fn new(number: DistributedAtomicNumber<N>, factor: N) -> CounterResult<Self> {
+    pub fn new(number: DistributedAtomicNumber<N>, factor: N) -> Result<Self, CounterError> {
         if factor.to_i64() <= 0 {
             let reason = "a positive number is needed".to_owned();
             return Err(CounterError::InvalidArgument { argument: "factor", reason });
@@ -81,7 +81,7 @@ impl<N: AtomicNumber> CachedAtomicNumber<N> {
     /// # Cancel safety
     ///
     /// When the future is dropped, the numbers of a block may be lost.
-    pub async fn next(&self) -> CounterResult<N> {
+    pub async fn next(&self) -> Result<N, CounterError> {
         let mut block = self.block.lock().await;
         let (newest, last) = match *block {
             Some(block) => block,

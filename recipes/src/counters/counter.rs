@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::counters::change::{AtomicChange, AtomicStats, Compared};
 use crate::counters::content::sealed::Content;
 use crate::counters::engine::{Change, Effect, Engine, Failure, Outcome};
-use crate::counters::error::{CounterError, CounterResult};
+use crate::counters::error::CounterError;
 use crate::counters::options::{CounterOptions, PromotedToLock};
 use crate::counters::run::{Requests, Runner};
 use crate::locks::InterProcessMutex;
@@ -37,7 +37,7 @@ impl<V: Content> Counter<V> {
         path: String,
         policy: Arc<dyn RetryPolicy>,
         options: CounterOptions,
-    ) -> CounterResult<Self> {
+    ) -> Result<Self, CounterError> {
         validate_path(&path)?;
         let promoted = match options.promoted {
             Some(lock) => {
@@ -55,7 +55,7 @@ impl<V: Content> Counter<V> {
     }
 
     /// Reads the value; `None` if the node does not exist.
-    pub(super) async fn get(&self) -> CounterResult<Option<V>> {
+    pub(super) async fn get(&self) -> Result<Option<V>, CounterError> {
         match self.client.get_data().for_path(&self.path).await {
             Ok((data, _)) => {
                 let wrong = || self.not_a_number(data.len());
@@ -67,7 +67,7 @@ impl<V: Content> Counter<V> {
     }
 
     /// Makes a change that always sets the value.
-    pub(super) async fn set(&self, change: Change<V>) -> CounterResult<AtomicChange<V>> {
+    pub(super) async fn set(&self, change: Change<V>) -> Result<AtomicChange<V>, CounterError> {
         match self.change(change).await? {
             (Effect::Changed { pre, post }, stats) => Ok(AtomicChange::new(pre, post, stats)),
             // Never: such a change has this effect, or an error.
@@ -75,7 +75,7 @@ impl<V: Content> Counter<V> {
         }
     }
 
-    pub(super) async fn compare_and_set(&self, expected: V, new: V) -> CounterResult<Compared<V>> {
+    pub(super) async fn compare_and_set(&self, expected: V, new: V) -> Result<Compared<V>, CounterError> {
         Ok(match self.change(Change::CompareAndSet { expected, new }).await? {
             (Effect::Changed { pre, post }, stats) => Compared::Set(AtomicChange::new(pre, post, stats)),
             (Effect::Differs(value), _) => Compared::Differs(value),
@@ -83,12 +83,12 @@ impl<V: Content> Counter<V> {
         })
     }
 
-    pub(super) async fn initialize(&self, value: V) -> CounterResult<bool> {
+    pub(super) async fn initialize(&self, value: V) -> Result<bool, CounterError> {
         let (effect, _) = self.change(Change::Initialize(value)).await?;
         Ok(matches!(effect, Effect::Changed { .. }))
     }
 
-    pub(super) async fn force_set(&self, value: V) -> CounterResult<()> {
+    pub(super) async fn force_set(&self, value: V) -> Result<(), CounterError> {
         self.change(Change::Force(value)).await.map(drop)
     }
 
@@ -111,7 +111,7 @@ impl<V: Content> Counter<V> {
     }
 
     /// Makes a change, and returns its effect.
-    async fn change(&self, change: Change<V>) -> CounterResult<(Effect<V>, AtomicStats)> {
+    async fn change(&self, change: Change<V>) -> Result<(Effect<V>, AtomicStats), CounterError> {
         let (began, mut stats) = (Instant::now(), AtomicStats::default());
         let mut outcome = self.run(change.clone(), &self.policy).await;
         (stats.optimistic_tries, stats.optimistic_time) = (outcome.tries, began.elapsed());
@@ -140,7 +140,7 @@ impl<V: Content> Counter<V> {
     }
 
     /// Makes a change under the lock. Returns `None` if the limit of the wait for the lock has passed.
-    async fn run_promoted(&self, change: Change<V>, promotion: &Promotion) -> CounterResult<Option<Outcome<V>>> {
+    async fn run_promoted(&self, change: Change<V>, promotion: &Promotion) -> Result<Option<Outcome<V>>, CounterError> {
         let (mutex, lock) = promotion;
         let guard = match lock.timeout {
             Some(timeout) => mutex.acquire_timeout(timeout).await,

@@ -4,9 +4,6 @@ use curator_framework::{Error, PathText};
 
 use crate::locks::error::LockError;
 
-/// The result of operations of counters.
-pub type CounterResult<T, E = CounterError> = Result<T, E>;
-
 /// An error of a counter or an atomic value.
 ///
 /// The text includes the cause, so [`source`](std::error::Error::source) returns `None`.

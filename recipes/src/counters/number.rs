@@ -9,7 +9,7 @@ use crate::counters::change::{AtomicChange, Compared};
 use crate::counters::content::AtomicNumber;
 use crate::counters::counter::Counter;
 use crate::counters::engine::Change;
-use crate::counters::error::CounterResult;
+use crate::counters::error::CounterError;
 use crate::counters::options::CounterOptions;
 
 /// A counter of 64 bits: Curator's `DistributedAtomicLong`.
@@ -133,7 +133,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
         client: CuratorFramework,
         path: impl Into<String>,
         retry_policy: impl RetryPolicy,
-    ) -> CounterResult<Self> {
+    ) -> Result<Self, CounterError> {
         Self::with_options(client, path, retry_policy, CounterOptions::new())
     }
 
@@ -148,7 +148,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
         path: impl Into<String>,
         retry_policy: impl RetryPolicy,
         options: CounterOptions,
-    ) -> CounterResult<Self> {
+    ) -> Result<Self, CounterError> {
         let counter = Counter::new(client, path.into(), Arc::new(retry_policy), options)?;
         Ok(Self { counter: Arc::new(counter) })
     }
@@ -170,7 +170,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn get(&self) -> CounterResult<N> {
+    pub async fn get(&self) -> Result<N, CounterError> {
         Ok(self.counter.get().await?.unwrap_or_default())
     }
 
@@ -183,7 +183,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     /// # Cancel safety
     ///
     /// As [`add`](Self::add).
-    pub async fn increment(&self) -> CounterResult<AtomicChange<N>> {
+    pub async fn increment(&self) -> Result<AtomicChange<N>, CounterError> {
         self.add(N::ONE).await
     }
 
@@ -196,7 +196,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     /// # Cancel safety
     ///
     /// As [`add`](Self::add).
-    pub async fn decrement(&self) -> CounterResult<AtomicChange<N>> {
+    pub async fn decrement(&self) -> Result<AtomicChange<N>, CounterError> {
         self.subtract(N::ONE).await
     }
 
@@ -220,7 +220,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
     /// other tasks go on.
-    pub async fn add(&self, delta: N) -> CounterResult<AtomicChange<N>> {
+    pub async fn add(&self, delta: N) -> Result<AtomicChange<N>, CounterError> {
         self.change(Change::Add(delta)).await
     }
 
@@ -233,7 +233,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     /// # Cancel safety
     ///
     /// As [`add`](Self::add).
-    pub async fn subtract(&self, delta: N) -> CounterResult<AtomicChange<N>> {
+    pub async fn subtract(&self, delta: N) -> Result<AtomicChange<N>, CounterError> {
         self.change(Change::Subtract(delta)).await
     }
 
@@ -246,7 +246,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     /// # Cancel safety
     ///
     /// As [`add`](Self::add).
-    pub async fn try_set(&self, new: N) -> CounterResult<AtomicChange<N>> {
+    pub async fn try_set(&self, new: N) -> Result<AtomicChange<N>, CounterError> {
         self.change(Change::Set(new)).await
     }
 
@@ -259,7 +259,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     /// # Cancel safety
     ///
     /// As [`add`](Self::add).
-    pub async fn compare_and_set(&self, expected: N, new: N) -> CounterResult<Compared<N>> {
+    pub async fn compare_and_set(&self, expected: N, new: N) -> Result<Compared<N>, CounterError> {
         self.counter.compare_and_set(expected, new).await
     }
 
@@ -273,7 +273,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     /// # Cancel safety
     ///
     /// As [`add`](Self::add).
-    pub async fn force_set(&self, new: N) -> CounterResult<()> {
+    pub async fn force_set(&self, new: N) -> Result<(), CounterError> {
         self.counter.force_set(new).await
     }
 
@@ -288,7 +288,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     /// # Cancel safety
     ///
     /// As [`add`](Self::add).
-    pub async fn initialize(&self, number: N) -> CounterResult<bool> {
+    pub async fn initialize(&self, number: N) -> Result<bool, CounterError> {
         self.counter.initialize(number).await
     }
 
@@ -306,7 +306,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
         self.counter.close().await;
     }
 
-    async fn change(&self, change: Change<N>) -> CounterResult<AtomicChange<N>> {
+    async fn change(&self, change: Change<N>) -> Result<AtomicChange<N>, CounterError> {
         self.counter.set(change).await
     }
 }

@@ -8,7 +8,7 @@ use curator_framework::{
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
-use crate::counters::error::CounterResult;
+use crate::counters::error::CounterError;
 
 /// The number of bits for the version of an epoch's node.
 const VERSION_BITS: u32 = 31;
@@ -28,6 +28,9 @@ const LARGEST_BATCH: usize = 256;
 /// the end of another one returns a larger id, whichever clients make them.
 ///
 /// Do not delete the nodes: a later object may return the same ids again.
+///
+/// After a restore of the servers from a backup, an object never repeats an id that it has returned: it begins the next
+/// epoch. It does not know the ids of other objects. These may repeat if no object with a larger id has drawn since.
 ///
 /// # Examples
 ///
@@ -73,6 +76,8 @@ struct Shared {
     path: String,
     /// The newest epoch that this object knows.
     epoch: Mutex<Option<u64>>,
+    /// The largest id that this object has returned. Servers that were restored from a backup give out versions again.
+    last: Mutex<u64>,
 }
 
 impl UniqueIds {
@@ -81,10 +86,10 @@ impl UniqueIds {
     /// # Errors
     ///
     /// `Error::InvalidPath`: the path is not valid in ZooKeeper.
-    pub fn new(client: CuratorFramework, path: impl Into<String>) -> CounterResult<Self> {
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, CounterError> {
         let path = path.into();
         validate_path(&path)?;
-        Ok(Self { shared: Arc::new(Shared { client, path, epoch: Mutex::default() }) })
+        Ok(Self { shared: Arc::new(Shared { client, path, epoch: Mutex::default(), last: Mutex::default() }) })
     }
 
     /// Returns the path.
@@ -106,7 +111,7 @@ impl UniqueIds {
     /// # Cancel safety
     ///
     /// When the future is dropped, an id may be lost.
-    pub async fn next(&self) -> CounterResult<u64> {
+    pub async fn next(&self) -> Result<u64, CounterError> {
         // Never empty.
         Ok(self.take(1).await?.pop().unwrap_or_default())
     }
@@ -120,7 +125,7 @@ impl UniqueIds {
     /// # Cancel safety
     ///
     /// When the future is dropped, the ids are lost.
-    pub async fn take(&self, count: usize) -> CounterResult<Vec<u64>> {
+    pub async fn take(&self, count: usize) -> Result<Vec<u64>, CounterError> {
         let (mut ids, mut retries) = (Vec::new(), self.shared.client.retry_loop());
         while ids.len() < count {
             let left = count - ids.len();
@@ -147,10 +152,17 @@ impl Shared {
         };
         let path = self.path_of(epoch);
         self.client.check_change(&path, &[])?;
+        let last = *self.last.lock();
         for written in write(session, &path, count).await {
             match written {
                 Ok(stat) => match id(epoch, stat.version) {
-                    Some(id) => ids.push(id),
+                    // Other objects may have returned it too, so all ids of the epoch are given up.
+                    Some(id) if id <= last => return self.begin(session, epoch + 1).await,
+                    Some(id) => {
+                        ids.push(id);
+                        let mut last = self.last.lock();
+                        *last = id.max(*last);
+                    }
                     None => return self.begin(session, epoch + 1).await,
                 },
                 // An administrator has deleted the node of the epoch: its ids must not be returned again.

@@ -7,7 +7,7 @@ use curator_framework::{CuratorFramework, RetryPolicy};
 use crate::counters::change::{AtomicChange, Compared};
 use crate::counters::counter::Counter;
 use crate::counters::engine::Change;
-use crate::counters::error::CounterResult;
+use crate::counters::error::CounterError;
 use crate::counters::options::CounterOptions;
 
 /// A few bytes that many processes change, and no change is applied twice: Curator's `DistributedAtomicValue`.
@@ -56,7 +56,7 @@ impl DistributedAtomicValue {
         client: CuratorFramework,
         path: impl Into<String>,
         retry_policy: impl RetryPolicy,
-    ) -> CounterResult<Self> {
+    ) -> Result<Self, CounterError> {
         Self::with_options(client, path, retry_policy, CounterOptions::new())
     }
 
@@ -71,7 +71,7 @@ impl DistributedAtomicValue {
         path: impl Into<String>,
         retry_policy: impl RetryPolicy,
         options: CounterOptions,
-    ) -> CounterResult<Self> {
+    ) -> Result<Self, CounterError> {
         let counter = Counter::new(client, path.into(), Arc::new(retry_policy), options)?;
         Ok(Self { counter: Arc::new(counter) })
     }
@@ -92,7 +92,7 @@ impl DistributedAtomicValue {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn get(&self) -> CounterResult<Option<Vec<u8>>> {
+    pub async fn get(&self) -> Result<Option<Vec<u8>>, CounterError> {
         self.counter.get().await
     }
 
@@ -111,7 +111,7 @@ impl DistributedAtomicValue {
     /// # Cancel safety
     ///
     /// When the future is dropped, the change is made once or not at all. Changes of other tasks go on.
-    pub async fn try_set(&self, new: impl Into<Vec<u8>>) -> CounterResult<AtomicChange<Vec<u8>>> {
+    pub async fn try_set(&self, new: impl Into<Vec<u8>>) -> Result<AtomicChange<Vec<u8>>, CounterError> {
         self.counter.set(Change::Set(new.into())).await
     }
 
@@ -128,7 +128,7 @@ impl DistributedAtomicValue {
         &self,
         expected: impl Into<Vec<u8>>,
         new: impl Into<Vec<u8>>,
-    ) -> CounterResult<Compared<Vec<u8>>> {
+    ) -> Result<Compared<Vec<u8>>, CounterError> {
         self.counter.compare_and_set(expected.into(), new.into()).await
     }
 
@@ -142,7 +142,7 @@ impl DistributedAtomicValue {
     /// # Cancel safety
     ///
     /// As [`try_set`](Self::try_set).
-    pub async fn force_set(&self, new: impl Into<Vec<u8>>) -> CounterResult<()> {
+    pub async fn force_set(&self, new: impl Into<Vec<u8>>) -> Result<(), CounterError> {
         self.counter.force_set(new.into()).await
     }
 
@@ -155,7 +155,7 @@ impl DistributedAtomicValue {
     /// # Cancel safety
     ///
     /// As [`try_set`](Self::try_set).
-    pub async fn initialize(&self, value: impl Into<Vec<u8>>) -> CounterResult<bool> {
+    pub async fn initialize(&self, value: impl Into<Vec<u8>>) -> Result<bool, CounterError> {
         self.counter.initialize(value.into()).await
     }
 

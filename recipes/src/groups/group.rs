@@ -6,16 +6,18 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use curator_framework::{
-    CuratorFramework, Error, PathText, Session, WakeReason, Watch, WatchedData, make_path, validate_path,
+    Budget, Chain, Changes, CuratorFramework, Error, PathText, Session, WakeReason, Watch, WatchedData, Zxid,
+    make_path, owning_session, validate_path,
 };
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::groups::members::{GroupState, Member, MemberChanges, Members};
-use crate::nodes::error::{NodeError, NodeResult};
+use crate::groups::members::{GroupState, Member, MemberChange, Members, changes_of};
+use crate::nodes::error::NodeError;
 use crate::standing::{Pauses, StandingTask, Stop, catch_up};
 
 /// The number of members that are read at once.
@@ -41,12 +43,13 @@ const READS_AT_ONCE: usize = 32;
 /// # client.start()?;
 /// use curator_recipes::{Group, GroupMember, MemberChange};
 ///
-/// let group = Group::observe(client.clone(), "/workers")?;
+/// let group = Group::new(client.clone(), "/workers")?;
+/// group.start()?;
 /// let member = GroupMember::new(client, "/workers", "host-7")?;
 /// member.start()?;
 ///
 /// let mut changes = group.changes();
-/// match changes.next().await {
+/// match changes.recv().await {
 ///     Some(MemberChange::Joined(member)) => assert_eq!(member.id, "host-7"),
 ///     other => panic!("{other:?}"),
 /// }
@@ -80,30 +83,87 @@ struct Owner {
 }
 
 impl Group {
-    /// Starts to follow a group, in the background, now or when the client is connected.
+    /// Creates an object that is to follow the group at a path, without a request.
     ///
     /// # Errors
     ///
-    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
-    /// * `Error::NoRuntime`: call it in a tokio runtime.
-    pub fn observe(client: CuratorFramework, path: impl Into<String>) -> NodeResult<Self> {
-        let group = Self::latent(client, path.into())?;
-        group.start()?;
-        Ok(group)
-    }
-
-    /// Returns a group that is to be started.
-    pub(super) fn latent(client: CuratorFramework, path: String) -> NodeResult<Self> {
+    /// `Error::InvalidPath`: ZooKeeper does not allow this path.
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, NodeError> {
+        let path = path.into();
         validate_path(&path)?;
-        let state = watch::Sender::new(GroupState::Unknown);
+        let state = watch::Sender::new(GroupState::Latent);
         Ok(Self { owner: Arc::new(Owner { client, path, state, task: StandingTask::new() }) })
     }
 
-    pub(super) fn start(&self) -> NodeResult<()> {
+    /// Starts to follow the group, in the background, now or when the client is connected.
+    ///
+    /// # Errors
+    ///
+    /// * `NodeError::AlreadyStarted`: an earlier call has started the object.
+    /// * `NodeError::Closed`: create another object.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
+    pub fn start(&self) -> Result<(), NodeError> {
         let Owner { client, path, state, task } = &*self.owner;
         // Does not keep the client: its last clone ends the task.
-        let follower = Follower::new(client.weak_clone(), path.clone(), state.clone());
-        task.start(move |stop| follower.run(stop)).map_err(|error| NodeError::of_start(error, self.path_text()))
+        let (client, path, state) = (client.weak_clone(), path.clone(), state.clone());
+        let started = task.start(move |stop| {
+            state.send_replace(GroupState::Unknown);
+            Follower::new(client, path, state).run(stop)
+        });
+        started.map_err(|error| NodeError::of_start(error, self.path_text()))
+    }
+
+    /// Waits until the members are known. Returns them even if they are [stale](GroupState::Stale).
+    ///
+    /// # Errors
+    ///
+    /// * `NodeError::NotStarted`: call [`start`](Self::start) first.
+    /// * `NodeError::Closed`: the object or its client was closed, before or during the call.
+    /// * The error of [`GroupState::Failed`], such as `Error::NoAuth`, at once. The task tries again with pauses, so a
+    ///   later call may succeed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn initialized(&self) -> Result<Members, NodeError> {
+        let mut states = self.watch();
+        loop {
+            match &*states.borrow_and_update() {
+                GroupState::Known(members) | GroupState::Stale { members, .. } => return Ok(members.clone()),
+                GroupState::Unknown => {}
+                GroupState::Latent => return Err(NodeError::NotStarted { path: self.path_text() }),
+                GroupState::Failed(error) => return Err(error.clone()),
+                GroupState::Closed => return Err(NodeError::Closed { path: self.path_text() }),
+            }
+            if states.changed().await.is_err() {
+                return Err(NodeError::Closed { path: self.path_text() });
+            }
+        }
+    }
+
+    /// Waits like [`initialized`](Self::initialized) for at most `budget`. Returns `Ok(None)` if the budget ends while
+    /// the client is connected.
+    ///
+    /// # Errors
+    ///
+    /// * `NodeError::NotStarted`, `NodeError::Closed`, and the error of [`GroupState::Failed`].
+    /// * `Error::ConnectionLoss`: the budget ended without a connection.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn initialized_timeout(&self, budget: Duration) -> Result<Option<Members>, NodeError> {
+        match Budget::of(budget).limit(self.initialized()).await {
+            Some(known) => known.map(Some),
+            None if self.owner.client.is_connected() => Ok(None),
+            None => Err(self.owner.client.no_answer(&format!("reading the group {}", self.path())).into()),
+        }
+    }
+
+    /// Returns the present state.
+    #[must_use]
+    pub fn state(&self) -> GroupState {
+        self.owner.state.borrow().clone()
     }
 
     /// Returns the group's path.
@@ -114,6 +174,10 @@ impl Group {
 
     pub(super) fn path_text(&self) -> PathText {
         self.owner.client.path_text(&self.owner.path)
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.owner.client.is_connected()
     }
 
     /// Returns the error of a wait that has ended before the server answered.
@@ -135,9 +199,8 @@ impl Group {
     }
 
     /// Returns the changes of the members as a stream. It begins with a `Joined` for each present member.
-    #[must_use]
-    pub fn changes(&self) -> MemberChanges {
-        MemberChanges::new(self.watch())
+    pub fn changes(&self) -> Changes<MemberChange> {
+        changes_of(self.watch())
     }
 
     /// Ends the task, the streams of changes and the watches. Resolves within the client's
@@ -247,7 +310,7 @@ impl Follower {
             let may_pass = error.is_retryable() || matches!(error, Error::NotStarted);
             let pause = self.pauses.after(may_pass);
             if !may_pass {
-                tracing::warn!(%error, path = self.path, pause_s = pause.as_secs_f64(), "a group cannot be read");
+                tracing::warn!(error = %Chain(&error), path = self.path, pause_s = pause.as_secs_f64(), "a group cannot be read");
                 self.state.send_modify(|state| {
                     *state = match state.members() {
                         // Not the published ones: a listing may have been answered, and only a read be refused.
@@ -338,7 +401,8 @@ impl Follower {
             };
             let data = self.client.from_stored(&make_path(path, &id), data.clone(), None).unwrap_or(data);
             watches.add(id.clone(), watch);
-            self.members.set(Member { id, data, session: stat.ephemeral_owner, czxid: stat.czxid });
+            let (session, czxid) = (owning_session(stat.ephemeral_owner), Zxid::new(stat.czxid));
+            self.members.set(Member { id, data, session, czxid });
         }
         Ok(())
     }

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Acl, Budget, CuratorFramework, make_path, validate_path};
+use curator_framework::{Acl, Budget, Changes, CuratorFramework, SessionId, make_path, validate_path};
 use tokio::sync::watch;
 
 use crate::groups::group::Group;
-use crate::groups::members::{GroupState, Member, MemberChanges, Members};
-use crate::nodes::error::{NodeError, NodeResult};
+use crate::groups::members::{GroupState, Member, MemberChange, Members};
+use crate::nodes::error::NodeError;
 use crate::nodes::persistent_node::PersistentNode;
 use crate::nodes::state::{NodeState, StandingNode};
 
@@ -49,7 +49,7 @@ impl GroupMemberOptions {
 ///
 /// # Two members with one id
 ///
-/// The second one is not in the group, and the node of the first one is not touched. [`join_within`](Self::join_within)
+/// The second one is not in the group, and the node of the first one is not touched. [`join_timeout`](Self::join_timeout)
 /// fails with [`DuplicateMember`](NodeError::DuplicateMember). The second one joins when the first one has left. After
 /// a crash the earlier process is such a first one, until its session expires. So give a budget above the session
 /// timeout, which is 60 s by default.
@@ -69,9 +69,9 @@ impl GroupMemberOptions {
 /// let options = GroupMemberOptions::new().data("http://host-7:8080");
 /// let member = GroupMember::with_options(client, "/workers", "host-7", options)?;
 /// member.start()?;
-/// member.join_within(Duration::from_secs(90)).await?;
+/// member.join_timeout(Duration::from_secs(90)).await?.ok_or("the group is slow")?;
 /// for member in member.members().iter().flat_map(|members| members.iter()) {
-///     println!("{} of session {:#x}", member.id, member.session);
+///     println!("{} of session {:?}", member.id, member.session);
 /// }
 /// member.close().await;
 /// # Ok(())
@@ -114,7 +114,7 @@ impl GroupMember {
     ///
     /// * `Error::InvalidPath`: ZooKeeper does not allow this path, or the id in it.
     /// * `NodeError::InvalidArgument`: the id is empty, or has a slash.
-    pub fn new(client: CuratorFramework, path: impl Into<String>, id: impl Into<String>) -> NodeResult<Self> {
+    pub fn new(client: CuratorFramework, path: impl Into<String>, id: impl Into<String>) -> Result<Self, NodeError> {
         Self::with_options(client, path, id, GroupMemberOptions::new())
     }
 
@@ -128,7 +128,7 @@ impl GroupMember {
         path: impl Into<String>,
         id: impl Into<String>,
         options: GroupMemberOptions,
-    ) -> NodeResult<Self> {
+    ) -> Result<Self, NodeError> {
         let (path, id) = (path.into(), id.into());
         validate_path(&path)?;
         if id.is_empty() || id.contains('/') {
@@ -137,7 +137,7 @@ impl GroupMember {
         }
         let GroupMemberOptions { data, acl } = options;
         let node = PersistentNode::ephemeral(client.clone(), make_path(&path, &id), data, acl)?;
-        Ok(Self { owner: Arc::new(Owner { id, node, group: Group::latent(client, path)? }) })
+        Ok(Self { owner: Arc::new(Owner { id, node, group: Group::new(client, path)? }) })
     }
 
     /// Joins the group in the background, now or when the client is connected, and follows it.
@@ -147,7 +147,7 @@ impl GroupMember {
     /// * `NodeError::AlreadyStarted`: an earlier call has started the member.
     /// * `NodeError::Closed`: create another object.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
-    pub fn start(&self) -> NodeResult<()> {
+    pub fn start(&self) -> Result<(), NodeError> {
         self.owner.node.start()?;
         self.owner.group.start()
     }
@@ -163,7 +163,7 @@ impl GroupMember {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn join(&self) -> NodeResult<Member> {
+    pub async fn join(&self) -> Result<Member, NodeError> {
         loop {
             let standing = self.owner.node.created().await?;
             if let Some(member) = self.seen(standing).await {
@@ -172,23 +172,24 @@ impl GroupMember {
         }
     }
 
-    /// Waits like [`join`](Self::join) for at most `budget`.
+    /// Waits like [`join`](Self::join) for at most `budget`. Returns `Ok(None)` if the budget ends while the client is
+    /// connected. The member still joins.
     ///
     /// # Errors
     ///
-    /// * Those of [`join`](Self::join).
+    /// * `NodeError::NotStarted`, `NodeError::Closed`, and the error of [`NodeState::Failed`].
     /// * `NodeError::DuplicateMember`: another session has a member with this id at the end of the budget.
-    /// * `Error::ConnectionLoss`: the budget ended before the member had joined, or before the group was read. The
-    ///   member still joins.
+    /// * `Error::ConnectionLoss`: the budget ended without a connection. The member still joins.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn join_within(&self, budget: Duration) -> NodeResult<Member> {
+    pub async fn join_timeout(&self, budget: Duration) -> Result<Option<Member>, NodeError> {
         match Budget::of(budget).limit(self.join()).await {
-            Some(joined) => joined,
+            Some(joined) => joined.map(Some),
             None => match self.owner.node.state() {
                 NodeState::TakenBy { session, .. } => Err(self.duplicate(session)),
+                _ if self.owner.group.is_connected() => Ok(None),
                 _ => Err(self.owner.group.no_answer().into()),
             },
         }
@@ -200,7 +201,7 @@ impl GroupMember {
         let (mut group, mut node) = (self.watch(), self.owner.node.watch());
         let is_seen = |state: &GroupState| match state {
             GroupState::Known(members) => members.get(&self.owner.id).is_some_and(|member| member.czxid >= czxid),
-            GroupState::Unknown => false,
+            GroupState::Latent | GroupState::Unknown => false,
             GroupState::Stale { .. } | GroupState::Failed(_) | GroupState::Closed => true,
         };
         tokio::select! {
@@ -211,7 +212,7 @@ impl GroupMember {
         Some(Member { id: self.owner.id.clone(), data: self.owner.node.data(), session, czxid })
     }
 
-    fn duplicate(&self, session: i64) -> NodeError {
+    fn duplicate(&self, session: Option<SessionId>) -> NodeError {
         let group = self.owner.group.path_text();
         NodeError::DuplicateMember { group, id: self.owner.id.clone(), session }
     }
@@ -253,8 +254,7 @@ impl GroupMember {
     }
 
     /// Returns the changes of the group: see [`Group::changes`].
-    #[must_use]
-    pub fn changes(&self) -> MemberChanges {
+    pub fn changes(&self) -> Changes<MemberChange> {
         self.owner.group.changes()
     }
 
@@ -267,7 +267,7 @@ impl GroupMember {
     /// # Cancel safety
     ///
     /// When the future is dropped the data is written all the same.
-    pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> NodeResult<()> {
+    pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> Result<(), NodeError> {
         match self.owner.node.set_data(data).await {
             Err(NodeError::TakenBy { session, .. }) => Err(self.duplicate(session)),
             set => set,

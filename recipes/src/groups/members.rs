@@ -3,22 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use curator_framework::{Changes, SessionId, Zxid};
+use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::watch;
 
 use crate::nodes::error::NodeError;
 
-/// A member of a group.
+/// A member of a group or of a double barrier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member {
-    /// The id: the name of the member's node.
+    /// The id: the name of the member's node. In a double barrier the data of that node, if there are any.
     pub id: String,
     /// The member's data; empty if this client may not read it.
     pub data: Vec<u8>,
-    /// The session that owns the member's node; 0 if that is not ephemeral.
-    pub session: i64,
+    /// The session that owns the member's node; `None` if that is not ephemeral.
+    pub session: Option<SessionId>,
     /// The zxid of the transaction that created the member's node. A member that has joined again has another one.
-    pub czxid: i64,
+    pub czxid: Zxid,
 }
 
 /// The members of a group at one moment. Clones are cheap.
@@ -96,6 +98,8 @@ impl Members {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum GroupState {
+    /// The group object was not started.
+    Latent,
     /// The group was not read yet.
     Unknown,
     /// The members. They stay during a lost connection: see
@@ -122,7 +126,7 @@ impl GroupState {
     pub const fn members(&self) -> Option<&Members> {
         match self {
             Self::Known(members) | Self::Stale { members, .. } => Some(members),
-            Self::Unknown | Self::Failed(_) | Self::Closed => None,
+            Self::Latent | Self::Unknown | Self::Failed(_) | Self::Closed => None,
         }
     }
 }
@@ -138,48 +142,23 @@ pub enum MemberChange {
     Left(Member),
 }
 
-/// The changes of a group's members: first a [`Joined`](MemberChange::Joined) for each present member.
+/// Returns the changes of a group's members: first a [`Joined`](MemberChange::Joined) for each present member.
 ///
 /// The stream reports all differences between the states that the reader has seen, not each step between them. So it
 /// has no gap, and a slow reader needs no more memory than a fast one.
-#[derive(Debug)]
-pub struct MemberChanges {
-    states: watch::Receiver<GroupState>,
-    seen: Members,
-    pending: VecDeque<MemberChange>,
-}
-
-impl MemberChanges {
-    pub(super) fn new(mut states: watch::Receiver<GroupState>) -> Self {
-        states.mark_changed();
-        Self { states, seen: Members::default(), pending: VecDeque::new() }
-    }
-
-    /// Returns the next change; `None` once the group is closed and all changes were returned.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<MemberChange> {
-        loop {
-            if let Some(change) = self.pending.pop_front() {
-                return Some(change);
-            }
-            self.states.changed().await.ok()?;
-            let known = match &*self.states.borrow_and_update() {
-                GroupState::Known(members) => members.clone(),
-                GroupState::Unknown | GroupState::Stale { .. } | GroupState::Failed(_) => continue,
-                GroupState::Closed => return None,
-            };
-            self.pending = known.changes_since(&self.seen);
-            self.seen = known;
-        }
-    }
-
-    /// Returns the changes as a [`Stream`](futures_util::Stream).
-    pub fn into_stream(self) -> impl futures_util::Stream<Item = MemberChange> {
-        futures_util::stream::unfold(self, |mut changes| async move { Some((changes.next().await?, changes)) })
-    }
+pub(super) fn changes_of(mut states: watch::Receiver<GroupState>) -> Changes<MemberChange> {
+    states.mark_changed();
+    let begin = (states, Members::default());
+    let next = async |(mut states, seen): (watch::Receiver<GroupState>, Members)| loop {
+        states.changed().await.ok()?;
+        let known = match &*states.borrow_and_update() {
+            GroupState::Known(members) => members.clone(),
+            GroupState::Latent | GroupState::Unknown | GroupState::Stale { .. } | GroupState::Failed(_) => continue,
+            GroupState::Closed => return None,
+        };
+        return Some((stream::iter(known.changes_since(&seen)), (states, known)));
+    };
+    Changes::new(stream::unfold(begin, next).flatten())
 }
 
 #[cfg(test)]
@@ -187,7 +166,7 @@ mod tests {
     use super::*;
 
     fn member(id: &str, data: &str, czxid: i64) -> Member {
-        Member { id: id.to_owned(), data: data.into(), session: 7, czxid }
+        Member { id: id.to_owned(), data: data.into(), session: SessionId::new(7), czxid: Zxid::new(czxid) }
     }
 
     fn members(list: &[Member]) -> Members {
@@ -218,13 +197,13 @@ mod tests {
     async fn a_stream_begins_with_the_present_members_and_ends_with_the_group() {
         let (one, two) = (member("a", "1", 1), member("b", "1", 2));
         let states = watch::Sender::new(GroupState::Known(members(std::slice::from_ref(&one))));
-        let mut changes = MemberChanges::new(states.subscribe());
-        assert_eq!(changes.next().await, Some(MemberChange::Joined(one.clone())));
+        let mut changes = changes_of(states.subscribe());
+        assert_eq!(changes.recv().await, Some(MemberChange::Joined(one.clone())));
         states.send_replace(GroupState::Known(members(&[one.clone(), two.clone()])));
         states.send_replace(GroupState::Known(members(std::slice::from_ref(&two))));
-        assert_eq!(changes.next().await, Some(MemberChange::Left(one)));
-        assert_eq!(changes.next().await, Some(MemberChange::Joined(two)));
+        assert_eq!(changes.recv().await, Some(MemberChange::Left(one)));
+        assert_eq!(changes.recv().await, Some(MemberChange::Joined(two)));
         states.send_replace(GroupState::Closed);
-        assert_eq!(changes.next().await, None);
+        assert_eq!(changes.recv().await, None);
     }
 }

@@ -5,12 +5,12 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use curator_framework::{
-    Budget, CuratorFramework, Error, LossReason, Operation, OwnedNode, RetryLoop, node_from_path, report,
+    Budget, Chain, CuratorFramework, Error, LossReason, Operation, OwnedNode, RetryLoop, node_from_path, report,
 };
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
+use crate::leader::error::{LeaderError, TermEnd};
 use crate::leader::latch::{LeaderState, Shared};
 use crate::leader::options::{CloseMode, LeaderLatchOptions};
 use crate::leader::record_io::{self, Found};
@@ -37,15 +37,17 @@ pub(super) fn latch_internals(
     path: &str,
     options: &LeaderLatchOptions,
     candidacy: &Arc<Candidacy>,
-) -> LeaderResult<LockInternals> {
+) -> Result<LockInternals, LeaderError> {
     let spec = LockSpec {
         recipe: "leader_latch",
         candidacy: Some(Arc::clone(candidacy)),
+        // The election's record tells the next leader that this one has not resigned.
+        has_containers: options.delay.is_none(),
         ..LockSpec::exclusive(LATCH_NAME, Arc::new(LatchDriver))
     };
     let mut lock = LockOptions::new().node_data(options.id.as_bytes());
     lock.name = options.name.clone().map(Into::into);
-    Ok(LockInternals::new(client, path.to_owned(), spec, lock)?)
+    LockInternals::new(client, path.to_owned(), spec, lock).map_err(LeaderError::of_path)
 }
 
 /// The reason to leave the queue.
@@ -215,9 +217,9 @@ impl Candidate {
                 || matches!(error, LeaderError::Framework(Error::NoNode { .. } | Error::NotStarted));
             let (path, pause) = (self.internals.base_path(), pauses.after(may_pass));
             if may_pass {
-                tracing::debug!(%error, path, pause_s = pause.as_secs_f64(), "a latch joins later");
+                tracing::debug!(error = %Chain(&error), path, pause_s = pause.as_secs_f64(), "a latch joins later");
             } else {
-                tracing::warn!(%error, path, pause_s = pause.as_secs_f64(), "a latch cannot join");
+                tracing::warn!(error = %Chain(&error), path, pause_s = pause.as_secs_f64(), "a latch cannot join");
                 self.shared.state.publish(LeaderState::Failed(error));
             }
             let mut stop = self.standing.stop.clone();
@@ -252,7 +254,7 @@ impl Candidate {
         let Self { internals, shared, standing, options } = self;
         let czxid = acquired.fencing_token;
         let caller = Caller { owner: None, at: Location::caller() };
-        let hold = internals.hold(internals.base_path(), acquired, caller.origin());
+        let hold = internals.hold(acquired, caller.origin());
         // If the attempt ends here, the drop of the share deletes the node.
         let share = HoldShare::first(hold);
         let begun = tokio::select! {
@@ -332,28 +334,32 @@ impl Candidate {
     async fn lead(&mut self, tenure: &Tenure) -> Attempt {
         let Self { internals, shared, standing, .. } = self;
         let (term, path) = (&tenure.0, internals.base_path());
-        shared.state.publish(LeaderState::Leading(term.view()));
+        let leading = LeaderState::Leading(term.view());
+        shared.state.publish(leading.clone());
         let (log_path, node, number) = (path.to_owned(), term.node_path().to_owned(), term.number());
         report(move || tracing::info!(path = log_path, node, term = number, "a term has begun"));
-        shared.listeners.notify(|listener| listener.is_leader());
+        shared.listeners.notify(move |listener| listener(&leading));
         let ended = tokio::select! {
             biased;
             end = term.ended() => Ok(end),
             leave = standing.leave() => Err(leave),
         };
         term.resign();
-        match ended {
+        let state = match ended {
             Ok(end) => {
                 let path = path.to_owned();
                 report(move || tracing::info!(path, reason = %end, "a term has ended"));
-                shared.state.publish(LeaderState::Waiting { position: None });
+                LeaderState::Waiting { position: None }
             }
-            Err(Leave::Abstains) => shared.state.publish(LeaderState::Abstaining),
-            // The streams end with the state that the run publishes.
-            Err(Leave::Stopped) => {}
+            Err(Leave::Abstains) => LeaderState::Abstaining,
+            Err(Leave::Stopped) => LeaderState::Closed,
+        };
+        // The streams end with the state that the run publishes.
+        if ended != Err(Leave::Stopped) {
+            shared.state.publish(state.clone());
         }
         if ended != Err(Leave::Stopped) || standing.orders.borrow().close_mode == CloseMode::NotifyLeader {
-            shared.listeners.notify(|listener| listener.not_leader());
+            shared.listeners.notify(move |listener| listener(&state));
         }
         if ended != Ok(TermEnd::Lost(LossReason::ConnectionError)) {
             // The latch has no node any more, as far as its owner is concerned.
@@ -394,7 +400,7 @@ async fn begin(
     share: &HoldShare,
     (czxid, has_led): (i64, bool),
     options: &LeaderLatchOptions,
-) -> LeaderResult<(i64, Option<Found>)> {
+) -> Result<(i64, Option<Found>), LeaderError> {
     let (client, path) = (internals.client(), internals.base_path());
     let (session, mut retries) = (share.hold().session().clone(), client.retry_loop());
     let found = match candidacy.take_read() {
@@ -450,7 +456,7 @@ async fn claim(
     mut found: Found,
     record: Record,
     retries: &mut RetryLoop,
-) -> LeaderResult<(i64, Option<Found>)> {
+) -> Result<(i64, Option<Found>), LeaderError> {
     let (client, path, session) = (internals.client(), internals.base_path(), share.hold().session());
     loop {
         share.check_held()?;

@@ -7,9 +7,6 @@ use curator_framework::{LossReason, PathText};
 use crate::locks::error::LockError;
 use crate::standing::StartError;
 
-/// The result of an election's operations.
-pub type LeaderResult<T, E = LeaderError> = Result<T, E>;
-
 /// The reason why a term has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -30,7 +27,7 @@ impl fmt::Display for TermEnd {
 }
 
 /// An error of an election. That another candidate leads is not an error:
-/// [`await_leadership`](crate::LeaderLatch::await_leadership) returns `Ok(None)`.
+/// [`leading_timeout`](crate::LeaderLatch::leading_timeout) returns `Ok(None)`.
 ///
 /// The text includes the cause, so [`source`](std::error::Error::source) returns `None`.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -109,16 +106,25 @@ impl LeaderError {
     }
 }
 
+impl LeaderError {
+    /// Returns the error of an election's path.
+    pub(super) fn of_path(error: LockError) -> Self {
+        match error {
+            LockError::InvalidArgument { .. } => {
+                Self::InvalidArgument { argument: "election path", reason: "the root cannot be an election".to_owned() }
+            }
+            other => other.into(),
+        }
+    }
+}
+
 impl From<LockError> for LeaderError {
     fn from(error: LockError) -> Self {
         match error {
             LockError::Framework(error) => Self::Framework(error),
             LockError::LockLost { path, reason } => Self::LeadershipLost { path, reason: TermEnd::Lost(reason) },
-            LockError::InvalidArgument { argument: "lock path", .. } => {
-                Self::InvalidArgument { argument: "election path", reason: "the root cannot be an election".to_owned() }
-            }
             LockError::InvalidArgument { argument, reason } => Self::InvalidArgument { argument, reason },
-            other => Self::InvalidArgument { argument: "election", reason: other.to_string() },
+            other => Self::InvalidArgument { argument: "lock", reason: other.to_string() },
         }
     }
 }
@@ -127,7 +133,7 @@ impl From<LockError> for LeaderError {
 mod tests {
     use curator_framework::{CuratorFramework, RetryOneTime};
 
-    use crate::{LeaderLatch, LeaderSelector};
+    use crate::{InterProcessMutex, LeaderError, LeaderLatch, LeaderObserver, LeaderSelector, LockError};
 
     #[tokio::test]
     async fn errors_name_the_candidate_and_the_election() {
@@ -136,11 +142,24 @@ mod tests {
         let root = "invalid election path: the root cannot be an election";
         assert_eq!(LeaderLatch::new(client.clone(), "/").unwrap_err().to_string(), root);
         assert_eq!(LeaderSelector::new(client.clone(), "/").unwrap_err().to_string(), root);
+        assert_eq!(LeaderObserver::new(client.clone(), "/").unwrap_err().to_string(), root);
 
         let latch = LeaderLatch::new(client, "/e").unwrap();
         latch.start().unwrap();
         assert_eq!(latch.start().unwrap_err().to_string(), "this candidate of /e runs already");
         latch.close().await;
         assert_eq!(latch.leading().await.unwrap_err().to_string(), "this candidate of /e is closed, or its client");
+    }
+    /// A leader may take a lock, and pass its errors on.
+    #[tokio::test]
+    async fn errors_of_a_lock_keep_their_arguments() {
+        let retry = RetryOneTime::new(std::time::Duration::ZERO);
+        let client = CuratorFramework::new_client("localhost:1", retry).unwrap();
+        let root = InterProcessMutex::new(client, "/").unwrap_err();
+        for error in [root, LockError::Upgrade { path: "/rw".into() }] {
+            let before = error.to_string();
+            let after = LeaderError::from(error).to_string();
+            assert!(after.ends_with(&before) && !after.contains("election"), "{before} is {after}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use curator_framework::{Budget, Error, Operation, Session, Watch, make_path, node_from_path, parent_of};
 use tokio::time::sleep;
 
-use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
+use crate::leader::error::{LeaderError, TermEnd};
 use crate::leader::record_io::Found;
 use crate::leader::term::Term;
 use crate::locks::engine::candidacy::{LATCH_NAME, call};
@@ -35,7 +35,11 @@ enum Wish {
 
 impl Term {
     /// Hands the term over to a candidate. Returns `false` if the candidate does not follow within the budget.
-    pub(super) async fn hand_over(self: &Arc<Self>, candidate: &Participant, budget: Duration) -> LeaderResult<bool> {
+    pub(super) async fn hand_over(
+        self: &Arc<Self>,
+        candidate: &Participant,
+        budget: Duration,
+    ) -> Result<bool, LeaderError> {
         self.check_candidate(candidate)?;
         let budget = Budget::of(budget);
         let Some(_alone) = budget.limit(self.writes_alone()).await else { return Ok(false) };
@@ -65,7 +69,7 @@ impl Term {
         }
     }
 
-    fn check_candidate(&self, candidate: &Participant) -> LeaderResult<()> {
+    fn check_candidate(&self, candidate: &Participant) -> Result<(), LeaderError> {
         let refused =
             |reason: &str| Err(LeaderError::InvalidArgument { argument: "candidate", reason: reason.to_owned() });
         let (own, other) = (self.node_name(), node_from_path(&candidate.path));
@@ -86,7 +90,7 @@ impl Term {
     }
 
     /// Resolves with `true` when the candidate has moved, with `false` when it is gone.
-    async fn followed(&self, session: &Session, candidate: &str, written: &Found) -> LeaderResult<bool> {
+    async fn followed(&self, session: &Session, candidate: &str, written: &Found) -> Result<bool, LeaderError> {
         let mut retries = self.client().retry_loop();
         loop {
             self.check()?;
@@ -141,7 +145,7 @@ impl Term {
     }
 
     /// Withdraws the wish. Returns `true` if the candidate has moved before.
-    async fn withdraw(&self, session: &Session, candidate: &str, written: &Found) -> LeaderResult<bool> {
+    async fn withdraw(&self, session: &Session, candidate: &str, written: &Found) -> Result<bool, LeaderError> {
         match self.look(session, candidate, written).await {
             Ok(Wish::Followed) => return Ok(true),
             Ok(_) => {}

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Budget, CuratorFramework, make_path};
+use curator_framework::{Budget, Changes, CuratorFramework, ListenerId, Listeners, make_path};
 use tokio::sync::watch;
 
 use crate::leader::candidate::{Candidate, Orders, latch_internals};
-use crate::leader::error::{LeaderError, LeaderResult};
+use crate::leader::error::LeaderError;
 use crate::leader::observer::LeaderObserver;
 use crate::leader::options::{CloseMode, LeaderLatchOptions};
 use crate::leader::term::Leadership;
@@ -17,8 +17,7 @@ use crate::locks::engine::candidacy::{Candidacy, Place};
 use crate::locks::guard::hold::Release;
 use crate::locks::participants::{Participant, ParticipantKind};
 use crate::standing::StandingTask;
-use crate::standing::changes::{Changes, Published};
-use crate::standing::listeners::Listeners;
+use crate::standing::changes::{Change, Published};
 
 /// The state of a [`LeaderLatch`].
 #[derive(Debug, Clone)]
@@ -32,7 +31,7 @@ pub enum LeaderState {
         /// until a listing has shown the latch's node.
         position: Option<usize>,
     },
-    /// The latch leads. In a channel the state may be a moment old: [`Leadership::is_leader`] compares the clock.
+    /// The latch leads. In a channel the state may be a moment old: [`Leadership::is_held`] compares the clock.
     Leading(Leadership),
     /// The latch is not in the queue: it [abstains](LeaderLatch::abstain) or is not
     /// [eligible](LeaderLatchOptions::eligible).
@@ -48,64 +47,16 @@ impl LeaderState {
     /// Returns the leadership, if the term goes on.
     fn leadership(&self) -> Option<&Leadership> {
         match self {
-            Self::Leading(leadership) if leadership.is_leader() => Some(leadership),
+            Self::Leading(leadership) if leadership.is_held() => Some(leadership),
             _ => None,
         }
     }
 }
 
-/// The callbacks of a latch: Curator's `LeaderLatchListener`.
-///
-/// The latch calls each listener on a thread apart from the runtime's, one call at a time, in order. A listener may
-/// block, panic, and call the latch. A call may come late: to stop work at the end of a term, use
-/// [`Leadership::protect`] or [`Leadership::lost`].
-///
-/// # Examples
-///
-/// ```
-/// # #[tokio::main]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = curator_test::TestingServer::start()?;
-/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
-/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
-/// # client.start()?;
-/// use curator_recipes::{LeaderLatch, LeaderLatchListener};
-///
-/// struct Lamp;
-///
-/// impl LeaderLatchListener for Lamp {
-///     fn is_leader(&self) {
-///         println!("on");
-///     }
-///     fn not_leader(&self) {
-///         println!("off");
-///     }
-/// }
-///
-/// let latch = LeaderLatch::new(client, "/leaders/indexer")?;
-/// latch.add_listener(Lamp); // before the start, so that no call is missed
-/// latch.start()?;
-/// # latch.leading().await?;
-/// # Ok(())
-/// # }
-/// ```
-pub trait LeaderLatchListener: Send + Sync + 'static {
-    /// Called when a term begins.
-    fn is_leader(&self);
-
-    /// Called when the term has ended: by a loss, by a resignation, by a close with
-    /// [`NotifyLeader`](CloseMode::NotifyLeader). Not called when the latch is dropped.
-    fn not_leader(&self);
-}
-
-/// The id of a listener of a latch, for its removal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LeaderListenerId(u64);
-
 /// The state that a latch shares with its task.
 pub(super) struct Shared {
     pub(super) state: Published<LeaderState>,
-    pub(super) listeners: Listeners<dyn LeaderLatchListener>,
+    pub(super) listeners: Listeners<dyn Fn(&LeaderState) + Send + Sync>,
     pub(super) orders: watch::Sender<Orders>,
     pub(super) candidacy: Arc<Candidacy>,
 }
@@ -126,7 +77,7 @@ pub(super) struct Shared {
 /// | the node is deleted | ends after one event and at most three requests, or at the reconnect |
 /// | the session is killed on the server | ends with the first event, reconnect or heartbeat |
 /// | the machine was asleep | ends when it wakes |
-/// | process paused between a check and its write, server data restored from a backup | ends too late, or never: use [`term`](Leadership::term) as a fencing token |
+/// | process paused between a check and its write, server data restored from a backup | ends too late, or never: use the [fencing token](Leadership::token) |
 ///
 /// The deadline is three quarters of the session timeout after the newest proof that the session lives. Curator gives
 /// the leadership up with each lost connection. A client with the policy
@@ -179,7 +130,7 @@ pub(super) struct Shared {
 ///   `close` throws.
 /// * [`leader`](Self::leader) returns `None` without candidates. Curator returns a participant without an id.
 /// * Listeners are called without a lock of the latch. In Curator they can deadlock with it.
-/// * Each term has a [number](Leadership::term). Curator leaves that to the application.
+/// * Each term has a [number](Leadership::token). Curator leaves that to the application.
 /// * Curator has no [`resign_to`](Self::resign_to), [`abstain`](Self::abstain), [`observe`](Self::observe), proclaimed
 ///   data, eligibility, delay or position.
 ///
@@ -229,7 +180,7 @@ impl LeaderLatch {
     /// # Errors
     ///
     /// `Error::InvalidPath`; `LeaderError::InvalidArgument` for the root.
-    pub fn new(client: CuratorFramework, path: impl Into<String>) -> LeaderResult<Self> {
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, LeaderError> {
         Self::with_options(client, path, LeaderLatchOptions::new())
     }
 
@@ -242,7 +193,7 @@ impl LeaderLatch {
         client: CuratorFramework,
         path: impl Into<String>,
         options: LeaderLatchOptions,
-    ) -> LeaderResult<Self> {
+    ) -> Result<Self, LeaderError> {
         let (path, candidacy) = (path.into(), Arc::new(Candidacy::default()));
         let internals = latch_internals(client.clone(), &path, &options, &candidacy)?;
         let shared = Shared {
@@ -262,7 +213,7 @@ impl LeaderLatch {
     /// * `LeaderError::AlreadyStarted`: the latch runs.
     /// * `LeaderError::Closed`: create another latch.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
-    pub fn start(&self) -> LeaderResult<()> {
+    pub fn start(&self) -> Result<(), LeaderError> {
         let Owner { client, path, options, shared, task, .. } = &*self.owner;
         // Does not keep the client: its last clone ends the task.
         let client = client.weak_clone();
@@ -287,13 +238,13 @@ impl LeaderLatch {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped. The latch stays in the queue.
-    pub async fn leading(&self) -> LeaderResult<Leadership> {
+    pub async fn leading(&self) -> Result<Leadership, LeaderError> {
         let mut states = self.watch();
         loop {
             // A copy: the question whether the term goes on may log a loss, and the program's subscriber may call back.
             let state = states.borrow_and_update().clone();
             match state {
-                LeaderState::Leading(leadership) if leadership.is_leader() => return Ok(leadership),
+                LeaderState::Leading(leadership) if leadership.is_held() => return Ok(leadership),
                 LeaderState::Leading(_) | LeaderState::Waiting { .. } | LeaderState::Abstaining => {}
                 LeaderState::Latent => return Err(LeaderError::NotStarted { path: self.path_text() }),
                 LeaderState::Failed(error) => return Err(error),
@@ -316,7 +267,9 @@ impl LeaderLatch {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped. The latch stays in the queue.
-    pub async fn await_leadership(&self, budget: Duration) -> LeaderResult<Option<Leadership>> {
+    #[doc(alias = "await")]
+    #[doc(alias = "awaitLeadership")]
+    pub async fn leading_timeout(&self, budget: Duration) -> Result<Option<Leadership>, LeaderError> {
         match Budget::of(budget).limit(self.leading()).await {
             Some(led) => led.map(Some),
             None => match self.state() {
@@ -350,7 +303,7 @@ impl LeaderLatch {
     pub fn state(&self) -> LeaderState {
         match self.owner.shared.state.newest() {
             // The task learns of the end of a term a moment later.
-            LeaderState::Leading(leadership) if !leadership.is_leader() => LeaderState::Waiting { position: None },
+            LeaderState::Leading(leadership) if !leadership.is_held() => LeaderState::Waiting { position: None },
             state => state,
         }
     }
@@ -363,19 +316,49 @@ impl LeaderLatch {
 
     /// Returns the changes of the state from now on, as a bounded stream. Read the present [`state`](Self::state) behind
     /// this call, so that no change is missed; the stream may repeat it.
-    #[must_use]
-    pub fn changes(&self) -> Changes<LeaderState> {
+    pub fn changes(&self) -> Changes<Change<LeaderState>> {
         self.owner.shared.state.changes()
     }
 
-    /// Adds a listener: Curator's `addListener`.
-    pub fn add_listener(&self, listener: impl LeaderLatchListener) -> LeaderListenerId {
-        LeaderListenerId(self.owner.shared.listeners.add(Arc::new(listener)))
+    /// Adds a listener: Curator's `addListener`. It is called with [`Leading`](LeaderState::Leading) when a term begins:
+    /// Curator's `isLeader`. It is called with the state behind the term when that has ended, by a loss, by a resignation,
+    /// or by a close with [`NotifyLeader`](CloseMode::NotifyLeader): Curator's `notLeader`. The drop of the latch calls no
+    /// listener.
+    ///
+    /// Each listener has a thread apart from the runtime's, with one call at a time, in order. It may block, panic, and
+    /// call the latch. A call may come late: to stop work at the end of a term, use [`Leadership::protect`] or
+    /// [`Leadership::ended`].
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = curator_test::TestingServer::start()?;
+    /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+    /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+    /// # client.start()?;
+    /// use curator_recipes::{LeaderLatch, LeaderState};
+    ///
+    /// let latch = LeaderLatch::new(client, "/leaders/indexer")?;
+    /// // Before the start, so that no call is missed.
+    /// latch.add_listener(|state| match state {
+    ///     LeaderState::Leading(_) => println!("on"),
+    ///     _ => println!("off"),
+    /// });
+    /// latch.start()?;
+    /// # latch.leading().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "LeaderLatchListener")]
+    #[doc(alias = "isLeader")]
+    #[doc(alias = "notLeader")]
+    pub fn add_listener(&self, listener: impl Fn(&LeaderState) + Send + Sync + 'static) -> ListenerId {
+        self.owner.shared.listeners.add(Arc::new(listener))
     }
 
     /// Removes a listener. A call that is already queued may still reach it.
-    pub fn remove_listener(&self, id: LeaderListenerId) {
-        self.owner.shared.listeners.remove(id.0);
+    pub fn remove_listener(&self, id: ListenerId) {
+        self.owner.shared.listeners.remove(id);
     }
 
     /// Returns the id.
@@ -410,7 +393,7 @@ impl LeaderLatch {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn leader(&self) -> LeaderResult<Option<Participant>> {
+    pub async fn leader(&self) -> Result<Option<Participant>, LeaderError> {
         Ok(self.participants().await?.into_iter().find(|candidate| candidate.holds))
     }
 
@@ -426,7 +409,7 @@ impl LeaderLatch {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn participants(&self) -> LeaderResult<Vec<Participant>> {
+    pub async fn participants(&self) -> Result<Vec<Participant>, LeaderError> {
         candidates(&self.owner.internals).await
     }
 
@@ -443,7 +426,7 @@ impl LeaderLatch {
     /// # Cancel safety
     ///
     /// When the future is dropped, the term is over, and the latch goes on deleting the node.
-    pub async fn resign(&self) -> LeaderResult<bool> {
+    pub async fn resign(&self) -> Result<bool, LeaderError> {
         let Some(leadership) = self.leadership() else { return Ok(false) };
         Ok(leadership.term_of().resigned().await? == Release::Released)
     }
@@ -480,19 +463,21 @@ impl LeaderLatch {
     /// # Cancel safety
     ///
     /// When the future is dropped, the latch goes on leading. The candidate may be the next in the queue.
-    pub async fn resign_to(&self, candidate: &Participant, budget: Duration) -> LeaderResult<bool> {
+    pub async fn resign_to(&self, candidate: &Participant, budget: Duration) -> Result<bool, LeaderError> {
         let Some(leadership) = self.leadership() else { return Ok(false) };
         leadership.term_of().hand_over(candidate, budget).await
     }
 
-    /// Returns an observer of this election, which has its own task. It may outlive the latch, and keeps the client
+    /// Returns a started observer of this election, which has its own task. It may outlive the latch, and keeps the client
     /// open.
     ///
     /// # Errors
     ///
-    /// Those of [`LeaderObserver::start`].
-    pub fn observe(&self) -> LeaderResult<LeaderObserver> {
-        LeaderObserver::start(self.owner.client.clone(), self.path())
+    /// `Error::NoRuntime`: call it in a tokio runtime.
+    pub fn observe(&self) -> Result<LeaderObserver, LeaderError> {
+        let observer = LeaderObserver::new(self.owner.client.clone(), self.path())?;
+        observer.start()?;
+        Ok(observer)
     }
 
     /// Closes the latch: a leader's term ends, the node is deleted, the streams of changes end. Resolves when the node is
@@ -530,7 +515,7 @@ impl LeaderLatch {
 }
 
 /// Reads the candidates of a queue, in order.
-pub(super) async fn candidates(internals: &LockInternals) -> LeaderResult<Vec<Participant>> {
+pub(super) async fn candidates(internals: &LockInternals) -> Result<Vec<Participant>, LeaderError> {
     let holds = |sorted: &_, name: &str| internals.is_granted(sorted, name);
     Ok(internals.participants(|_| Some(ParticipantKind::Candidate), holds).await?)
 }

@@ -19,8 +19,8 @@ mod record_io;
 pub(crate) mod selector;
 pub(crate) mod term;
 
-pub use error::{LeaderError, LeaderResult, TermEnd};
-pub use latch::{LeaderLatch, LeaderLatchListener, LeaderListenerId, LeaderState};
+pub use error::{LeaderError, TermEnd};
+pub use latch::{LeaderLatch, LeaderState};
 pub use observer::{Leader, LeaderObserver, Observed};
 pub use options::{CloseMode, LeaderLatchOptions, LeaderSelectorOptions};
 pub use selector::{LeaderSelector, TermOutcome};

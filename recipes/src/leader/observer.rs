@@ -5,18 +5,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use curator_framework::{CuratorFramework, Error, Session, Stat, Watch, WatchedData, make_path, node_from_path};
+use curator_framework::{
+    Chain, Changes, CuratorFramework, Error, Session, SessionId, Stat, Watch, Zxid, make_path, node_from_path,
+    owning_session,
+};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::leader::error::{LeaderError, LeaderResult};
+use crate::held::FencingToken;
+use crate::leader::error::LeaderError;
 use crate::leader::record_io::Found;
 use crate::locks::LockOptions;
 use crate::locks::engine::candidacy::LATCH_NAME;
 use crate::locks::engine::driver::standard_sequence;
 use crate::locks::engine::{LockInternals, LockSpec};
 use crate::locks::mutex::LOCK_NAME;
-use crate::standing::changes::{Changes, Published};
+use crate::standing::changes::{Change, Published};
 use crate::standing::{Pauses, StandingTask, Stop, catch_up};
 
 /// A leader as an observer sees it.
@@ -27,13 +31,15 @@ pub struct Leader {
     pub id: String,
     /// The path of the leader's node.
     pub path: String,
-    /// The number of the term: see [`Leadership::term`](crate::Leadership::term).
-    pub term: i64,
-    /// The ZooKeeper session of the leader.
-    pub session: i64,
+    /// The fencing token of the term: see [`Leadership::token`](crate::Leadership::token). If another client has emptied
+    /// the data of the election's path in a term after a hand-over, an observer that starts later shows a smaller one.
+    pub token: FencingToken,
+    /// The session of the leader.
+    pub session: SessionId,
     /// The time when the leader's node was created, on the server's clock. The term has begun later.
     pub since: SystemTime,
-    /// The data that this leader has [proclaimed](crate::Leadership::proclaim).
+    /// The data that this leader has [proclaimed](crate::Leadership::proclaim); `None` after another client has
+    /// overwritten it.
     pub data: Option<Vec<u8>>,
 }
 
@@ -49,6 +55,8 @@ impl Leader {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Observed {
+    /// The observer was not started.
+    Latent,
     /// The observer has not read the election yet.
     Unknown,
     /// The election has no candidates, or a persistent node with a candidate's name blocks them.
@@ -88,7 +96,7 @@ impl Observed {
             Self::Leader(leader) => Self::Stale { leader: Some(leader), cause },
             Self::NoLeader => Self::Stale { leader: None, cause },
             Self::Stale { leader, .. } => Self::Stale { leader, cause },
-            Self::Unknown | Self::Failed(_) | Self::Closed => Self::Failed(cause),
+            Self::Latent | Self::Unknown | Self::Failed(_) | Self::Closed => Self::Failed(cause),
         }
     }
 
@@ -131,7 +139,8 @@ impl Observed {
 /// latch.start()?;
 /// latch.leading().await?.proclaim("http://host-7:8080").await?;
 ///
-/// let observer = LeaderObserver::start(client, "/leaders/indexer")?;
+/// let observer = LeaderObserver::new(client, "/leaders/indexer")?;
+/// observer.start()?;
 /// let mut observed = observer.watch();
 /// let with_data = |observed: &Observed| matches!(observed, Observed::Leader(leader) if leader.data.is_some());
 /// observed.wait_for(with_data).await?;
@@ -165,22 +174,39 @@ struct Owner {
 }
 
 impl LeaderObserver {
+    /// Creates an observer of the election at a path, without a request.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`; `LeaderError::InvalidArgument` for the root.
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, LeaderError> {
+        let path = path.into();
+        internals(&client, &path)?;
+        let observed = Arc::new(Published::new(Observed::Latent));
+        Ok(Self { owner: Arc::new(Owner { client, path, observed, task: StandingTask::new() }) })
+    }
+
     /// Starts to observe, in the background, now or when the client is connected.
     ///
     /// # Errors
     ///
-    /// * `Error::InvalidPath`; `LeaderError::InvalidArgument` for the root.
+    /// * `LeaderError::AlreadyStarted`: an earlier call has started the observer.
+    /// * `LeaderError::Closed`: create another object.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
-    pub fn start(client: CuratorFramework, path: impl Into<String>) -> LeaderResult<Self> {
-        let (path, task) = (path.into(), StandingTask::new());
-        // Latches and selectors: an election has the nodes of one of them.
-        let options = LockOptions::new().extra_lock_patterns([LOCK_NAME]);
-        let internals = LockInternals::new(client.weak_clone(), path.clone(), LockSpec::queue(LATCH_NAME), options)?;
-        let observed = Arc::new(Published::new(Observed::Unknown));
-        let ending = Ending(Arc::clone(&observed));
-        task.start(move |stop| run(internals, ending, stop))
-            .map_err(|error| LeaderError::of_start(error, client.path_text(&path)))?;
-        Ok(Self { owner: Arc::new(Owner { client, path, observed, task }) })
+    pub fn start(&self) -> Result<(), LeaderError> {
+        let Owner { client, path, observed, task } = &*self.owner;
+        let (internals, observed) = (internals(client, path)?, Arc::clone(observed));
+        let started = task.start(move |stop| {
+            observed.publish(Observed::Unknown);
+            run(internals, Ending(observed), stop)
+        });
+        started.map_err(|error| LeaderError::of_start(error, client.path_text(path)))
+    }
+
+    /// Returns the present state.
+    #[must_use]
+    pub fn state(&self) -> Observed {
+        self.owner.observed.newest()
     }
 
     /// Returns the election's path.
@@ -204,8 +230,7 @@ impl LeaderObserver {
 
     /// Returns the changes from now on, as a bounded stream. Read the present state in [`watch`](Self::watch) behind this
     /// call, so that no change is missed; the stream may repeat it.
-    #[must_use]
-    pub fn changes(&self) -> Changes<Observed> {
+    pub fn changes(&self) -> Changes<Change<Observed>> {
         self.owner.observed.changes()
     }
 
@@ -217,7 +242,16 @@ impl LeaderObserver {
     /// The closing goes on when the future is dropped.
     pub async fn close(&self) {
         self.owner.task.close(&self.owner.client).await;
+        // Without a start no task publishes the last state.
+        self.owner.observed.end(Observed::Closed);
     }
+}
+
+/// Returns the queue of an election, without a handle that keeps the client.
+fn internals(client: &CuratorFramework, path: &str) -> Result<LockInternals, LeaderError> {
+    // Latches and selectors: an election has the nodes of one of them.
+    let spec = LockSpec { extra_lock_patterns: vec![LOCK_NAME.into()], ..LockSpec::queue(LATCH_NAME) };
+    LockInternals::new(client.weak_clone(), path.to_owned(), spec, LockOptions::new()).map_err(LeaderError::of_path)
 }
 
 impl fmt::Debug for LeaderObserver {
@@ -265,11 +299,13 @@ async fn run(internals: LockInternals, ending: Ending, mut stop: Stop) {
 async fn observe(internals: &LockInternals, published: &Published<Observed>) {
     let mut pauses = Pauses::default();
     let mut synced_in = None;
+    // The highest term that was published.
+    let mut shown = Zxid::new(0);
     loop {
         let mut known = published.newest();
         let looked = match internals.client().session().await {
             Ok(session) => {
-                let looked = look_in(internals, &session, &mut synced_in, &mut known).await;
+                let looked = look_in(internals, &session, &mut synced_in, &mut known, shown).await;
                 looked.map(|look| (look, session.timeout() * 4))
             }
             Err(error) => Err(error),
@@ -283,6 +319,7 @@ async fn observe(internals: &LockInternals, published: &Published<Observed>) {
                 if is_early && timeout(patience, &mut changed).await.is_ok() {
                     continue;
                 }
+                shown = observed.leader().map_or(shown, |leader| leader.token.czxid().max(shown));
                 if !observed.is_same(&published.newest()) {
                     published.publish(observed);
                 }
@@ -296,7 +333,7 @@ async fn observe(internals: &LockInternals, published: &Published<Observed>) {
         let may_pass = error.is_retryable() || matches!(error, Error::NotStarted);
         let pause = pauses.after(may_pass);
         if !may_pass {
-            tracing::warn!(%error, path = internals.base_path(), "an election cannot be observed");
+            tracing::warn!(error = %Chain(&error), path = internals.base_path(), "an election cannot be observed");
             let failed = known.refused(error.into());
             if !failed.is_same(&published.newest()) {
                 published.publish(failed);
@@ -312,20 +349,26 @@ async fn look_in(
     session: &Session,
     synced_in: &mut Option<u64>,
     known: &mut Observed,
+    shown: Zxid,
 ) -> Result<Look, Error> {
     if *synced_in != Some(session.number()) {
         catch_up(session, internals.base_path()).await?;
         *synced_in = Some(session.number());
     }
     loop {
-        if let Some(look) = look(internals, session, known).await? {
+        if let Some(look) = look(internals, session, known, shown).await? {
             return Ok(look);
         }
     }
 }
 
 /// Returns `None` if the election changes meanwhile. A listing without the known leader resets `known`.
-async fn look(internals: &LockInternals, session: &Session, known: &mut Observed) -> Result<Option<Look>, Error> {
+async fn look(
+    internals: &LockInternals,
+    session: &Session,
+    known: &mut Observed,
+    shown: Zxid,
+) -> Result<Option<Look>, Error> {
     let path = internals.base_path();
     let children = match session.get_children(path).await {
         Ok(children) => children,
@@ -349,17 +392,26 @@ async fn look(internals: &LockInternals, session: &Session, known: &mut Observed
             (Err(Error::NoNode { .. }), _) | (_, Err(Error::NoNode { .. })) => return Ok(None),
             (node, record) => (node?, record?),
         };
-        if !internals.is_contender(node.stat.ephemeral_owner) {
+        let Some(owner) = owning_session(node.stat.ephemeral_owner) else {
             persistent.push((lock_name_of(name), node.watch));
             continue;
-        }
+        };
         // A candidate waits for the nodes with its own recipe's name alone.
         persistent.retain(|(lock_name, _)| *lock_name == lock_name_of(name));
         if !persistent.is_empty() {
             let watches = persistent.into_iter().map(|(_, watch)| watch).chain([node.watch]).collect();
             return Ok(Some(Look { observed: Observed::NoLeader, is_early: false, watches }));
         }
-        return Ok(Some(led(internals, node_path, node, record, known)));
+        let found = Found::new(&record.data, record.stat);
+        let leader = leader(internals, node_path, (node.data, node.stat, owner), &found, known);
+        // The transaction that emptied the record bounds its term, but does not show that a claim is due.
+        let highest = Zxid::new(found.highest_term());
+        let bound = if found.record.is_some() { highest } else { highest.min(shown) };
+        return Ok(Some(Look {
+            is_early: leader.token.czxid() < bound,
+            observed: Observed::Leader(leader),
+            watches: vec![node.watch, record.watch],
+        }));
     }
     let (children, watch) = match session.get_children_watched(path).await {
         Err(Error::NoNode { .. }) => return Ok(None),
@@ -374,34 +426,28 @@ fn lock_name_of(name: &str) -> &'static str {
     if standard_sequence(name, LATCH_NAME).is_some() { LATCH_NAME } else { LOCK_NAME }
 }
 
-/// Returns the look that has found a leader's node, and the path's data.
-fn led(internals: &LockInternals, node_path: String, node: WatchedData, record: WatchedData, known: &Observed) -> Look {
-    let found = Found::new(&record.data, record.stat);
-    let leader = leader(internals, node_path, node.data, &node.stat, &found, known);
-    let is_early = leader.term < found.highest_term();
-    Look { observed: Observed::Leader(leader), is_early, watches: vec![node.watch, record.watch] }
-}
-
+/// Returns the leader from its node and the data of the path.
 fn leader(
     internals: &LockInternals,
     path: String,
-    data: Vec<u8>,
-    stat: &Stat,
+    (data, stat, session): (Vec<u8>, Stat, SessionId),
     found: &Found,
     known: &Observed,
 ) -> Leader {
     let id = internals.client().from_stored(&path, data.clone(), None).unwrap_or(data);
     let created = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default());
-    let (term, data) = match (found.record_by(node_from_path(&path)), known.leader()) {
-        (Some(record), _) => (record.term(&found.stat), record.data.clone()),
+    let (token, data) = match (found.record_by(node_from_path(&path)), known.leader()) {
+        (Some(record), _) => (FencingToken::of_node(record.term(&found.stat)), record.data.clone()),
         // In a hand-over, the candidate writes its record while the leader still leads.
-        (None, Some(known)) if known.path == path => (known.term, known.data.clone()),
-        (None, _) => (stat.czxid, None),
+        (None, Some(known)) if known.path == path => {
+            (known.token, known.data.clone().filter(|_| found.record.is_some()))
+        }
+        (None, _) => (FencingToken::of_node(stat.czxid), None),
     };
     Leader {
         id: String::from_utf8_lossy(&id).into_owned(),
-        term,
-        session: stat.ephemeral_owner,
+        token,
+        session,
         since: SystemTime::UNIX_EPOCH + created,
         data,
         path,

@@ -10,7 +10,7 @@ pub enum CloseMode {
     /// The close calls no listener: Curator's default.
     #[default]
     Silent,
-    /// The close calls [`not_leader`](crate::LeaderLatchListener::not_leader) of each listener.
+    /// The close calls each [listener](crate::LeaderLatch::add_listener) at the end of the term.
     NotifyLeader,
 }
 
@@ -66,6 +66,9 @@ impl LeaderLatchOptions {
     /// A leader that resigns records that in the path's data, in the transaction that deletes its node. So set the
     /// option for all candidates. Leaders without it, Java's, and those over the client `zookeeper-async` may count as
     /// crashed. A Java leader that is gone before this candidate joins causes no delay.
+    ///
+    /// Missing parents and the path are created as persistent nodes, so the record outlives a crash of the only candidate.
+    /// If another program has created the path as a container, the server may delete it then, and the delay is skipped.
     ///
     /// At a path with the data of another program the latch does not lead. Its state is
     /// [`Failed`](crate::LeaderState::Failed) with [`LeaderError::ForeignData`](crate::LeaderError::ForeignData).

@@ -10,7 +10,7 @@ use curator_framework::{CuratorFramework, Error, LossReason};
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
-use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
+use crate::leader::error::{LeaderError, TermEnd};
 use crate::leader::latch::candidates;
 use crate::leader::observer::LeaderObserver;
 use crate::leader::options::LeaderSelectorOptions;
@@ -69,7 +69,7 @@ pub enum TermOutcome<T> {
 /// let selector = LeaderSelector::new(client, "/leaders/indexer")?;
 /// let outcome = selector
 ///     .run_once(async |leadership| {
-///         println!("term {}", leadership.term());
+///         println!("term {}", leadership.token());
 ///         index().await
 ///     })
 ///     .await?;
@@ -91,7 +91,7 @@ pub enum TermOutcome<T> {
 ///   tries again without a pause.
 /// * An `Err` of the work delays the next term.
 /// * The caller runs the selector. Curator has an executor.
-/// * The [term's number](Leadership::term) and the [node's path](Leadership::path) are there for fencing.
+/// * The [term's number](Leadership::token) and the [node's path](Leadership::path) are there for fencing.
 /// * [`leader`](Self::leader) returns `None` without candidates. Curator returns a participant without an id.
 ///
 /// # ZooKeeper layout
@@ -138,7 +138,7 @@ impl LeaderSelector {
     /// # Errors
     ///
     /// `Error::InvalidPath`; `LeaderError::InvalidArgument` for the root.
-    pub fn new(client: CuratorFramework, path: impl Into<String>) -> LeaderResult<Self> {
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, LeaderError> {
         Self::with_options(client, path, LeaderSelectorOptions::new())
     }
 
@@ -151,14 +151,14 @@ impl LeaderSelector {
         client: CuratorFramework,
         path: impl Into<String>,
         options: LeaderSelectorOptions,
-    ) -> LeaderResult<Self> {
+    ) -> Result<Self, LeaderError> {
         let LeaderSelectorOptions { id, name, back_off } = options;
         let mut lock = LockOptions { name: name.map(Into::into), ..LockOptions::new() };
         if !id.is_empty() {
             lock = lock.node_data(id.as_bytes());
         }
         let spec = LockSpec { recipe: "leader_selector", ..LockSpec::queue(LOCK_NAME) };
-        let internals = LockInternals::new(client, path.into(), spec, lock)?;
+        let internals = LockInternals::new(client, path.into(), spec, lock).map_err(LeaderError::of_path)?;
         let (current, runs, polls) = (Mutex::new(None), Runs::default(), Polls::default());
         Ok(Self { inner: Arc::new(Inner { internals, id, back_off, current, runs, polls }) })
     }
@@ -176,7 +176,7 @@ impl LeaderSelector {
     /// # Cancel safety
     ///
     /// When the future is dropped, the work is dropped, then the session deletes the node in the background.
-    pub async fn run_once<T, F>(&self, work: impl FnOnce(Leadership) -> F) -> LeaderResult<TermOutcome<T>>
+    pub async fn run_once<T, F>(&self, work: impl FnOnce(Leadership) -> F) -> Result<TermOutcome<T>, LeaderError>
     where
         F: Future<Output = T>,
     {
@@ -213,7 +213,7 @@ impl LeaderSelector {
     /// let run = tokio::spawn(async move {
     ///     let work = running.run(async |leadership| {
     ///         leadership.verify().await?;
-    ///         begun.send(leadership.term()).ok();
+    ///         begun.send(leadership.token()).ok();
     ///         Ok::<(), LeaderError>(())
     ///     });
     ///     work.await
@@ -237,7 +237,7 @@ impl LeaderSelector {
     /// # Cancel safety
     ///
     /// When the future is dropped, the work is dropped, then the session deletes the node in the background.
-    pub async fn run<E, F>(&self, mut work: impl FnMut(Leadership) -> F) -> LeaderResult<()>
+    pub async fn run<E, F>(&self, mut work: impl FnMut(Leadership) -> F) -> Result<(), LeaderError>
     where
         E: fmt::Display,
         F: Future<Output = Result<(), E>>,
@@ -285,7 +285,11 @@ impl LeaderSelector {
     /// # Cancel safety
     ///
     /// When the future is dropped, the work is dropped, then the session deletes the node in the background.
-    pub async fn run_until<E, F>(&self, shutdown: impl Future, work: impl FnMut(Leadership) -> F) -> LeaderResult<()>
+    pub async fn run_until<E, F>(
+        &self,
+        shutdown: impl Future,
+        work: impl FnMut(Leadership) -> F,
+    ) -> Result<(), LeaderError>
     where
         E: fmt::Display,
         F: Future<Output = Result<(), E>>,
@@ -294,11 +298,15 @@ impl LeaderSelector {
     }
 
     /// Begins a run. Two runs of one selector would be two candidates.
-    fn begin(&self) -> LeaderResult<Run<'_>> {
+    fn begin(&self) -> Result<Run<'_>, LeaderError> {
         self.inner.runs.begin().map_err(|error| LeaderError::of_start(error, self.path_text()))
     }
 
-    async fn one_term<T, F>(&self, _run: &Run<'_>, work: impl FnOnce(Leadership) -> F) -> LeaderResult<TermOutcome<T>>
+    async fn one_term<T, F>(
+        &self,
+        _run: &Run<'_>,
+        work: impl FnOnce(Leadership) -> F,
+    ) -> Result<TermOutcome<T>, LeaderError>
     where
         F: Future<Output = T>,
     {
@@ -313,7 +321,7 @@ impl LeaderSelector {
         let Some(acquired) = granted else { return Err(Error::Closed.into()) };
         let number = acquired.fencing_token;
         let caller = Caller { owner: None, at: Location::caller() };
-        let share = HoldShare::first(internals.hold(path, acquired, caller.origin()));
+        let share = HoldShare::first(internals.hold(acquired, caller.origin()));
         let term = Term::new(share, number, path, client.weak_clone(), None);
         let tenure = Tenure { inner: &self.inner, term };
         *self.inner.current.lock() = Some(Arc::clone(&tenure.term));
@@ -322,10 +330,10 @@ impl LeaderSelector {
         }
         let leadership = tenure.term.view();
         // The work is dropped with this future, before the node is deleted. It is not begun after the end of the term.
-        let ended = match leadership.is_leader() {
+        let ended = match leadership.is_held() {
             true => {
-                let work = self.inner.polls.of(|| leadership.is_leader(), work(leadership.clone()));
-                while_held(|| leadership.is_leader(), leadership.lost(), work).await
+                let work = self.inner.polls.of(|| leadership.is_held(), work(leadership.clone()));
+                while_held(|| leadership.is_held(), leadership.ended(), work).await
             }
             false => Err(None),
         };
@@ -340,7 +348,7 @@ impl LeaderSelector {
                 return Ok(TermOutcome::Done(output));
             }
             Err(Some(end)) => end,
-            Err(None) => leadership.lost().await,
+            Err(None) => leadership.ended().await,
         };
         match end {
             TermEnd::Lost(reason) => Ok(TermOutcome::Lost(reason)),
@@ -356,7 +364,7 @@ impl LeaderSelector {
     #[allow(clippy::must_use_candidate, reason = "a selector that does not lead needs no interrupt")]
     pub fn interrupt_leadership(&self) -> bool {
         let current = self.inner.current.lock().clone();
-        let leads = current.filter(|term| term.view().is_leader());
+        let leads = current.filter(|term| term.is_held());
         leads.inspect(|term| term.resign()).is_some()
     }
 
@@ -365,7 +373,7 @@ impl LeaderSelector {
     pub fn has_leadership(&self) -> bool {
         // Without the lock: the answer may log a loss, and the program's subscriber may call back.
         let current = self.inner.current.lock().clone();
-        current.is_some_and(|term| term.view().is_leader())
+        current.is_some_and(|term| term.is_held())
     }
 
     /// Returns the id.
@@ -392,7 +400,7 @@ impl LeaderSelector {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn leader(&self) -> LeaderResult<Option<Participant>> {
+    pub async fn leader(&self) -> Result<Option<Participant>, LeaderError> {
         Ok(self.participants().await?.into_iter().find(|candidate| candidate.holds))
     }
 
@@ -408,7 +416,7 @@ impl LeaderSelector {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn participants(&self) -> LeaderResult<Vec<Participant>> {
+    pub async fn participants(&self) -> Result<Vec<Participant>, LeaderError> {
         candidates(&self.inner.internals).await
     }
 
@@ -417,9 +425,11 @@ impl LeaderSelector {
     ///
     /// # Errors
     ///
-    /// Those of [`LeaderObserver::start`].
-    pub fn observe(&self) -> LeaderResult<LeaderObserver> {
-        LeaderObserver::start(self.inner.internals.client().clone(), self.path())
+    /// `Error::NoRuntime`: call it in a tokio runtime.
+    pub fn observe(&self) -> Result<LeaderObserver, LeaderError> {
+        let observer = LeaderObserver::new(self.inner.internals.client().clone(), self.path())?;
+        observer.start()?;
+        Ok(observer)
     }
 
     /// Closes the selector: the run drops the work of its term and leaves the queue. Resolves when the run has ended, or

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use curator_framework::{
-    CuratorFramework, Done, Error, LossReason, Operation, OwnedNode, PathText, Session, node_from_path, report,
+    Chain, CuratorFramework, Done, Error, LossReason, Operation, OwnedNode, PathText, Session, node_from_path, report,
 };
 use parking_lot::Mutex;
 use tokio::sync::{SetOnce, watch};
 use tokio::time::timeout;
 
-use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
+use crate::held::{FencingToken, impl_held};
+use crate::leader::error::{LeaderError, TermEnd};
 use crate::leader::record_io::{self, Found};
 use crate::locks::GuardedTransaction;
 use crate::locks::engine::candidacy::Record;
@@ -51,7 +52,7 @@ pub(super) struct Term {
     /// The number of futures in [`Leadership::protect`].
     works: watch::Sender<usize>,
     /// The end of the term's node, as the latch's task reports it.
-    released: SetOnce<LeaderResult<Release>>,
+    released: SetOnce<Result<Release, LeaderError>>,
     /// Locked by a hand-over or a proclamation: they write the same record.
     writing: tokio::sync::Mutex<()>,
     /// The path's data as the leader knows it, if its resignation is to be recorded there.
@@ -112,7 +113,7 @@ impl Term {
         self.share.hold().loss()
     }
 
-    fn is_leader(&self) -> bool {
+    pub(super) fn is_held(&self) -> bool {
         !self.over.initialized() && self.share.is_held()
     }
 
@@ -123,7 +124,7 @@ impl Term {
     }
 
     /// Ends the term, and resolves when the latch's task has dealt with its node.
-    pub(super) async fn resigned(&self) -> LeaderResult<Release> {
+    pub(super) async fn resigned(&self) -> Result<Release, LeaderError> {
         self.resign();
         let released = self.client.within(self.client.close_budget(), self.released.wait()).await;
         released.cloned().unwrap_or_else(|| Err(self.client.no_answer("delete").into()))
@@ -140,7 +141,7 @@ impl Term {
     }
 
     /// Records the end of the term's node.
-    pub(super) fn was_released(&self, outcome: LeaderResult<Release>) {
+    pub(super) fn was_released(&self, outcome: Result<Release, LeaderError>) {
         // Fails if it was recorded before.
         let _first = self.released.set(outcome);
     }
@@ -167,13 +168,13 @@ impl Term {
     }
 
     /// Fails if the term is over.
-    pub(super) fn check(&self) -> LeaderResult<()> {
+    pub(super) fn check(&self) -> Result<(), LeaderError> {
         self.end().map_or(Ok(()), |end| Err(self.over(end)))
     }
 
     /// Ends the term, waits for the end of protected work, and deletes the node. Records in the path's data that the
     /// leader has resigned, if the term wants that. The session deletes a node that cannot be deleted now.
-    pub(super) async fn release(&self) -> LeaderResult<Release> {
+    pub(super) async fn release(&self) -> Result<Release, LeaderError> {
         self.resign();
         let budget = self.client.close_budget();
         self.works_have_ended().await;
@@ -194,7 +195,7 @@ impl Term {
         let _in_any_case = InBackground(&self.share);
         let released = self.share.release_with(mark, budget).await;
         Ok(released.inspect_err(|error| {
-            tracing::debug!(%error, path = self.path, "the node of a term is deleted in the background");
+            tracing::debug!(error = %Chain(&error), path = self.path, "the node of a term is deleted in the background");
         })?)
     }
 
@@ -215,7 +216,7 @@ impl Term {
         &self,
         change: impl Fn(&mut Record),
         others: impl Fn() -> Vec<Operation>,
-    ) -> LeaderResult<Found> {
+    ) -> Result<Found, LeaderError> {
         let session = self.session();
         let mut retries = self.client.retry_loop();
         loop {
@@ -295,7 +296,7 @@ impl Term {
 }
 
 impl Tenure<LeaderError> for Term {
-    fn check(&self) -> LeaderResult<()> {
+    fn check(&self) -> Result<(), LeaderError> {
         Self::check(self)
     }
 }
@@ -326,7 +327,7 @@ impl fmt::Debug for Term {
 /// let leadership = latch.leading().await?;
 /// leadership.protect(work()).await?; // stops when the term ends
 /// latch.close().await;
-/// assert!(!leadership.is_leader());
+/// assert!(!leadership.is_held());
 /// # Ok(())
 /// # }
 /// ```
@@ -339,22 +340,35 @@ impl Leadership {
     /// Returns whether this term certainly goes on. Compares the clock with the session's deadline, without a request,
     /// so the first call after the machine has slept is right too.
     #[must_use]
-    pub fn is_leader(&self) -> bool {
-        self.term.is_leader()
+    pub fn is_held(&self) -> bool {
+        self.term.is_held()
     }
 
     /// Returns how long the term certainly goes on if the server sends nothing more; zero if it is over.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        if self.is_leader() { self.term.share.remaining() } else { Duration::ZERO }
+        if self.is_held() { self.term.share.remaining() } else { Duration::ZERO }
     }
 
-    /// Resolves with the reason when the term ends, at once if it is over.
+    /// Resolves with the reason when the leadership is lost, at once if it is. Never resolves if the leader has resigned
+    /// before: see [`ended`](Self::ended).
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost when it is dropped.
-    pub async fn lost(&self) -> TermEnd {
+    pub async fn lost(&self) -> LossReason {
+        match self.ended().await {
+            TermEnd::Lost(reason) => reason,
+            TermEnd::Resigned => std::future::pending().await,
+        }
+    }
+
+    /// Resolves with the reason when the term ends, by a loss or a resignation; at once if it is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when it is dropped.
+    pub async fn ended(&self) -> TermEnd {
         self.term.ended().await
     }
 
@@ -365,8 +379,8 @@ impl Leadership {
     /// have an older node than an earlier leader. Its number is then the transaction of a write. Java's leaders write
     /// no number.
     #[must_use]
-    pub fn term(&self) -> i64 {
-        self.term.number
+    pub fn token(&self) -> FencingToken {
+        FencingToken::of_node(self.term.number)
     }
 
     /// Returns the path of the leader's node.
@@ -376,7 +390,7 @@ impl Leadership {
     }
 
     /// Asks the server whether the term goes on: a round trip to the leader of the ensemble, and a read of the node.
-    /// Call it before a step that cannot be undone: [`is_leader`](Self::is_leader) does not see a killed session at
+    /// Call it before a step that cannot be undone: [`is_held`](Self::is_held) does not see a killed session at
     /// once.
     ///
     /// # Errors
@@ -388,7 +402,7 @@ impl Leadership {
     /// # Cancel safety
     ///
     /// Nothing is lost when it is dropped.
-    pub async fn verify(&self) -> LeaderResult<()> {
+    pub async fn verify(&self) -> Result<(), LeaderError> {
         self.term.check()?;
         self.term.share.verify().await?;
         self.term.check()
@@ -405,11 +419,11 @@ impl Leadership {
     /// # Cancel safety
     ///
     /// That of `work`.
-    pub async fn protect<F: Future>(&self, work: F) -> LeaderResult<F::Output> {
+    pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output, LeaderError> {
         self.term.works.send_modify(|works| *works += 1);
         // Declared ahead of the future that owns the work, so dropped behind it.
         let _counted = Work(&self.term.works);
-        match while_held(|| self.is_leader(), self.lost(), work).await {
+        match while_held(|| self.is_held(), self.ended(), work).await {
             Ok(output) => Ok(output),
             Err(end) => Err(self.term.over(end.or_else(|| self.term.end()).unwrap_or(TermEnd::Resigned))),
         }
@@ -439,7 +453,7 @@ impl Leadership {
     /// # Cancel safety
     ///
     /// When the future is dropped, the data may be written.
-    pub async fn proclaim(&self, data: impl Into<Vec<u8>>) -> LeaderResult<()> {
+    pub async fn proclaim(&self, data: impl Into<Vec<u8>>) -> Result<(), LeaderError> {
         let data = data.into();
         let _alone = self.term.writes_alone().await;
         self.term.write(|record| record.data = Some(data.clone()), Vec::new).await?;
@@ -451,12 +465,14 @@ impl Leadership {
     }
 }
 
+impl_held!(Leadership, LeaderError);
+
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leadership")
             .field("path", &self.path())
-            .field("term", &self.term())
-            .field("is_leader", &self.is_leader())
+            .field("token", &self.token())
+            .field("is_held", &self.is_held())
             .finish_non_exhaustive()
     }
 }

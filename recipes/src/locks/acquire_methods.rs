@@ -23,7 +23,7 @@ macro_rules! acquire_methods {
             /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background. See
             /// [cancelling an acquire](crate::InterProcessMutex#cancelling-an-acquire).
             #[track_caller]
-            pub fn acquire(&self) -> impl Future<Output = $crate::locks::error::Result<$guard>> + Send {
+            pub fn acquire(&self) -> impl Future<Output = Result<$guard, $crate::locks::error::LockError>> + Send {
                 let at = std::panic::Location::caller();
                 async move {
                     let granted = self.acquire_for(Caller::in_scope(at), WaitMode::Forever).await?;
@@ -51,7 +51,7 @@ macro_rules! acquire_methods {
             pub fn acquire_timeout(
                 &self,
                 budget: std::time::Duration,
-            ) -> impl Future<Output = $crate::locks::error::Result<Option<$guard>>> + Send {
+            ) -> impl Future<Output = Result<Option<$guard>, $crate::locks::error::LockError>> + Send {
                 let at = std::panic::Location::caller();
                 async move { self.acquire_for(Caller::in_scope(at), WaitMode::within(budget)).await }
             }
@@ -70,7 +70,9 @@ macro_rules! acquire_methods {
             ///
             /// As [`acquire`](Self::acquire).
             #[track_caller]
-            pub fn try_acquire(&self) -> impl Future<Output = $crate::locks::error::Result<Option<$guard>>> + Send {
+            pub fn try_acquire(
+                &self,
+            ) -> impl Future<Output = Result<Option<$guard>, $crate::locks::error::LockError>> + Send {
                 let at = std::panic::Location::caller();
                 async move { self.acquire_for(Caller::in_scope(at), WaitMode::Once).await }
             }
@@ -95,7 +97,7 @@ macro_rules! owner_methods {
             pub fn acquire_as(
                 &self,
                 owner: &LockOwner,
-            ) -> impl Future<Output = $crate::locks::error::Result<$guard>> + Send {
+            ) -> impl Future<Output = Result<$guard, $crate::locks::error::LockError>> + Send {
                 let at = std::panic::Location::caller();
                 async move {
                     let granted = self.acquire_for(Caller::with_owner(owner, at), WaitMode::Forever).await?;
@@ -118,7 +120,7 @@ macro_rules! owner_methods {
                 &self,
                 owner: &LockOwner,
                 budget: std::time::Duration,
-            ) -> impl Future<Output = $crate::locks::error::Result<Option<$guard>>> + Send {
+            ) -> impl Future<Output = Result<Option<$guard>, $crate::locks::error::LockError>> + Send {
                 let at = std::panic::Location::caller();
                 async move { self.acquire_for(Caller::with_owner(owner, at), WaitMode::within(budget)).await }
             }

@@ -4,9 +4,6 @@ use curator_framework::{LossReason, PathText};
 
 use crate::locks::SemaphoreProtocol;
 
-/// The result of a lock's operations.
-pub type Result<T, E = LockError> = std::result::Result<T, E>;
-
 /// An error of a lock recipe. A lock held by another contender is not one: timed and try calls return `Ok(None)`.
 ///
 /// An outage is an error. These are the results of `acquire_timeout` when its budget ends:

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::locks::error::Result;
+use crate::locks::error::LockError;
 use crate::locks::guard::lock_guard::LockGuard;
 use crate::locks::multi::InterProcessMultiLock;
 use crate::locks::mutex::InterProcessMutex;
@@ -38,16 +38,16 @@ use crate::locks::semaphore_mutex::InterProcessSemaphoreMutex;
 #[async_trait]
 pub trait InterProcessLock: Send + Sync + fmt::Debug {
     /// Waits for the lock without a limit. Errors and cancel safety are those of the lock's own method.
-    async fn acquire(&self) -> Result<LockGuard>;
+    async fn acquire(&self) -> Result<LockGuard, LockError>;
 
     /// Waits for the lock for at most `budget`, connection included. [Bind the guard](crate#bind-the-guard).
     /// Returns `Ok(None)` if another contender is ahead when the budget ends. Errors and cancel safety are those of the
     /// lock's own method.
-    async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>>;
+    async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>, LockError>;
 
     /// Tries once; `Ok(None)` if the lock is taken. [Bind the guard](crate#bind-the-guard). Errors and cancel
     /// safety are those of the lock's own method.
-    async fn try_acquire(&self) -> Result<Option<LockGuard>>;
+    async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError>;
 
     /// Returns whether this object or a clone of it holds the lock.
     fn is_acquired_in_this_process(&self) -> bool;
@@ -57,15 +57,15 @@ macro_rules! inter_process_lock {
     ($($lock:ident),*) => {$(
         #[async_trait]
         impl InterProcessLock for $lock {
-            async fn acquire(&self) -> Result<LockGuard> {
+            async fn acquire(&self) -> Result<LockGuard, LockError> {
                 Self::acquire(self).await.map(Into::into)
             }
 
-            async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>> {
+            async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>, LockError> {
                 Ok(Self::acquire_timeout(self, budget).await?.map(Into::into))
             }
 
-            async fn try_acquire(&self) -> Result<Option<LockGuard>> {
+            async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
                 Ok(Self::try_acquire(self).await?.map(Into::into))
             }
 

@@ -1,18 +1,20 @@
 //! Several locks as one.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, LossReason};
-use futures_util::future::select_all;
+use curator_framework::{Chain, CuratorFramework};
+use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;
 
 use crate::locks::acquire_methods::acquire_methods;
 use crate::locks::engine::WaitMode;
-use crate::locks::error::{LockError, Result};
-use crate::locks::guard::guarded_transaction::GuardedTransaction;
-use crate::locks::guard::lock_guard::{LockGuard, define_guard};
+use crate::locks::error::LockError;
+use crate::locks::guard::kinds;
+use crate::locks::guard::lock_guard::LockGuard;
+use crate::locks::guard::protect::first_of;
 use crate::locks::inter_process_lock::InterProcessLock;
 use crate::locks::mutex::InterProcessMutex;
 use crate::locks::reentrancy::caller::Caller;
@@ -68,21 +70,8 @@ pub struct InterProcessMultiLock {
 
 acquire_methods!(InterProcessMultiLock => MultiLockGuard);
 
-define_guard! { of several
-    /// The guard of an [`InterProcessMultiLock`].
-    MultiLockGuard
-}
-
-impl MultiLockGuard {
-    /// Begins a transaction that the server carries out only if all of the locks are held at that moment. The locks
-    /// must have one client and one namespace. With the client `zookeeper-async`, the commit fails with `Unsupported`.
-    pub fn transaction(&self) -> GuardedTransaction<'_> {
-        GuardedTransaction::new(
-            self.guard.first_share(),
-            self.guard.parts().skip(1).map(LockGuard::first_share).collect(),
-        )
-    }
-}
+/// The guard of an [`InterProcessMultiLock`].
+pub type MultiLockGuard = LockGuard<kinds::Multi>;
 
 impl InterProcessMultiLock {
     /// Creates a multi lock with a mutex for each path.
@@ -91,23 +80,22 @@ impl InterProcessMultiLock {
     ///
     /// `Error::InvalidPath`; `LockError::InvalidArgument` for an empty list, for the root, and for a path that is named
     /// twice.
-    pub fn new<I>(client: CuratorFramework, paths: I) -> Result<Self>
+    pub fn new<I>(client: CuratorFramework, paths: I) -> Result<Self, LockError>
     where
         I: IntoIterator,
         I::Item: Into<String>,
     {
         let mut locks: Vec<Arc<dyn InterProcessLock>> = Vec::new();
-        let mut seen = Vec::new();
+        let mut seen = HashSet::new();
         for path in paths {
             let path = path.into();
-            if seen.contains(&path) {
+            if !seen.insert(path.clone()) {
                 return Err(LockError::invalid(
                     "lock paths",
                     format!("{path} is named twice and would wait for itself"),
                 ));
             }
-            locks.push(Arc::new(InterProcessMutex::new(client.clone(), path.clone())?));
-            seen.push(path);
+            locks.push(Arc::new(InterProcessMutex::new(client.clone(), path)?));
         }
         Self::from_locks(locks)
     }
@@ -118,7 +106,7 @@ impl InterProcessMultiLock {
     /// # Errors
     ///
     /// `LockError::InvalidArgument` for an empty list.
-    pub fn from_locks(locks: impl IntoIterator<Item = Arc<dyn InterProcessLock>>) -> Result<Self> {
+    pub fn from_locks(locks: impl IntoIterator<Item = Arc<dyn InterProcessLock>>) -> Result<Self, LockError> {
         let locks: Arc<[_]> = locks.into_iter().collect();
         if locks.is_empty() {
             return Err(LockError::invalid("locks", "there is none"));
@@ -133,25 +121,28 @@ impl InterProcessMultiLock {
     }
 
     /// Acquires all locks in one future, so that each lock finds the same current owner.
-    async fn acquire_for(&self, _caller: Caller, mode: WaitMode) -> Result<Option<MultiLockGuard>> {
+    async fn acquire_for(&self, _caller: Caller, mode: WaitMode) -> Result<Option<MultiLockGuard>, LockError> {
         let began = Instant::now();
         loop {
             match self.acquire_all(began, mode).await? {
-                Outcome::Granted(guard) => return Ok(Some(MultiLockGuard { guard })),
+                Outcome::Granted(guard) => return Ok(Some(guard)),
                 Outcome::NotGranted => return Ok(None),
                 // A caller without time left gets the error; for the others the loop acquires all locks again.
                 Outcome::Lost(error) if mode == WaitMode::Once || mode.is_over() => return Err(error),
-                Outcome::Lost(error) => tracing::debug!(%error, "a part of a multi lock was lost, it is acquired anew"),
+                Outcome::Lost(error) => {
+                    tracing::debug!(error = %Chain(&error), "a part of a multi lock was lost, it is acquired anew")
+                }
             }
         }
     }
 
-    async fn acquire_all(&self, began: Instant, mode: WaitMode) -> Result<Outcome> {
+    async fn acquire_all(&self, began: Instant, mode: WaitMode) -> Result<Outcome, LockError> {
         let mut acquired = AcquiredSoFar(Vec::with_capacity(self.locks.len()));
+        let mut losses = FuturesUnordered::new();
         for lock in self.locks.iter() {
             let granted = tokio::select! {
                 biased;
-                reason = any_lost(&acquired.0) => {
+                reason = first_of(&mut losses) => {
                     let lost = acquired.0.iter().find(|guard| !guard.is_held());
                     let path = lost.map_or_else(|| "".into(), |guard| guard.lock_path().clone());
                     return Ok(Outcome::Lost(LockError::LockLost { path, reason }));
@@ -159,7 +150,10 @@ impl InterProcessMultiLock {
                 granted = acquired.next(&**lock, began, mode) => granted?,
             };
             match granted {
-                Some(guard) => acquired.0.push(guard),
+                Some(guard) => {
+                    losses.extend(guard.losses());
+                    acquired.0.push(guard);
+                }
                 None if mode == WaitMode::Once => {
                     // The caller gets its refusal after the deletes, as from a single lock.
                     in_time(&acquired, began, Box::pin(acquired.release())).await?;
@@ -178,7 +172,11 @@ impl InterProcessMultiLock {
 }
 
 /// Bounds a try by the connection timeout, counted once for all locks. The first lock bounds itself.
-async fn in_time<T>(acquired: &AcquiredSoFar, began: Instant, answer: impl Future<Output = Result<T>>) -> Result<T> {
+async fn in_time<T>(
+    acquired: &AcquiredSoFar,
+    began: Instant,
+    answer: impl Future<Output = Result<T, LockError>>,
+) -> Result<T, LockError> {
     let Some(client) = acquired.client() else { return answer.await };
     match tokio::time::timeout_at(began + client.connection_timeout(), answer).await {
         Ok(answer) => answer,
@@ -188,18 +186,10 @@ async fn in_time<T>(acquired: &AcquiredSoFar, began: Instant, answer: impl Futur
 
 /// The outcome of one attempt.
 enum Outcome {
-    Granted(LockGuard),
+    Granted(MultiLockGuard),
     NotGranted,
     /// A part was lost before all of them were granted.
     Lost(LockError),
-}
-
-/// Resolves when one of the locks is lost.
-async fn any_lost(guards: &[LockGuard]) -> LossReason {
-    if guards.is_empty() {
-        return std::future::pending().await;
-    }
-    select_all(guards.iter().map(|guard| Box::pin(guard.lost()))).await.0
 }
 
 /// The locks acquired so far. If dropped, it releases them in the reverse order.
@@ -207,7 +197,12 @@ struct AcquiredSoFar(Vec<LockGuard>);
 
 impl AcquiredSoFar {
     /// Acquires the next lock.
-    async fn next(&self, lock: &dyn InterProcessLock, began: Instant, mode: WaitMode) -> Result<Option<LockGuard>> {
+    async fn next(
+        &self,
+        lock: &dyn InterProcessLock,
+        began: Instant,
+        mode: WaitMode,
+    ) -> Result<Option<LockGuard>, LockError> {
         match mode {
             WaitMode::Forever => lock.acquire().await.map(Some),
             WaitMode::Until(end) => match (end.saturating_duration_since(Instant::now()), self.client()) {
@@ -231,7 +226,7 @@ impl AcquiredSoFar {
         format!("acquiring the locks behind {path}")
     }
 
-    async fn release(&self) -> Result<()> {
+    async fn release(&self) -> Result<(), LockError> {
         for guard in self.0.iter().rev() {
             // No work has run under it, so a loss does not matter.
             let _released = guard.release().await?;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use curator_framework::CuratorFramework;
 
 use crate::locks::acquire_methods::{acquire_methods, owner_methods};
-use crate::locks::engine::driver::LockInternalsDriver;
 use crate::locks::engine::{LockInternals, LockSpec, WaitMode};
-use crate::locks::error::Result;
-use crate::locks::guard::lock_guard::{define_guard, reenter, transaction};
-use crate::locks::options::LockOptions;
+use crate::locks::error::LockError;
+use crate::locks::guard::kinds;
+use crate::locks::guard::lock_guard::LockGuard;
+use crate::locks::options::{MutexOptions, MutexQueue};
 use crate::locks::participants::{Participant, ParticipantKind};
 use crate::locks::reentrancy::caller::Caller;
 use crate::locks::reentrancy::owner::LockOwner;
@@ -46,7 +46,7 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// | killed session, server that confuses sessions | soon: after one event, reconnect or heartbeat |
 /// | process paused between a check and its write, server data restored from a backup | too late, or never |
 ///
-/// For the causes in the last row, send the [`fencing_token`](crate::LockGuard::fencing_token) to the resource. The resource
+/// For the causes in the last row, send the [fencing token](crate::LockGuard::token) to the resource. The resource
 /// refuses a smaller token than one it has seen: see [fencing](crate::choosing#fencing). For a picture of a loss, see
 /// [how it works](crate::how_it_works#loss).
 ///
@@ -129,7 +129,7 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// # Beside other clients
 ///
 /// On the same path, Java's `InterProcessMutex` and this mutex share one queue and can revoke each other's locks. For
-/// kazoo's `Lock` see [`LockOptions::extra_lock_patterns`].
+/// kazoo's `Lock` see [`MutexOptions::extra_lock_patterns`].
 ///
 /// After 2^31 − 1 nodes under one path, the server gives the same number to several nodes. This crate then orders them
 /// by their creation, and logs a warning. Java's Curator orders them as they are listed, and may grant a lock that is
@@ -159,12 +159,9 @@ pub struct InterProcessMutex {
     lock: Arc<Reentrant>,
 }
 
-define_guard! {
-    /// The guard of an [`InterProcessMutex`].
-    MutexGuard
-}
-reenter!(MutexGuard);
-transaction!(MutexGuard);
+/// The guard of an [`InterProcessMutex`].
+pub type MutexGuard = LockGuard<kinds::Mutex>;
+
 acquire_methods!(InterProcessMutex => MutexGuard);
 owner_methods!(InterProcessMutex => MutexGuard);
 
@@ -174,21 +171,8 @@ impl InterProcessMutex {
     /// # Errors
     ///
     /// `Error::InvalidPath`; `LockError::InvalidArgument` for the root.
-    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self> {
-        Self::with_options(client, path, LockOptions::new())
-    }
-
-    /// Creates a mutex with a driver of your own, which sorts and chooses the contenders.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Self::new).
-    pub fn with_driver(
-        client: CuratorFramework,
-        path: impl Into<String>,
-        driver: impl LockInternalsDriver,
-    ) -> Result<Self> {
-        Self::with_options(client, path, LockOptions::new().driver(driver))
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, LockError> {
+        Self::with_options(client, path, MutexOptions::new())
     }
 
     /// Creates a mutex with options.
@@ -196,12 +180,17 @@ impl InterProcessMutex {
     /// # Errors
     ///
     /// As [`new`](Self::new).
-    pub fn with_options(client: CuratorFramework, path: impl Into<String>, options: LockOptions) -> Result<Self> {
-        let spec = match options.driver.clone() {
+    pub fn with_options(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        options: MutexOptions,
+    ) -> Result<Self, LockError> {
+        let (options, MutexQueue { driver, extra_lock_patterns }) = options.split();
+        let spec = match driver {
             Some(driver) => LockSpec::exclusive(LOCK_NAME, driver),
             None => LockSpec::queue(LOCK_NAME),
         };
-        let internals = LockInternals::new(client, path.into(), spec, options)?;
+        let internals = LockInternals::new(client, path.into(), LockSpec { extra_lock_patterns, ..spec }, options)?;
         Ok(Self { lock: Arc::new(Reentrant::new(internals, Arc::default())) })
     }
 
@@ -218,7 +207,7 @@ impl InterProcessMutex {
         self.lock.internals().is_held()
     }
 
-    async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<MutexGuard>> {
+    async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<MutexGuard>, LockError> {
         Ok(self.lock.acquire_for(caller, mode).await?.map(MutexGuard::new))
     }
 
@@ -233,7 +222,7 @@ impl InterProcessMutex {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn participant_nodes(&self) -> Result<Vec<String>> {
+    pub async fn participant_nodes(&self) -> Result<Vec<String>, LockError> {
         self.lock.internals().participant_nodes().await
     }
 
@@ -247,7 +236,7 @@ impl InterProcessMutex {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn participants(&self) -> Result<Vec<Participant>> {
+    pub async fn participants(&self) -> Result<Vec<Participant>, LockError> {
         let internals = self.lock.internals();
         internals.participants(|_| Some(ParticipantKind::Lock), |sorted, name| internals.is_granted(sorted, name)).await
     }

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_framework::Acl;
+
 use crate::locks::engine::driver::LockInternalsDriver;
 use crate::locks::guard::revocation::{RevocationListener, RevocationSpec};
+use crate::locks::semaphore::SemaphoreProtocol;
 
-/// The options of a lock, for the constructors `with_options` and `with_protocol`.
+/// The options of a lock. [`MutexOptions`] and [`SemaphoreOptions`] have more.
 ///
 /// # Examples
 ///
@@ -18,35 +21,50 @@ use crate::locks::guard::revocation::{RevocationListener, RevocationSpec};
 /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
 /// # client.start()?;
 /// use std::time::Duration;
-/// use curator_recipes::{InterProcessMutex, LockOptions};
+/// use curator_recipes::{InterProcessMutex, MutexOptions};
 ///
-/// let options = LockOptions::new().named("printers").node_data("host-7").warn_after(Duration::from_secs(30));
+/// let options = MutexOptions::new().named("printers").node_data("host-7").warn_after(Duration::from_secs(30));
 /// let mutex = InterProcessMutex::with_options(client, "/locks/printer", options)?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone, Default)]
 #[must_use = "options do nothing by themselves"]
-pub struct LockOptions {
-    pub(crate) driver: Option<Arc<dyn LockInternalsDriver>>,
+pub struct LockOptions<K = ()> {
     pub(crate) node_data: Option<Vec<u8>>,
-    pub(crate) extra_lock_patterns: Vec<String>,
+    pub(crate) acl: Option<Vec<Acl>>,
     pub(crate) warn_after: Option<Duration>,
     pub(crate) revocation: Option<RevocationSpec>,
     pub(crate) name: Option<Arc<str>>,
+    /// The options that only this kind of lock has.
+    pub(crate) own: K,
 }
 
-impl LockOptions {
+/// The options of an [`InterProcessMutex`](crate::InterProcessMutex).
+pub type MutexOptions = LockOptions<MutexQueue>;
+
+/// The options of an [`InterProcessSemaphoreV2`](crate::InterProcessSemaphoreV2), for its leases.
+pub type SemaphoreOptions = LockOptions<SemaphoreProtocol>;
+
+/// The options that only a mutex has: see [`MutexOptions`].
+#[derive(Debug, Clone, Default)]
+pub struct MutexQueue {
+    pub(crate) driver: Option<Arc<dyn LockInternalsDriver>>,
+    pub(crate) extra_lock_patterns: Vec<String>,
+}
+
+impl<K: Default> LockOptions<K> {
     /// Returns the defaults.
     pub fn new() -> Self {
         Self::default()
     }
+}
 
-    /// Sorts and chooses the contenders: Curator's `LockInternalsDriver`. All contenders of a lock must use the same
-    /// driver. Read-write locks and semaphores have their own.
-    pub fn driver(mut self, driver: impl LockInternalsDriver) -> Self {
-        self.driver = Some(Arc::new(driver));
-        self
+impl<K> LockOptions<K> {
+    /// Returns the options that all locks have, and those of this kind.
+    pub(crate) fn split(self) -> (LockOptions, K) {
+        let Self { node_data, acl, warn_after, revocation, name, own } = self;
+        (LockOptions { node_data, acl, warn_after, revocation, name, own: () }, own)
     }
 
     /// Sets the data of the lock's nodes, for inspection: Curator's `getLockNodeBytes`, `lockData` and `setNodeData`.
@@ -57,16 +75,10 @@ impl LockOptions {
         self
     }
 
-    /// Counts children with these names and a number as contenders too: kazoo's option of that name, for paths shared
-    /// with other clients. An [`InterProcessMutex`](crate::InterProcessMutex) and kazoo's `Lock` exclude each other if
-    /// this is given `"__lock__"`, and kazoo's option `"lock-"`; otherwise they ignore each other. Java's Curator does
-    /// not have this option. Do not use it beside kazoo's read and write locks.
-    pub fn extra_lock_patterns<I>(mut self, patterns: I) -> Self
-    where
-        I: IntoIterator,
-        I::Item: Into<String>,
-    {
-        self.extra_lock_patterns = patterns.into_iter().map(Into::into).collect();
+    /// Sets the access control list of the lock's nodes, those of a semaphore's queue included. All contenders must be
+    /// able to read the nodes. Default: that of the client's [`AclProvider`](curator_framework::AclProvider).
+    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
+        self.acl = Some(acl.into());
         self
     }
 
@@ -87,6 +99,36 @@ impl LockOptions {
     /// `makeRevocable`.
     pub fn revocable(mut self, listener: impl RevocationListener) -> Self {
         self.revocation = Some(RevocationSpec::new(listener));
+        self
+    }
+}
+
+impl MutexOptions {
+    /// Sorts and chooses the contenders: Curator's `LockInternalsDriver`. All contenders of a mutex must use the same
+    /// driver.
+    pub fn driver(mut self, driver: impl LockInternalsDriver) -> Self {
+        self.own.driver = Some(Arc::new(driver));
+        self
+    }
+
+    /// Counts children with these names and a number as contenders too: kazoo's option of that name, for paths shared
+    /// with other clients. This mutex and kazoo's `Lock` exclude each other if
+    /// this is given `"__lock__"`, and kazoo's option `"lock-"`; otherwise they ignore each other. Java's Curator does
+    /// not have this option. Do not use it beside kazoo's read and write locks.
+    pub fn extra_lock_patterns<I>(mut self, patterns: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        self.own.extra_lock_patterns = patterns.into_iter().map(Into::into).collect();
+        self
+    }
+}
+
+impl SemaphoreOptions {
+    /// Sets the protocol. Default: [`Curator`](SemaphoreProtocol::Curator).
+    pub fn protocol(mut self, protocol: SemaphoreProtocol) -> Self {
+        self.own = protocol;
         self
     }
 }

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
-use curator_framework::{Error, Stat, make_path};
+use curator_framework::{Error, SessionId, Stat, Zxid, make_path, owning_session};
 
 use crate::locks::engine::LockInternals;
 use crate::locks::engine::driver::SortedChildren;
-use crate::locks::error::Result;
+use crate::locks::error::LockError;
 
 /// The kind of lock that a contender wants or holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,10 +47,10 @@ pub struct Participant {
     /// `None` for a holder. Nodes of the other half block the participants of one half of a read-write lock too. Only
     /// the participants of both halves show these nodes.
     pub blocked_by: Option<String>,
-    /// The ZooKeeper session that owns the node; 0 if the node is persistent.
-    pub session: i64,
-    /// The transaction that created the node: the holder's fencing token.
-    pub czxid: i64,
+    /// The session that owns the node; `None` if the node is not ephemeral.
+    pub session: Option<SessionId>,
+    /// The transaction that created the node: that of the holder's fencing token.
+    pub czxid: Zxid,
     /// The time when the node was created, on the server's clock.
     pub created: SystemTime,
 }
@@ -76,7 +76,7 @@ impl LockInternals {
         &self,
         kind: impl Fn(&str) -> Option<ParticipantKind>,
         holds: impl Fn(&SortedChildren, &str) -> bool,
-    ) -> Result<Vec<Participant>> {
+    ) -> Result<Vec<Participant>, LockError> {
         let listed = self.sorted().await?;
         let (mut read, mut others, mut deleted) = (HashMap::new(), Vec::new(), HashSet::new());
         for name in listed.names().filter(|name| kind(name).is_some()) {
@@ -110,8 +110,8 @@ impl LockInternals {
                 holds: holds_it,
                 data,
                 blocked_by: blocked_by.map(|other| make_path(self.base_path(), other)),
-                session: stat.ephemeral_owner,
-                czxid: stat.czxid,
+                session: owning_session(stat.ephemeral_owner),
+                czxid: Zxid::new(stat.czxid),
                 created: SystemTime::UNIX_EPOCH + since_1970,
             });
         }
@@ -119,7 +119,7 @@ impl LockInternals {
     }
 
     /// Reads a contender's node; `None` if it is deleted.
-    async fn read(&self, path: &str) -> Result<Option<(Vec<u8>, Stat)>> {
+    async fn read(&self, path: &str) -> Result<Option<(Vec<u8>, Stat)>, LockError> {
         let read = match self.client().get_data().for_path(path).await {
             // Clients may differ in compression: the stored bytes are better than an error.
             Err(Error::Compression { .. }) => self.client().get_data().undecompressed().for_path(path).await,
@@ -133,12 +133,12 @@ impl LockInternals {
     }
 
     /// Returns the paths of the nodes with contenders' names, in order.
-    pub(crate) async fn participant_nodes(&self) -> Result<Vec<String>> {
+    pub(crate) async fn participant_nodes(&self) -> Result<Vec<String>, LockError> {
         Ok(self.sorted().await?.names().map(|name| make_path(self.base_path(), name)).collect())
     }
 
     /// Lists the contenders, in order.
-    async fn sorted(&self) -> Result<SortedChildren> {
+    async fn sorted(&self) -> Result<SortedChildren, LockError> {
         match self.client().get_children().for_path(self.base_path()).await {
             Ok(children) => {
                 let session = self.client().session().await?;

@@ -10,9 +10,10 @@ use crate::locks::engine::driver::{
     LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, is_far_from_the_end, standard_sequence,
 };
 use crate::locks::engine::{Acquired, Contention, LockInternals, LockSpec, WaitMode, no_end, retry_in_session};
-use crate::locks::error::{LockError, Result};
+use crate::locks::error::LockError;
 use crate::locks::guard::hold::{Hold, HoldShare};
-use crate::locks::guard::lock_guard::{LockGuard, define_guard, reenter, transaction};
+use crate::locks::guard::kinds;
+use crate::locks::guard::lock_guard::LockGuard;
 use crate::locks::options::LockOptions;
 use crate::locks::participants::{Participant, ParticipantKind};
 use crate::locks::reentrancy::caller::{Caller, Origin};
@@ -114,38 +115,18 @@ pub struct WriteLock {
     halves: Arc<Halves>,
 }
 
-define_guard! {
-    /// The guard of a [`ReadLock`].
-    ReadGuard
-}
-reenter!(ReadGuard);
+/// The guard of a [`ReadLock`].
+pub type ReadGuard = LockGuard<kinds::Read>;
 
 /// The guard of a [`WriteLock`].
-///
-/// It dereferences to [`LockGuard`](crate::LockGuard), which has the methods of all guards.
-#[must_use = "if unused the lock is released at once"]
-#[derive(Debug)]
-pub struct WriteGuard {
-    guard: LockGuard,
+pub type WriteGuard = LockGuard<Write>;
+
+/// A [`WriteLock`].
+#[derive(Debug, Clone)]
+pub struct Write {
     halves: Arc<Halves>,
     owner: Option<LockOwner>,
 }
-
-impl std::ops::Deref for WriteGuard {
-    type Target = LockGuard;
-
-    fn deref(&self) -> &LockGuard {
-        &self.guard
-    }
-}
-
-impl From<WriteGuard> for LockGuard {
-    fn from(guard: WriteGuard) -> Self {
-        guard.guard
-    }
-}
-
-transaction!(WriteGuard);
 
 acquire_methods!(ReadLock => ReadGuard);
 owner_methods!(ReadLock => ReadGuard);
@@ -158,7 +139,7 @@ impl InterProcessReadWriteLock {
     /// # Errors
     ///
     /// `Error::InvalidPath`; `LockError::InvalidArgument` for the root.
-    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self> {
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, LockError> {
         Self::with_options(client, path, LockOptions::new())
     }
 
@@ -166,11 +147,12 @@ impl InterProcessReadWriteLock {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); `LockError::InvalidArgument` also for a driver, because the lock has its own.
-    pub fn with_options(client: CuratorFramework, path: impl Into<String>, options: LockOptions) -> Result<Self> {
-        if options.driver.is_some() {
-            return Err(LockError::invalid("driver", "a read-write lock has its own"));
-        }
+    /// As [`new`](Self::new).
+    pub fn with_options(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        options: LockOptions,
+    ) -> Result<Self, LockError> {
         let path = path.into();
         let half = |recipe, name, driver: Arc<dyn LockInternalsDriver>| {
             let spec = LockSpec { recipe, ..LockSpec::exclusive(name, driver) };
@@ -211,7 +193,7 @@ impl InterProcessReadWriteLock {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn participants(&self) -> Result<Vec<Participant>> {
+    pub async fn participants(&self) -> Result<Vec<Participant>, LockError> {
         self.halves.participants(|_| true).await
     }
 }
@@ -240,7 +222,7 @@ macro_rules! half {
             /// # Cancel safety
             ///
             /// Nothing is lost when the future is dropped.
-            pub async fn participant_nodes(&self) -> Result<Vec<String>> {
+            pub async fn participant_nodes(&self) -> Result<Vec<String>, LockError> {
                 let nodes = self.halves.$half.internals().participant_nodes().await?;
                 Ok(nodes.into_iter().filter(|node| kind_of(node) == ParticipantKind::$kind).collect())
             }
@@ -254,7 +236,7 @@ macro_rules! half {
             /// # Cancel safety
             ///
             /// Nothing is lost when the future is dropped.
-            pub async fn participants(&self) -> Result<Vec<Participant>> {
+            pub async fn participants(&self) -> Result<Vec<Participant>, LockError> {
                 self.halves.participants(|kind| kind == ParticipantKind::$kind).await
             }
         }
@@ -271,7 +253,7 @@ half!(ReadLock, read, Read);
 half!(WriteLock, write, Write);
 
 impl ReadLock {
-    async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<ReadGuard>> {
+    async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<ReadGuard>, LockError> {
         let origin = caller.origin();
         self.halves.write.warn_of_self_deadlock(mode, &origin);
         let share = match caller.owner {
@@ -283,7 +265,7 @@ impl ReadLock {
 }
 
 impl WriteLock {
-    async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<WriteGuard>> {
+    async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<WriteGuard>, LockError> {
         let Halves { read, write } = &*self.halves;
         let origin = caller.origin();
         write.warn_of_self_deadlock(mode, &origin);
@@ -306,21 +288,11 @@ impl WriteLock {
                 }
             },
         };
-        Ok(share.map(|share| WriteGuard { guard: LockGuard::one(share), halves: Arc::clone(&self.halves), owner }))
+        Ok(share.map(|share| LockGuard::one(share, Write { halves: Arc::clone(&self.halves), owner })))
     }
 }
 
 impl WriteGuard {
-    /// Returns another guard on the same lock, without a request. The last of these guards releases the lock.
-    ///
-    /// # Errors
-    ///
-    /// `LockError::LockLost` if the lock is lost; `LockError::InvalidArgument` if this guard was released.
-    pub fn reenter(&self) -> Result<Self> {
-        let guard = LockGuard::one(self.guard.another_share()?);
-        Ok(Self { guard, halves: Arc::clone(&self.halves), owner: self.owner.clone() })
-    }
-
     /// Turns this write lock into a read lock, without letting a queued writer in between, and releases this guard.
     /// Other guards of the same write lock still hold it. The read lock has the fencing token of the write lock.
     ///
@@ -333,25 +305,26 @@ impl WriteGuard {
     /// # Cancel safety
     ///
     /// When the future is dropped, this guard still holds the write lock.
-    pub async fn downgrade(&self) -> Result<ReadGuard> {
+    pub async fn downgrade(&self) -> Result<ReadGuard, LockError> {
         // Keeps the write lock until the read lock is granted, even if this guard is released meanwhile.
-        let writing = self.guard.another_share()?;
-        let read = match &self.owner {
-            None => self.halves.downgrade_from(writing.hold(), WaitMode::Forever).await?,
-            Some(owner) => self.halves.read_as(owner.clone(), WaitMode::Forever, writing.hold().origin()).await?,
+        let writing = self.another_share()?;
+        let Write { halves, owner } = &self.kind;
+        let read = match owner {
+            None => halves.downgrade_from(writing.hold(), WaitMode::Forever).await?,
+            Some(owner) => halves.read_as(owner.clone(), WaitMode::Forever, writing.hold().origin()).await?,
         };
         let read = read.ok_or_else(no_end)?;
-        if let (Some(owner), true) = (&self.owner, Arc::ptr_eq(read.hold(), writing.hold())) {
-            self.halves.write.forget(owner);
+        if let (Some(owner), true) = (owner, Arc::ptr_eq(read.hold(), writing.hold())) {
+            halves.write.forget(owner);
         }
-        self.guard.first_share().delete_in_background("released");
+        self.first_share().delete_in_background("released");
         Ok(ReadGuard::new(read))
     }
 }
 
 impl Halves {
     /// Acquires the read lock for an owner that may hold either half already.
-    async fn read_as(&self, owner: LockOwner, mode: WaitMode, origin: &Origin) -> Result<Option<HoldShare>> {
+    async fn read_as(&self, owner: LockOwner, mode: WaitMode, origin: &Origin) -> Result<Option<HoldShare>, LockError> {
         match self.read.enter(owner.clone(), mode).await? {
             OwnerState::Holds(share) => Ok(Some(share)),
             OwnerState::TimeOver => Ok(None),
@@ -370,7 +343,7 @@ impl Halves {
 
     /// Acquires a read lock beside a held write lock. The read node gets the number of the write node, so it precedes
     /// all waiters (CURATOR-621).
-    async fn downgrade_from(&self, writing: &Arc<Hold>, mode: WaitMode) -> Result<Option<HoldShare>> {
+    async fn downgrade_from(&self, writing: &Arc<Hold>, mode: WaitMode) -> Result<Option<HoldShare>, LockError> {
         let lost = || writing.loss().map(|reason| LockError::LockLost { path: writing.lock_path().clone(), reason });
         if let Some(lost) = lost() {
             return Err(lost);
@@ -405,10 +378,10 @@ impl Halves {
         }
         let Some(owned) = created? else { return Ok(None) };
         let acquired = Acquired { fencing_token: writing.fencing_token(), ..internals.acquired_from(owned, None) };
-        Ok(Some(HoldShare::first(internals.hold(writing.lock_path(), acquired, *writing.origin()))))
+        Ok(Some(HoldShare::first(internals.hold(acquired, *writing.origin()))))
     }
 
-    async fn participants(&self, wanted: impl Fn(ParticipantKind) -> bool) -> Result<Vec<Participant>> {
+    async fn participants(&self, wanted: impl Fn(ParticipantKind) -> bool) -> Result<Vec<Participant>, LockError> {
         let kind = |name: &str| Some(kind_of(name)).filter(|kind| wanted(*kind));
         let holds = |sorted: &SortedChildren, name: &str| {
             let half = if kind_of(name) == ParticipantKind::Write { &self.write } else { &self.read };

@@ -6,8 +6,9 @@ use curator_framework::CuratorFramework;
 
 use crate::locks::acquire_methods::acquire_methods;
 use crate::locks::engine::WaitMode;
-use crate::locks::error::Result;
-use crate::locks::guard::lock_guard::{LockGuard, transaction};
+use crate::locks::error::LockError;
+use crate::locks::guard::kinds;
+use crate::locks::guard::lock_guard::LockGuard;
 use crate::locks::options::LockOptions;
 use crate::locks::participants::Participant;
 use crate::locks::reentrancy::caller::Caller;
@@ -58,29 +59,8 @@ pub struct InterProcessSemaphoreMutex {
 }
 
 /// The guard of an [`InterProcessSemaphoreMutex`].
-///
-/// It dereferences to [`LockGuard`], which has the methods of all guards.
-#[must_use = "if unused the lock is released at once"]
-#[derive(Debug)]
-pub struct SemaphoreMutexGuard {
-    guard: LockGuard,
-}
+pub type SemaphoreMutexGuard = LockGuard<kinds::SemaphoreMutex>;
 
-impl std::ops::Deref for SemaphoreMutexGuard {
-    type Target = LockGuard;
-
-    fn deref(&self) -> &LockGuard {
-        &self.guard
-    }
-}
-
-impl From<SemaphoreMutexGuard> for LockGuard {
-    fn from(guard: SemaphoreMutexGuard) -> Self {
-        guard.guard
-    }
-}
-
-transaction!(SemaphoreMutexGuard);
 acquire_methods!(InterProcessSemaphoreMutex => SemaphoreMutexGuard);
 
 impl InterProcessSemaphoreMutex {
@@ -89,7 +69,7 @@ impl InterProcessSemaphoreMutex {
     /// # Errors
     ///
     /// `Error::InvalidPath`; `LockError::InvalidArgument` for the root.
-    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self> {
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, LockError> {
         Self::with_options(client, path, LockOptions::new())
     }
 
@@ -98,7 +78,11 @@ impl InterProcessSemaphoreMutex {
     /// # Errors
     ///
     /// As [`new`](Self::new).
-    pub fn with_options(client: CuratorFramework, path: impl Into<String>, options: LockOptions) -> Result<Self> {
+    pub fn with_options(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        options: LockOptions,
+    ) -> Result<Self, LockError> {
         Ok(Self { semaphore: InterProcessSemaphoreV2::with_one_lease(client, path.into(), options)? })
     }
 
@@ -114,9 +98,9 @@ impl InterProcessSemaphoreMutex {
         self.semaphore.is_acquired_in_this_process()
     }
 
-    async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<SemaphoreMutexGuard>> {
+    async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<SemaphoreMutexGuard>, LockError> {
         let lease = self.semaphore.acquire_for(caller, mode).await?;
-        Ok(lease.map(|lease| SemaphoreMutexGuard { guard: lease.into() }))
+        Ok(lease.map(LockGuard::into_kind))
     }
 
     /// Returns the holder and the waiters, in order.
@@ -129,7 +113,7 @@ impl InterProcessSemaphoreMutex {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn participants(&self) -> Result<Vec<Participant>> {
+    pub async fn participants(&self) -> Result<Vec<Participant>, LockError> {
         self.semaphore.participants().await
     }
 }

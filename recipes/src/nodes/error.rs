@@ -1,11 +1,8 @@
 //! The errors of nodes that stand, and of groups.
 
-use curator_framework::PathText;
+use curator_framework::{PathText, SessionId};
 
 use crate::standing::StartError;
-
-/// The result of operations of nodes and groups.
-pub type NodeResult<T, E = NodeError> = Result<T, E>;
 
 /// An error of a node that stands, or of a group.
 ///
@@ -40,8 +37,8 @@ pub enum NodeError {
     TakenBy {
         /// The path.
         path: PathText,
-        /// The session; 0 for a node that is not ephemeral.
-        session: i64,
+        /// The session; `None` for a node that is not ephemeral.
+        session: Option<SessionId>,
     },
     /// Another session has a member with this id, perhaps that of an earlier process that has crashed: its node stands
     /// until the session expires.
@@ -51,8 +48,8 @@ pub enum NodeError {
         group: PathText,
         /// The id.
         id: String,
-        /// The session of the other member.
-        session: i64,
+        /// The session of the other member; `None` for a node that is not ephemeral.
+        session: Option<SessionId>,
     },
     /// An argument that cannot work.
     #[error("invalid {argument}: {reason}")]
@@ -65,10 +62,10 @@ pub enum NodeError {
 }
 
 /// Describes a node by its owner.
-fn owned_by(session: i64) -> String {
+fn owned_by(session: Option<SessionId>) -> String {
     match session {
-        0 => "a node that is not ephemeral".to_owned(),
-        session => format!("the node of session {session:#x}"),
+        None => "a node that is not ephemeral".to_owned(),
+        Some(session) => format!("the node of session {session}"),
     }
 }
 
@@ -105,9 +102,10 @@ mod tests {
     #[test]
     fn errors_name_the_owner_of_a_taken_path() {
         let taken = |session| NodeError::TakenBy { path: "/a".into(), session }.to_string();
-        assert_eq!(taken(0x1f), "/a is the node of session 0x1f");
-        assert_eq!(taken(0), "/a is a node that is not ephemeral");
-        let duplicate = NodeError::DuplicateMember { group: "/g".into(), id: "ann".to_owned(), session: 0x1f };
+        assert_eq!(taken(SessionId::new(0x1f)), "/a is the node of session 0x1f");
+        assert_eq!(taken(None), "/a is a node that is not ephemeral");
+        let duplicate =
+            NodeError::DuplicateMember { group: "/g".into(), id: "ann".to_owned(), session: SessionId::new(0x1f) };
         assert_eq!(duplicate.to_string(), "the group /g has a member \"ann\", the node of session 0x1f");
     }
 }

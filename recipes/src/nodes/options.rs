@@ -1,6 +1,6 @@
 //! The options of nodes that stand.
 
-use curator_framework::{Acl, Parents};
+use curator_framework::{Acl, CreateMode, Parents};
 
 /// The treatment of data that another client writes into the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -25,6 +25,7 @@ pub enum ForeignData {
 #[derive(Debug, Clone)]
 #[must_use = "options do nothing by themselves"]
 pub struct PersistentNodeOptions {
+    pub(super) mode: CreateMode,
     pub(super) protected: bool,
     pub(super) parents: Parents,
     pub(super) acl: Option<Vec<Acl>>,
@@ -33,7 +34,13 @@ pub struct PersistentNodeOptions {
 
 impl Default for PersistentNodeOptions {
     fn default() -> Self {
-        Self { protected: false, parents: Parents::Containers, acl: None, foreign_data: ForeignData::default() }
+        Self {
+            mode: CreateMode::Ephemeral,
+            protected: false,
+            parents: Parents::Containers,
+            acl: None,
+            foreign_data: ForeignData::default(),
+        }
     }
 }
 
@@ -41,6 +48,12 @@ impl PersistentNodeOptions {
     /// Returns the defaults.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Sets the mode of the node. Default: `Ephemeral`.
+    pub fn mode(mut self, mode: CreateMode) -> Self {
+        self.mode = mode;
+        self
     }
 
     /// Puts an id into the node's name, `_c_<uuid>-<name>`: Curator's `useProtection`. A lost reply then leaves no

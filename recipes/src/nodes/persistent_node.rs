@@ -4,27 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Acl, Budget, CreateMode, CuratorFramework, validate_path};
+use curator_framework::{Acl, Budget, Changes, CuratorFramework, ListenerId, validate_path};
 use tokio::sync::watch;
 
-use crate::nodes::error::{NodeError, NodeResult};
+use crate::nodes::error::NodeError;
 use crate::nodes::keeper::Keeper;
 use crate::nodes::options::PersistentNodeOptions;
 use crate::nodes::shared::{Ending, Plan, Shared, Wanted};
 use crate::nodes::state::{NodeState, Owner, StandingNode};
 use crate::standing::StandingTask;
-use crate::standing::changes::Changes;
-
-/// The callback of a node that stands: Curator's `PersistentNodeListener`. Calls come in order, one at a time, on a
-/// thread apart from the runtime's. So a callback may block, and may panic.
-pub trait PersistentNodeListener: Send + Sync + 'static {
-    /// Receives the [actual path](PersistentNode::actual_path) each time when the node was created, or adopted.
-    fn node_created(&self, path: &str);
-}
-
-/// The id of a listener of a node, for its removal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct NodeListenerId(u64);
+use crate::standing::changes::Change;
 
 /// A node that stands: a task creates it in each session, and again when another client deletes it. Curator's
 /// `PersistentNode`.
@@ -56,10 +45,9 @@ pub struct NodeListenerId(u64);
 /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
 /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
 /// # client.start()?;
-/// use curator_framework::CreateMode;
 /// use curator_recipes::PersistentNode;
 ///
-/// let node = PersistentNode::new(client.clone(), CreateMode::Ephemeral, "/workers/host-7", "http://host-7:8080")?;
+/// let node = PersistentNode::new(client.clone(), "/workers/host-7", "http://host-7:8080")?;
 /// node.start()?;
 /// let standing = node.created().await?;
 /// assert_eq!(standing.path, "/workers/host-7");
@@ -118,34 +106,28 @@ struct OwnerOfNode {
 }
 
 impl PersistentNode {
-    /// Creates a node that is to stand at a path, without a request.
+    /// Creates an ephemeral node that is to stand at a path, without a request.
     ///
     /// # Errors
     ///
     /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
     /// * `NodeError::InvalidArgument`: the path is the root.
-    pub fn new(
-        client: CuratorFramework,
-        mode: CreateMode,
-        path: impl Into<String>,
-        data: impl Into<Vec<u8>>,
-    ) -> NodeResult<Self> {
-        Self::with_options(client, mode, path, data, PersistentNodeOptions::new())
+    pub fn new(client: CuratorFramework, path: impl Into<String>, data: impl Into<Vec<u8>>) -> Result<Self, NodeError> {
+        Self::with_options(client, path, data, PersistentNodeOptions::new())
     }
 
-    /// Creates a node with options.
+    /// Creates a node with options, such as another [mode](PersistentNodeOptions::mode).
     ///
     /// # Errors
     ///
     /// Those of [`new`](Self::new).
     pub fn with_options(
         client: CuratorFramework,
-        mode: CreateMode,
         path: impl Into<String>,
         data: impl Into<Vec<u8>>,
         options: PersistentNodeOptions,
-    ) -> NodeResult<Self> {
-        Self::of_plan(client, plan(path.into(), mode, options), Some(data.into()))
+    ) -> Result<Self, NodeError> {
+        Self::of_plan(client, plan(path.into(), options), Some(data.into()))
     }
 
     /// Creates an ephemeral node. Without data or a list the node gets those of the client.
@@ -154,12 +136,12 @@ impl PersistentNode {
         path: String,
         data: Option<Vec<u8>>,
         acl: Option<Vec<Acl>>,
-    ) -> NodeResult<Self> {
+    ) -> Result<Self, NodeError> {
         let options = PersistentNodeOptions { acl, ..PersistentNodeOptions::new() };
-        Self::of_plan(client, plan(path, CreateMode::Ephemeral, options), data)
+        Self::of_plan(client, plan(path, options), data)
     }
 
-    pub(super) fn of_plan(client: CuratorFramework, plan: Plan, data: Option<Vec<u8>>) -> NodeResult<Self> {
+    pub(super) fn of_plan(client: CuratorFramework, plan: Plan, data: Option<Vec<u8>>) -> Result<Self, NodeError> {
         validate_path(&plan.path)?;
         if plan.path == "/" {
             let reason = "the root cannot be created".to_owned();
@@ -177,7 +159,7 @@ impl PersistentNode {
     /// * `NodeError::AlreadyStarted`: an earlier call has started the task.
     /// * `NodeError::Closed`: create another object.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
-    pub fn start(&self) -> NodeResult<()> {
+    pub fn start(&self) -> Result<(), NodeError> {
         let OwnerOfNode { client, plan, shared, task } = &*self.owner;
         // Does not keep the client: its last clone ends the task.
         let (client, plan, shared) = (client.weak_clone(), Arc::clone(plan), Arc::clone(shared));
@@ -201,7 +183,7 @@ impl PersistentNode {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn created(&self) -> NodeResult<StandingNode> {
+    pub async fn created(&self) -> Result<StandingNode, NodeError> {
         let mut states = self.watch();
         loop {
             let state = states.borrow_and_update().clone();
@@ -218,27 +200,29 @@ impl PersistentNode {
         }
     }
 
-    /// Waits like [`created`](Self::created) for at most `budget`: Curator's `waitForInitialCreate`. Returns a
-    /// [stale](NodeState::Stale) node too.
+    /// Waits like [`created`](Self::created) for at most `budget`: Curator's `waitForInitialCreate`. Returns `Ok(None)`
+    /// if the budget ends while the client is connected.
     ///
     /// Behind a crash the node of the earlier process stands until its session expires. So give a budget above the
     /// session timeout, which is 60 s by default.
     ///
     /// # Errors
     ///
-    /// * Those of [`created`](Self::created).
+    /// * `NodeError::NotStarted`, `NodeError::Closed`, and the error of [`NodeState::Failed`].
     /// * `NodeError::TakenBy`: another session has the path at the end of the budget.
-    /// * `Error::ConnectionLoss`: the budget ended before the node was created. The task still tries to create it.
+    /// * `Error::ConnectionLoss`: the budget ended without a connection. The task still tries to create the node.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn wait_for_initial_create(&self, budget: Duration) -> NodeResult<StandingNode> {
+    #[doc(alias = "waitForInitialCreate")]
+    pub async fn created_timeout(&self, budget: Duration) -> Result<Option<StandingNode>, NodeError> {
         match Budget::of(budget).limit(self.created()).await {
-            Some(created) => created,
+            Some(created) => created.map(Some),
             None => match self.state() {
-                NodeState::Standing(node) | NodeState::Stale { node, .. } => Ok(node),
+                NodeState::Standing(node) | NodeState::Stale { node, .. } => Ok(Some(node)),
                 NodeState::TakenBy { session, .. } => Err(NodeError::TakenBy { path: self.path_text(), session }),
+                _ if self.owner.client.is_connected() => Ok(None),
                 _ => Err(self.owner.client.no_answer(&format!("create {}", self.path())).into()),
             },
         }
@@ -257,8 +241,7 @@ impl PersistentNode {
     }
 
     /// Returns the changes of the state from now on, as a bounded stream.
-    #[must_use]
-    pub fn changes(&self) -> Changes<NodeState> {
+    pub fn changes(&self) -> Changes<Change<NodeState>> {
         self.owner.shared.state.changes()
     }
 
@@ -305,7 +288,7 @@ impl PersistentNode {
     /// # Cancel safety
     ///
     /// When the future is dropped the data is written all the same.
-    pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> NodeResult<()> {
+    pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> Result<(), NodeError> {
         let data = data.into();
         let OwnerOfNode { client, plan, shared, .. } = &*self.owner;
         client.check_change(&plan.path, &data)?;
@@ -332,14 +315,17 @@ impl PersistentNode {
         }
     }
 
-    /// Adds a listener, to be called for each later create.
-    pub fn add_listener(&self, listener: impl PersistentNodeListener) -> NodeListenerId {
-        NodeListenerId(self.owner.shared.listeners.add(Arc::new(listener)))
+    /// Adds a listener, to be called each time when the node was created, or adopted. Calls come in order, one at a time,
+    /// on a thread apart from the runtime's. So a listener may block, and may panic.
+    #[doc(alias = "PersistentNodeListener")]
+    #[doc(alias = "nodeCreated")]
+    pub fn add_listener(&self, listener: impl Fn(&StandingNode) + Send + Sync + 'static) -> ListenerId {
+        self.owner.shared.listeners.add(Arc::new(listener))
     }
 
     /// Removes a listener. A call that is already queued may still reach it.
-    pub fn remove_listener(&self, id: NodeListenerId) {
-        self.owner.shared.listeners.remove(id.0);
+    pub fn remove_listener(&self, id: ListenerId) {
+        self.owner.shared.listeners.remove(id);
     }
 
     /// Ends the task and deletes the node. Resolves when the server has deleted it. Resolves also when the delete has
@@ -365,8 +351,8 @@ impl PersistentNode {
     }
 }
 
-fn plan(path: String, mode: CreateMode, options: PersistentNodeOptions) -> Plan {
-    let PersistentNodeOptions { protected: is_protected, parents, acl, foreign_data } = options;
+fn plan(path: String, options: PersistentNodeOptions) -> Plan {
+    let PersistentNodeOptions { mode, protected: is_protected, parents, acl, foreign_data } = options;
     Plan { path, mode, is_protected, parents, acl, foreign_data, touch: None }
 }
 

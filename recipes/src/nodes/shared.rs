@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Acl, CreateMode, Parents};
+use curator_framework::{Acl, CreateMode, Listeners, Parents};
 use tokio::sync::watch;
 
 use crate::nodes::error::NodeError;
 use crate::nodes::options::ForeignData;
-use crate::nodes::persistent_node::PersistentNodeListener;
-use crate::nodes::state::NodeState;
+use crate::nodes::state::{NodeState, StandingNode};
 use crate::standing::changes::Published;
-use crate::standing::listeners::Listeners;
 
 /// The node to keep.
 #[derive(Debug)]
@@ -71,7 +69,7 @@ pub(super) struct Written {
 /// The state that a node shares with its task.
 pub(super) struct Shared {
     pub(super) state: Published<NodeState>,
-    pub(super) listeners: Listeners<dyn PersistentNodeListener>,
+    pub(super) listeners: Listeners<dyn Fn(&StandingNode) + Send + Sync>,
     pub(super) wanted: watch::Sender<Wanted>,
     pub(super) written: watch::Sender<Written>,
     pub(super) actual_path: watch::Sender<Option<String>>,

@@ -1,5 +1,7 @@
 //! The states of a node that stands.
 
+use curator_framework::{SessionId, Zxid};
+
 use crate::nodes::error::NodeError;
 
 /// A node that stands on the server.
@@ -9,9 +11,9 @@ pub struct StandingNode {
     /// The path, with the number and the id of the node's name.
     pub path: String,
     /// The zxid of the transaction that created the node. A node that was created again has another one.
-    pub czxid: i64,
-    /// The session that owns the node; 0 if the mode is not ephemeral.
-    pub session: i64,
+    pub czxid: Zxid,
+    /// The session that owns the node; `None` if the mode is not ephemeral.
+    pub session: Option<SessionId>,
     /// `true` if this object has found the node, and not created it. An ephemeral node is never adopted.
     pub adopted: bool,
     /// The data that another client has written, if it is not the wanted data.
@@ -23,8 +25,8 @@ pub struct StandingNode {
 pub enum Owner {
     /// The session of this client, or, in a mode that is not ephemeral, this node.
     Us,
-    /// Another session, or this one for another object of the client; 0 for a node that is not ephemeral.
-    Other(i64),
+    /// Another session, or this one for another object of the client; `None` for a node that is not ephemeral.
+    Other(Option<SessionId>),
 }
 
 /// The state of a [`PersistentNode`](crate::PersistentNode).
@@ -48,10 +50,11 @@ pub enum NodeState {
     /// Another node is at the path: an ephemeral one of another session or of another object of this client, or one of
     /// the other kind, ephemeral or not. It is not touched. This node is created when that node is deleted.
     TakenBy {
-        /// The session that owns the other node, this client's for another object; 0 if that node is not ephemeral.
-        session: i64,
+        /// The session that owns the other node, this client's for another object; `None` if that node is not
+        /// ephemeral.
+        session: Option<SessionId>,
         /// The zxid of the transaction that created the other node.
-        czxid: i64,
+        czxid: Zxid,
     },
     /// An attempt failed with an error that waiting cannot mend, such as a missing permission or parent. The node tries
     /// again, with growing pauses of up to 30 s.

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework, make_path, validate_path};
+use curator_framework::{Changes, CreateMode, CuratorFramework, ListenerId, make_path, validate_path};
 use tokio::sync::watch;
 
-use crate::nodes::error::{NodeError, NodeResult};
+use crate::nodes::error::NodeError;
 use crate::nodes::options::{ForeignData, PersistentTtlNodeOptions};
-use crate::nodes::persistent_node::{NodeListenerId, PersistentNode, PersistentNodeListener};
+use crate::nodes::persistent_node::PersistentNode;
 use crate::nodes::shared::{Plan, Touch};
 use crate::nodes::state::{NodeState, StandingNode};
-use crate::standing::changes::Changes;
+use crate::standing::changes::Change;
 
 /// A node that outlives its process by a time to live: Curator's `PersistentTtlNode`.
 ///
@@ -74,7 +74,7 @@ impl PersistentTtlNode {
         path: impl Into<String>,
         ttl: Duration,
         data: impl Into<Vec<u8>>,
-    ) -> NodeResult<Self> {
+    ) -> Result<Self, NodeError> {
         Self::with_options(client, path, ttl, data, PersistentTtlNodeOptions::new())
     }
 
@@ -91,7 +91,7 @@ impl PersistentTtlNode {
         ttl: Duration,
         data: impl Into<Vec<u8>>,
         options: PersistentTtlNodeOptions,
-    ) -> NodeResult<Self> {
+    ) -> Result<Self, NodeError> {
         let PersistentTtlNodeOptions { child, touch_factor, parents } = options;
         let path = path.into();
         validate_path(&path)?;
@@ -126,7 +126,7 @@ impl PersistentTtlNode {
     /// # Errors
     ///
     /// Those of [`PersistentNode::start`].
-    pub fn start(&self) -> NodeResult<()> {
+    pub fn start(&self) -> Result<(), NodeError> {
         self.node.start()
     }
 
@@ -139,22 +139,22 @@ impl PersistentTtlNode {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn created(&self) -> NodeResult<StandingNode> {
+    pub async fn created(&self) -> Result<StandingNode, NodeError> {
         self.node.created().await
     }
 
-    /// Waits for at most `budget`: see [`PersistentNode::wait_for_initial_create`]. Returns a
-    /// [stale](crate::NodeState::Stale) node too.
+    /// Waits for at most `budget`: see [`PersistentNode::created_timeout`]. Returns `Ok(None)`
+    /// if the budget ends while the client is connected.
     ///
     /// # Errors
     ///
-    /// Those of [`created`](Self::created), and `Error::ConnectionLoss` at the end of the budget.
+    /// Those of [`created`](Self::created) and of [`PersistentNode::created_timeout`].
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn wait_for_initial_create(&self, budget: Duration) -> NodeResult<StandingNode> {
-        self.node.wait_for_initial_create(budget).await
+    pub async fn created_timeout(&self, budget: Duration) -> Result<Option<StandingNode>, NodeError> {
+        self.node.created_timeout(budget).await
     }
 
     /// Returns the present state.
@@ -170,8 +170,7 @@ impl PersistentTtlNode {
     }
 
     /// Returns the changes of the state from now on, as a bounded stream.
-    #[must_use]
-    pub fn changes(&self) -> Changes<NodeState> {
+    pub fn changes(&self) -> Changes<Change<NodeState>> {
         self.node.changes()
     }
 
@@ -196,17 +195,18 @@ impl PersistentTtlNode {
     /// # Cancel safety
     ///
     /// When the future is dropped the data is written all the same.
-    pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> NodeResult<()> {
+    pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> Result<(), NodeError> {
         self.node.set_data(data).await
     }
 
-    /// Adds a listener, to be called for each later create.
-    pub fn add_listener(&self, listener: impl PersistentNodeListener) -> NodeListenerId {
+    /// Adds a listener, to be called each time when the node was created, or adopted: see
+    /// [`PersistentNode::add_listener`].
+    pub fn add_listener(&self, listener: impl Fn(&StandingNode) + Send + Sync + 'static) -> ListenerId {
         self.node.add_listener(listener)
     }
 
     /// Removes a listener. A call that is already queued may still reach it.
-    pub fn remove_listener(&self, id: NodeListenerId) {
+    pub fn remove_listener(&self, id: ListenerId) {
         self.node.remove_listener(id);
     }
 

@@ -12,12 +12,19 @@ pub(super) struct Known {
     pub(super) session: i64,
     /// The version of the data that the task knows.
     pub(super) version: i32,
+    /// The transaction that wrote it. After a restore from a backup a version may repeat.
+    pub(super) mzxid: i64,
     pub(super) adopted: bool,
 }
 
 impl Known {
     pub(super) const fn of(stat: &Stat, adopted: bool) -> Self {
-        Self { czxid: stat.czxid, session: stat.ephemeral_owner, version: stat.version, adopted }
+        Self { czxid: stat.czxid, session: stat.ephemeral_owner, version: stat.version, mzxid: stat.mzxid, adopted }
+    }
+
+    /// Returns the same node with newer data.
+    pub(super) const fn at(self, stat: &Stat) -> Self {
+        Self { version: stat.version, mzxid: stat.mzxid, ..self }
     }
 }
 

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use curator_framework::{ConnectionState, CuratorFramework};
+use curator_framework::{Chain, ConnectionState, CuratorFramework, ListenerId};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::shared::error::SharedError;
-use crate::shared::listeners::{SharedListenerId, SharedValueListener, SharedValueReader};
+use crate::shared::listeners::{SharedValueListener, SharedValueReader};
 use crate::shared::node_follower::{Bytes, ChangeSink};
 use crate::shared::value::SharedValue;
 use crate::shared::versioned::VersionedValue;
@@ -30,10 +30,10 @@ pub trait SharedCountReader: fmt::Debug {
     fn versioned_value(&self) -> Result<VersionedValue<i32>, SharedError>;
 
     /// Adds a listener. It is called for each later change, not for the present count.
-    fn add_listener_object(&self, listener: Arc<dyn SharedCountListener>) -> SharedListenerId;
+    fn add_listener_object(&self, listener: Arc<dyn SharedCountListener>) -> ListenerId;
 
     /// Removes a listener. A call that is already queued may still reach it.
-    fn remove_listener(&self, id: SharedListenerId);
+    fn remove_listener(&self, id: ListenerId);
 }
 
 /// A callback for changes of a shared count that this process sees: Curator's `SharedCountListener`. It is called like
@@ -200,15 +200,12 @@ impl SharedCount {
     }
 
     /// Adds a closure as a listener: see [`SharedValue::add_listener`].
-    pub fn add_listener(
-        &self,
-        listener: impl Fn(&dyn SharedCountReader, i32) + Send + Sync + 'static,
-    ) -> SharedListenerId {
+    pub fn add_listener(&self, listener: impl Fn(&dyn SharedCountReader, i32) + Send + Sync + 'static) -> ListenerId {
         self.add_listener_object(Arc::new(listener))
     }
 
     /// Removes a listener. A call that is already queued may still reach it.
-    pub fn remove_listener(&self, id: SharedListenerId) {
+    pub fn remove_listener(&self, id: ListenerId) {
         self.value.remove_listener(id);
     }
 
@@ -241,11 +238,11 @@ impl SharedCountReader for SharedCount {
         self.versioned_value()
     }
 
-    fn add_listener_object(&self, listener: Arc<dyn SharedCountListener>) -> SharedListenerId {
+    fn add_listener_object(&self, listener: Arc<dyn SharedCountListener>) -> ListenerId {
         self.value.add_listener_object(Arc::new(Decoding(listener)))
     }
 
-    fn remove_listener(&self, id: SharedListenerId) {
+    fn remove_listener(&self, id: ListenerId) {
         self.remove_listener(id);
     }
 }
@@ -281,11 +278,11 @@ impl SharedCountReader for CountView<'_> {
         decode(self.0.path(), &self.0.versioned_value())
     }
 
-    fn add_listener_object(&self, listener: Arc<dyn SharedCountListener>) -> SharedListenerId {
+    fn add_listener_object(&self, listener: Arc<dyn SharedCountListener>) -> ListenerId {
         self.0.add_listener_object(Arc::new(Decoding(listener)))
     }
 
-    fn remove_listener(&self, id: SharedListenerId) {
+    fn remove_listener(&self, id: ListenerId) {
         self.0.remove_listener(id);
     }
 }
@@ -335,7 +332,9 @@ impl CountBroadcast {
     }
 
     fn decode(&self, value: &Bytes) -> Option<VersionedValue<i32>> {
-        decode(&self.path, value).inspect_err(|error| tracing::warn!(%error, "the last count stays")).ok()
+        decode(&self.path, value)
+            .inspect_err(|error| tracing::warn!(error = %Chain(&error), "the last count stays"))
+            .ok()
     }
 
     fn add_follower(&self, follower: Weak<dyn CountObserver>) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use curator_framework::ConnectionState;
+use curator_framework::{ConnectionState, ListenerId};
 
 use crate::shared::versioned::VersionedValue;
 
@@ -19,10 +19,10 @@ pub trait SharedValueReader: fmt::Debug {
     fn versioned_value(&self) -> VersionedValue<Vec<u8>>;
 
     /// Adds a listener. It is called for each later change, not for the present value.
-    fn add_listener_object(&self, listener: Arc<dyn SharedValueListener>) -> SharedListenerId;
+    fn add_listener_object(&self, listener: Arc<dyn SharedValueListener>) -> ListenerId;
 
     /// Removes a listener. A call that is already queued may still reach it.
-    fn remove_listener(&self, id: SharedListenerId);
+    fn remove_listener(&self, id: ListenerId);
 }
 
 /// A callback for changes of a shared value that this process sees: Curator's `SharedValueListener`.
@@ -53,7 +53,3 @@ where
         self(shared, value);
     }
 }
-
-/// The id of a listener of a shared value, for its removal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SharedListenerId(pub(super) u64);

@@ -11,6 +11,6 @@ mod versioned;
 pub(crate) use count::CountObserver;
 pub use count::{SharedCount, SharedCountListener, SharedCountReader};
 pub use error::SharedError;
-pub use listeners::{SharedListenerId, SharedValueListener, SharedValueReader};
+pub use listeners::{SharedValueListener, SharedValueReader};
 pub use value::SharedValue;
 pub use versioned::VersionedValue;

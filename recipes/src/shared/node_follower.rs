@@ -3,14 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use curator_framework::{CuratorFramework, Error, Watch};
+use curator_framework::{Chain, CuratorFramework, Error, ListenerId, Listeners, Watch};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::shared::listeners::{SharedListenerId, SharedValueListener, SharedValueReader};
+use crate::shared::listeners::{SharedValueListener, SharedValueReader};
 use crate::shared::versioned::VersionedValue;
-use crate::standing::Pauses;
-use crate::standing::listeners::Listeners;
+use crate::standing::{Pauses, catch_up};
 
 pub(super) type Bytes = VersionedValue<Vec<u8>>;
 
@@ -22,10 +21,17 @@ pub(super) trait ChangeSink: Send + Sync {
     fn closed(&self);
 }
 
+/// The newest value, with the number of values before it.
+#[derive(Clone)]
+struct Newest {
+    number: u64,
+    value: Bytes,
+}
+
 /// The local copy of the node. It holds no client, so an owner of the copy keeps no session alive.
 pub(super) struct CachedValue {
     path: String,
-    newest: Mutex<Bytes>,
+    newest: Mutex<Newest>,
     /// `None` after the close.
     channel: Mutex<Option<watch::Sender<Bytes>>>,
     sink: Option<Arc<dyn ChangeSink>>,
@@ -38,22 +44,34 @@ impl CachedValue {
         Self {
             path,
             channel: Mutex::new(Some(watch::Sender::new(seed.clone()))),
-            newest: Mutex::new(seed),
+            newest: Mutex::new(Newest { number: 0, value: seed }),
             sink,
             listeners: Listeners::default(),
         }
     }
 
     pub(super) fn is_newest(&self, value: &Bytes) -> bool {
-        *self.newest.lock() == *value
+        self.newest.lock().value == *value
     }
 
     /// Replaces the copy if the value is newer. Compares the zxid, since versions overflow and start again with each
     /// node (CURATOR-688).
     pub(super) fn update(&self, value: Bytes) {
+        self.update_since(None, value);
+    }
+
+    /// Replaces the copy by a value that the servers had after `before` was the newest one, even if its zxid is not
+    /// larger. The servers then have lost their data or were restored from a backup. A copy that has changed in the
+    /// meantime is replaced only by a newer value.
+    pub(super) fn replace(&self, before: &Bytes, value: Bytes) {
+        self.update_since(Some(before), value);
+    }
+
+    fn update_since(&self, before: Option<&Bytes>, value: Bytes) {
         let mut newest = self.newest.lock();
-        if value.zxid() > newest.zxid() {
-            *newest = value;
+        let is_replaced = before.is_some_and(|before| newest.value == *before && value != *before);
+        if value.zxid() > newest.value.zxid() || is_replaced {
+            *newest = Newest { number: newest.number + 1, value };
         }
     }
 
@@ -85,25 +103,25 @@ impl SharedValueReader for CachedValue {
     }
 
     fn value(&self) -> Vec<u8> {
-        self.newest.lock().value().clone()
+        self.newest.lock().value.value().clone()
     }
 
     fn versioned_value(&self) -> Bytes {
-        self.newest.lock().clone()
+        self.newest.lock().value.clone()
     }
 
-    fn add_listener_object(&self, listener: Arc<dyn SharedValueListener>) -> SharedListenerId {
-        SharedListenerId(self.listeners.add(listener))
+    fn add_listener_object(&self, listener: Arc<dyn SharedValueListener>) -> ListenerId {
+        self.listeners.add(listener)
     }
 
-    fn remove_listener(&self, id: SharedListenerId) {
-        self.listeners.remove(id.0);
+    fn remove_listener(&self, id: ListenerId) {
+        self.listeners.remove(id);
     }
 }
 
 impl fmt::Debug for CachedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let newest = self.newest.lock();
+        let newest = &self.newest.lock().value;
         f.debug_struct("CachedValue")
             .field("path", &self.path)
             .field("zxid", &newest.zxid())
@@ -123,13 +141,13 @@ pub(super) struct Read {
 pub(super) struct NodeFollower {
     cache: Arc<CachedValue>,
     client: CuratorFramework,
-    /// The zxid of the newest value that was passed on.
-    published: i64,
+    /// The number of the newest value that was passed on.
+    published: u64,
 }
 
 impl NodeFollower {
     pub(super) fn new(cache: Arc<CachedValue>, client: CuratorFramework) -> Self {
-        Self { cache, client, published: -1 }
+        Self { cache, client, published: 0 }
     }
 
     /// Reads the node.
@@ -191,19 +209,35 @@ impl NodeFollower {
                 Err(Error::Closed) => return None,
                 Err(error) => error,
             };
-            tracing::warn!(%error, path = self.cache.path, "a shared value cannot be read, the last one stays");
+            tracing::warn!(error = %Chain(&error), path = self.cache.path, "a shared value cannot be read, the last one stays");
             tokio::time::sleep(pauses.after(error.is_retryable())).await;
         }
     }
 
     /// Reads the node, and passes on a change to the listeners too. Watches a missing node for its creation.
     async fn read_and_publish(&mut self) -> Result<Watch, Error> {
+        // The session with a server that has all earlier writes.
+        let mut caught_up = None;
         loop {
+            let before = self.cache.versioned_value();
             match self.read().await {
                 Ok(Read { found, changed }) => {
                     match found {
-                        Ok(value) => self.cache.update(value),
-                        Err(error) => tracing::warn!(%error, "a shared value cannot be read, the last one stays"),
+                        Ok(value) if value.zxid() > before.zxid() => self.cache.update(value),
+                        Ok(value) if value == before => {}
+                        Ok(value) => {
+                            // The server lags, or it has another history.
+                            let session = self.client.session().await?;
+                            if caught_up != Some(session.number()) {
+                                catch_up(&session, &self.cache.path).await?;
+                                caught_up = Some(session.number());
+                                continue;
+                            }
+                            self.cache.replace(&before, value);
+                        }
+                        Err(error) => {
+                            tracing::warn!(error = %Chain(&error), "a shared value cannot be read, the last one stays")
+                        }
                     }
                     if let Some(newest) = self.publish() {
                         let (cache, newest) = (Arc::clone(&self.cache), Arc::new(newest));
@@ -223,11 +257,11 @@ impl NodeFollower {
 
     /// Passes on the newest value to the sink and the channel. Returns it, or `None` if that was done before.
     fn publish(&mut self) -> Option<Bytes> {
-        let newest = self.cache.versioned_value();
-        if newest.zxid() <= self.published {
+        let Newest { number, value: newest } = self.cache.newest.lock().clone();
+        if number == self.published {
             return None;
         }
-        self.published = newest.zxid();
+        self.published = number;
         if let Some(sink) = &self.cache.sink {
             sink.changed(&newest);
         }

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use curator_framework::{CuratorFramework, Error, ListenerId, validate_path};
+use curator_framework::{Chain, CuratorFramework, Error, ListenerId, Session, validate_path};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::shared::error::SharedError;
-use crate::shared::listeners::{SharedListenerId, SharedValueListener, SharedValueReader};
+use crate::shared::listeners::{SharedValueListener, SharedValueReader};
 use crate::shared::node_follower::{Bytes, CachedValue, ChangeSink, NodeFollower};
 use crate::shared::versioned::VersionedValue;
 use crate::standing::{StandingTask, StartError};
@@ -227,8 +227,9 @@ impl SharedValue {
         self.check_started()?;
         let value = value.into();
         let Owner { cache, client, .. } = &*self.owner;
+        let before = cache.versioned_value();
         let stat = client.set_data().for_path(cache.path(), value.clone()).await?;
-        cache.update(VersionedValue::new(stat.mzxid, stat.version, value));
+        cache.replace(&before, VersionedValue::new(stat.mzxid, stat.version, value));
         Ok(())
     }
 
@@ -269,23 +270,23 @@ impl SharedValue {
         let path = cache.path();
         client.check_change(path, &value)?;
         let stored = client.to_stored(path, value.clone(), None)?;
+        let before = cache.versioned_value();
         let mut retries = client.retry_loop();
         // The error of an earlier try that may have been applied.
         let mut unknown: Option<Error> = None;
         loop {
-            let result = match retries.session().await {
-                Ok(session) => session.set_data(path, stored.clone(), Some(version)).await,
-                Err(error) => Err(error),
-            };
-            let error = match result {
-                Ok(stat) => {
-                    cache.update(VersionedValue::new(stat.mzxid, stat.version, value));
-                    return Ok(true);
-                }
-                Err(Error::BadVersion { .. }) => {
-                    self.read_again().await;
-                    return unknown.map_or(Ok(false), Err);
-                }
+            let error = match retries.session().await {
+                Ok(session) => match session.set_data(path, stored.clone(), Some(version)).await {
+                    Ok(stat) => {
+                        cache.replace(&before, VersionedValue::new(stat.mzxid, stat.version, value));
+                        return Ok(true);
+                    }
+                    Err(Error::BadVersion { .. }) => {
+                        self.read_again(&session, &before).await;
+                        return unknown.map_or(Ok(false), Err);
+                    }
+                    Err(error) => error,
+                },
                 Err(error) => error,
             };
             if error.outcome_unknown() {
@@ -297,13 +298,22 @@ impl SharedValue {
         }
     }
 
-    /// Refreshes the copy, so that the caller's next try starts from it. If it fails, the value's own task reads again
-    /// anyway.
-    async fn read_again(&self) {
+    /// Refreshes the copy after a refused write of this session, so that the caller's next try starts from it. If it
+    /// fails, the value's own task reads again anyway.
+    async fn read_again(&self, session: &Session, before: &Bytes) {
         let Owner { cache, client, .. } = &*self.owner;
-        match client.get_data().for_path(cache.path()).await {
-            Ok((value, stat)) => cache.update(VersionedValue::new(stat.mzxid, stat.version, value)),
-            Err(error) => tracing::debug!(%error, "a shared value that has changed cannot be read yet"),
+        let read = async {
+            let (stored, stat) = session.get_data(cache.path()).await?;
+            Ok::<_, Error>(VersionedValue::new(
+                stat.mzxid,
+                stat.version,
+                client.from_stored(cache.path(), stored, None)?,
+            ))
+        };
+        match read.await {
+            // The server has answered the write, so it is not behind `before`.
+            Ok(value) => cache.replace(before, value),
+            Err(error) => tracing::debug!(error = %Chain(&error), "a shared value that has changed cannot be read yet"),
         }
     }
 
@@ -312,15 +322,12 @@ impl SharedValue {
     ///
     /// Each call gets the value as an argument. A listener that keeps its own clone keeps the value alive until
     /// [`close`](Self::close).
-    pub fn add_listener(
-        &self,
-        listener: impl Fn(&dyn SharedValueReader, &[u8]) + Send + Sync + 'static,
-    ) -> SharedListenerId {
+    pub fn add_listener(&self, listener: impl Fn(&dyn SharedValueReader, &[u8]) + Send + Sync + 'static) -> ListenerId {
         self.add_listener_object(Arc::new(listener))
     }
 
     /// Removes a listener. A call that is already queued may still reach it.
-    pub fn remove_listener(&self, id: SharedListenerId) {
+    pub fn remove_listener(&self, id: ListenerId) {
         self.owner.cache.remove_listener(id);
     }
 
@@ -371,11 +378,11 @@ impl SharedValueReader for SharedValue {
         self.versioned_value()
     }
 
-    fn add_listener_object(&self, listener: Arc<dyn SharedValueListener>) -> SharedListenerId {
+    fn add_listener_object(&self, listener: Arc<dyn SharedValueListener>) -> ListenerId {
         self.owner.cache.add_listener_object(listener)
     }
 
-    fn remove_listener(&self, id: SharedListenerId) {
+    fn remove_listener(&self, id: ListenerId) {
         self.remove_listener(id);
     }
 }

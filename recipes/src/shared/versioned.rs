@@ -21,7 +21,8 @@ impl<T> VersionedValue<T> {
         Self { zxid: -1, version: -1, value }
     }
 
-    /// Returns the transaction that set the value, the node's `mzxid`. A newer value has a larger one. −1 for a seed
+    /// Returns the transaction that set the value, the node's `mzxid`. A newer value has a larger one, unless the
+    /// servers have lost data. −1 for a seed
     /// before the first read.
     #[must_use]
     pub const fn zxid(&self) -> i64 {

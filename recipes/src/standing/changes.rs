@@ -1,5 +1,7 @@
 //! The state of a standing task, and the bounded stream of its changes.
 
+use curator_framework::Changes;
+use futures_util::stream::unfold;
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 
@@ -15,31 +17,14 @@ pub enum Change<T> {
     Dropped(u64),
 }
 
-/// A stream of all changes from the moment of its creation, in order. It keeps 128 of them for a slow reader, then drops
-/// the oldest and marks the gap.
-#[derive(Debug)]
-pub struct Changes<T> {
-    receiver: broadcast::Receiver<T>,
-}
-
-impl<T: Clone> Changes<T> {
-    /// Returns the next change; `None` once the source is closed and all changes were returned.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<Change<T>> {
-        match self.receiver.recv().await {
-            Ok(item) => Some(Change::Item(item)),
-            Err(broadcast::error::RecvError::Lagged(number)) => Some(Change::Dropped(number)),
-            Err(broadcast::error::RecvError::Closed) => None,
-        }
-    }
-
-    /// Returns the changes as a [`Stream`](futures_util::Stream).
-    pub fn into_stream(self) -> impl futures_util::Stream<Item = Change<T>> {
-        futures_util::stream::unfold(self, |mut changes| async move { Some((changes.next().await?, changes)) })
-    }
+/// Returns the next change of a channel; `None` after the last one.
+async fn next<T: Clone>(mut receiver: broadcast::Receiver<T>) -> Option<(Change<T>, broadcast::Receiver<T>)> {
+    let change = match receiver.recv().await {
+        Ok(item) => Change::Item(item),
+        Err(broadcast::error::RecvError::Lagged(number)) => Change::Dropped(number),
+        Err(broadcast::error::RecvError::Closed) => return None,
+    };
+    Some((change, receiver))
 }
 
 /// The newest state, as a value, a channel and a stream.
@@ -50,7 +35,7 @@ pub(crate) struct Published<T> {
     changes: Mutex<Option<broadcast::Sender<T>>>,
 }
 
-impl<T: Clone> Published<T> {
+impl<T: Clone + Send + Sync + 'static> Published<T> {
     pub(crate) fn new(first: T) -> Self {
         Self { newest: watch::Sender::new(first), changes: Mutex::new(Some(broadcast::Sender::new(KEPT))) }
     }
@@ -84,13 +69,15 @@ impl<T: Clone> Published<T> {
         self.newest.subscribe()
     }
 
-    pub(crate) fn changes(&self) -> Changes<T> {
+    /// Returns all changes from now on, in order. The stream keeps 128 of them for a slow reader, then drops the oldest
+    /// and marks the gap.
+    pub(crate) fn changes(&self) -> Changes<Change<T>> {
         let receiver = match &*self.changes.lock() {
             Some(changes) => changes.subscribe(),
             // The sender is dropped at once, so the stream is empty.
             None => broadcast::channel(1).1,
         };
-        Changes { receiver }
+        Changes::new(unfold(receiver, next))
     }
 }
 
@@ -119,7 +106,7 @@ mod tests {
     fn newest_state_has_each_change_that_a_stream_returns() {
         let look = Arc::new(Look { published: Published::new(0), seen: AtomicU32::new(0) });
         let (mut changes, waker) = (look.published.changes(), Waker::from(Arc::clone(&look)));
-        let mut next = pin!(changes.next());
+        let mut next = pin!(changes.recv());
         assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         look.published.publish(7);
         assert_eq!(look.seen.load(Ordering::SeqCst), 7);
@@ -133,11 +120,11 @@ mod tests {
             published.publish(number);
         }
         assert!(published.end(201));
-        assert_eq!(changes.next().await, Some(Change::Dropped(201 - 128)));
+        assert_eq!(changes.recv().await, Some(Change::Dropped(201 - 128)));
         for number in 201 - 127..=201 {
-            assert_eq!(changes.next().await, Some(Change::Item(number)));
+            assert_eq!(changes.recv().await, Some(Change::Item(number)));
         }
-        assert_eq!(changes.next().await, None);
+        assert_eq!(changes.recv().await, None);
     }
 
     #[tokio::test]
@@ -147,6 +134,6 @@ mod tests {
         published.publish(2);
         assert!(!published.end(3));
         assert_eq!(published.newest(), 1);
-        assert_eq!(published.changes().next().await, None);
+        assert_eq!(published.changes().recv().await, None);
     }
 }

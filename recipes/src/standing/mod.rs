@@ -4,7 +4,6 @@
 //! closed, when its owner is dropped, or when the client is closed.
 
 pub(crate) mod changes;
-pub(crate) mod listeners;
 pub(crate) mod runs;
 
 use std::future::Future;

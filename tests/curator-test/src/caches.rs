@@ -10,6 +10,7 @@
 //! - a node in an earlier state than before, or one that was created again and is reported as changed
 //! - a state that names a transaction, with contents from before it
 //! - contents that differ from the server's, or a cache that is not fresh, for too long outside of faults
+//! - a node that a cache cannot show, a failed read or a failed cache, although the servers answer
 //!
 //! # Examples
 //!
@@ -32,6 +33,7 @@
 //! assert_eq!(found, [Violation::NotFresh { at: at(3), cache, zxid: 8, path: path(), shown }]);
 //! ```
 
+mod access;
 mod checker;
 mod past;
 #[cfg(test)]
@@ -41,6 +43,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+pub use self::access::Access;
 use self::checker::Checker;
 use crate::timeline::{self, Timeline};
 
@@ -153,7 +156,7 @@ pub enum State {
     Fresh(i64),
     /// The cache is not connected. It shows each node as it was at this transaction or later.
     Stale(i64),
-    /// The cache cannot be filled.
+    /// The cache cannot be filled for now.
     Failed,
     /// The cache was closed.
     Closed,
@@ -169,7 +172,7 @@ impl State {
     }
 
     const fn is_over(self) -> bool {
-        matches!(self, Self::Failed | Self::Closed)
+        matches!(self, Self::Closed)
     }
 }
 
@@ -193,6 +196,8 @@ pub enum Reported {
     Initialized,
     /// Events were dropped. The stream reports each present node again, then the end of the load.
     Reset,
+    /// The node exists, and its data or the list of its children cannot be read.
+    Failed(String),
 }
 
 /// One event.
@@ -200,8 +205,10 @@ pub enum Reported {
 pub enum Event {
     /// A change at the server.
     Server(Change),
-    /// The servers have lost all nodes. The numbers of the transactions begin again.
-    Emptied,
+    /// The servers have lost all nodes. The transactions continue from this one.
+    Emptied(i64),
+    /// The servers answer reads of this node so from now on. In the beginning they answer all.
+    Access(String, Access),
     /// The cache was started.
     Started(Cache, Scope),
     /// A stream of the cache was opened.
@@ -211,6 +218,8 @@ pub enum Event {
     /// The stream has no further event. Contents that the cache [shows](Self::Shows) in the same moment must be the sum of
     /// the stream's events.
     Drained(Stream),
+    /// The cache cannot tell the state of these paths in its scope from now on. Counts once the first load is complete.
+    Hides(Cache, BTreeSet<String>),
     /// The cache shows this state and these nodes.
     Shows(Cache, State, Nodes),
     /// A wait of the cache for newer contents has ended. The contents are those that the cache has shown last.
@@ -232,13 +241,15 @@ pub type Entry = timeline::Entry<Event>;
 pub struct Rules {
     /// The limit of the time in which a cache differs from the server, or is not fresh, outside of faults.
     pub patience: Duration,
+    /// The limit of the time until a cache repeats a refused read.
+    pub pause: Duration,
 }
 
 impl Rules {
     /// Returns the rules of all caches.
     #[must_use]
     pub const fn new(patience: Duration) -> Self {
-        Self { patience }
+        Self { patience, pause: Duration::from_secs(30) }
     }
 }
 
@@ -368,6 +379,22 @@ pub enum Violation {
         /// The state.
         state: State,
     },
+    /// A cache cannot tell the state of a node, or reports a failed read of it, although the servers answer.
+    NotRefused {
+        /// The time.
+        at: Duration,
+        /// The cache.
+        cache: Cache,
+        /// The path.
+        path: String,
+    },
+    /// A cache has failed, although the servers answer reads of its root.
+    Failed {
+        /// The time.
+        at: Duration,
+        /// The cache.
+        cache: Cache,
+    },
     /// A stream reports the end of the first load twice, or before it.
     InitializedEarly {
         /// The time.
@@ -436,6 +463,10 @@ impl fmt::Display for Violation {
             Self::NotFreshInTime { from, until, cache, state } => {
                 write!(f, "{from:?} to {until:?}: {cache:?} is {state:?}")
             }
+            Self::NotRefused { at, cache, path } => {
+                write!(f, "{at:?}: {cache:?} cannot show {path}, which the servers answer")
+            }
+            Self::Failed { at, cache } => write!(f, "{at:?}: {cache:?} has failed, and the servers answer"),
             Self::InitializedEarly { at, stream } => {
                 write!(f, "{at:?}: {stream:?} reports the end of a load twice, or before it")
             }

@@ -162,7 +162,7 @@ impl Env {
 
     /// Closes a session, which belongs to a client that has no connection.
     pub async fn kill_session(&self, session: &Session) {
-        kill_session(self.address(), session.id().expect("the client knows its session")).await.unwrap();
+        kill_session(self.address(), session.id().expect("the client knows its session").get()).await.unwrap();
     }
 
     /// Waits until a node has this many children (none if it does not exist).

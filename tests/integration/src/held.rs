@@ -4,8 +4,8 @@ use std::fmt;
 
 use curator_framework::{CuratorFramework, LossReason};
 use curator_recipes::{
-    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, LockError, LockGuard, LockOptions, LockOwner, SemaphoreProtocol,
+    FencingToken, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
+    InterProcessSemaphoreV2, LockError, LockGuard, LockOwner, SemaphoreOptions, SemaphoreProtocol,
 };
 use curator_test::history::{Rules, Step};
 use futures_util::future::join_all;
@@ -90,40 +90,40 @@ impl Way {
         path: &str,
         note: impl Fn(Step) + Send + Sync,
     ) -> Result<Vec<LockGuard>, LockError> {
-        let granted = |guard: &LockGuard| note(Step::Granted(guard.fencing_token()));
+        let granted = |token: FencingToken| note(Step::Granted(token.czxid().get()));
         let client = client.clone();
         let owner = LockOwner::new();
         match (self.kind, self.form) {
             (Kind::Mutex, Form::Plain) => {
                 let guard: LockGuard = InterProcessMutex::new(client, path)?.acquire().await?.into();
-                granted(&guard);
+                granted(guard.token());
                 Ok(vec![guard])
             }
             (Kind::Mutex, _) => {
                 let mutex = InterProcessMutex::new(client, path)?;
                 let outer = mutex.acquire_as(&owner).await?;
-                granted(&outer);
+                granted(outer.token());
                 let inner = mutex.acquire_as(&owner).await?;
                 let further = inner.reenter()?;
                 Ok(vec![outer.into(), inner.into(), further.into()])
             }
             (Kind::SemaphoreMutex, _) => {
                 let guard: LockGuard = InterProcessSemaphoreMutex::new(client, path)?.acquire().await?.into();
-                granted(&guard);
+                granted(guard.token());
                 Ok(vec![guard])
             }
             (Kind::Lease(protocol), _) => {
-                let options = LockOptions::new();
-                let semaphore = InterProcessSemaphoreV2::with_protocol(client, path, 1, protocol, options)?;
+                let semaphore =
+                    InterProcessSemaphoreV2::with_options(client, path, 1, SemaphoreOptions::new().protocol(protocol))?;
                 let guard: LockGuard = semaphore.acquire().await?.into();
-                granted(&guard);
+                granted(guard.token());
                 Ok(vec![guard])
             }
             (Kind::Write, form) => {
                 let lock = InterProcessReadWriteLock::new(client, path)?;
                 let write = lock.write_lock();
                 let writing = write.acquire_as(&owner).await?;
-                granted(&writing);
+                granted(writing.token());
                 match form {
                     Form::Plain => Ok(vec![writing.into()]),
                     Form::Reentrant => {
@@ -138,7 +138,7 @@ impl Way {
                     }
                     Form::Downgraded => {
                         let reading = writing.downgrade().await?;
-                        note(Step::Downgraded(reading.fencing_token()));
+                        note(Step::Downgraded(reading.token().czxid().get()));
                         let further = reading.reenter()?;
                         Ok(vec![reading.into(), further.into()])
                     }
@@ -147,8 +147,8 @@ impl Way {
             (Kind::Multi, form) => {
                 let all = InterProcessMultiLock::new(client, PARTS.map(|part| format!("{path}/{part}")))?;
                 LockOwner::scope(async {
-                    let mut guards = vec![all.acquire().await?.into()];
-                    granted(&guards[0]);
+                    let mut guards: Vec<LockGuard> = vec![all.acquire().await?.into()];
+                    granted(guards[0].token());
                     if form == Form::Reentrant {
                         guards.push(all.acquire().await?.into());
                     }

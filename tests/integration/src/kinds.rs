@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use curator_framework::{CuratorFramework, Error, make_path};
 use curator_recipes::{
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, LockGuard, LockOptions, Result, SemaphoreProtocol,
+    InterProcessSemaphoreV2, LockError, LockGuard, SemaphoreOptions, SemaphoreProtocol,
 };
 use tokio::task::JoinHandle;
 
@@ -31,15 +31,15 @@ pub struct AnyLease(pub InterProcessSemaphoreV2);
 
 #[async_trait]
 impl InterProcessLock for AnyLease {
-    async fn acquire(&self) -> Result<LockGuard> {
+    async fn acquire(&self) -> Result<LockGuard, LockError> {
         self.0.acquire().await.map(Into::into)
     }
 
-    async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>> {
+    async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>, LockError> {
         Ok(self.0.acquire_timeout(budget).await?.map(Into::into))
     }
 
-    async fn try_acquire(&self) -> Result<Option<LockGuard>> {
+    async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
         Ok(self.0.try_acquire().await?.map(Into::into))
     }
 
@@ -76,8 +76,13 @@ impl Which {
             Self::Write => Arc::new(InterProcessReadWriteLock::new(client, path).unwrap().write_lock()),
             Self::OneLease => Arc::new(AnyLease(InterProcessSemaphoreV2::new(client, path, 1).unwrap())),
             Self::OneDirectLease => Arc::new(AnyLease(
-                InterProcessSemaphoreV2::with_protocol(client, path, 1, SemaphoreProtocol::Direct, LockOptions::new())
-                    .unwrap(),
+                InterProcessSemaphoreV2::with_options(
+                    client,
+                    path,
+                    1,
+                    SemaphoreOptions::new().protocol(SemaphoreProtocol::Direct),
+                )
+                .unwrap(),
             )),
         }
     }
@@ -126,7 +131,7 @@ impl Which {
 }
 
 /// Waits for a lock in a task of its own.
-pub fn acquiring(lock: &Arc<dyn InterProcessLock>) -> JoinHandle<Result<LockGuard>> {
+pub fn acquiring(lock: &Arc<dyn InterProcessLock>) -> JoinHandle<Result<LockGuard, LockError>> {
     let lock = Arc::clone(lock);
     tokio::spawn(async move { lock.acquire().await })
 }

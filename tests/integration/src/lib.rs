@@ -11,9 +11,11 @@
     reason = "helpers of tests"
 )]
 
+pub mod caches;
 pub mod clients;
 pub mod connection_stage;
 pub mod env;
+pub mod following;
 pub mod held;
 pub mod in_process;
 pub mod kinds;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use curator_framework::{CuratorFramework, RetryNTimes, make_path};
 use curator_recipes::{
-    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockGuard, LockOptions, SemaphoreProtocol,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockGuard, SemaphoreOptions,
+    SemaphoreProtocol,
 };
 use curator_test::{ClientId, SimulatedEnsemble};
 use tokio::task::JoinHandle;
@@ -35,7 +36,8 @@ pub enum Subject {
 impl Subject {
     fn semaphore(protocol: SemaphoreProtocol, client: &CuratorFramework) -> InterProcessSemaphoreV2 {
         let path = make_path(ROOT, "both");
-        InterProcessSemaphoreV2::with_protocol(client.clone(), path, 2, protocol, LockOptions::new()).unwrap()
+        InterProcessSemaphoreV2::with_options(client.clone(), path, 2, SemaphoreOptions::new().protocol(protocol))
+            .unwrap()
     }
 
     /// The semaphore of which both leases are acquired.

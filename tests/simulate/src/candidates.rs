@@ -99,7 +99,7 @@ impl Campaigner {
     /// Does what a leader does with its term: looks, writes, proclaims.
     async fn rule(&mut self, leadership: &Leadership, time: Duration) {
         let until = tokio::time::Instant::now() + time;
-        while tokio::time::Instant::now() < until && leadership.is_leader() {
+        while tokio::time::Instant::now() < until && leadership.is_held() {
             let sleep = self.time(50..800);
             let work = async {
                 match self.random.random_range(0..6) {
@@ -108,8 +108,8 @@ impl Campaigner {
                     2 => self.scribe.may_fail(leadership.protect(tokio::time::sleep(sleep)).await),
                     3 => {
                         let left = leadership.remaining();
-                        if left > Duration::ZERO && !leadership.is_leader() {
-                            self.scribe.wrong(format!("{left:?} remain of term {}, which is over", leadership.term()));
+                        if left > Duration::ZERO && !leadership.is_held() {
+                            self.scribe.wrong(format!("{left:?} remain of term {}, which is over", leadership.token()));
                         }
                     }
                     _ => {}

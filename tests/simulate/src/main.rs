@@ -3,12 +3,14 @@
 //!
 //! Each seed storms three of the ten locks, in rotation: in a hundred seeds in a row each has thirty storms, in all
 //! kinds of weather. Half of the seeds also storm an election: two of three that of a latch, one that of a selector. The
-//! other half storms nodes that stand. Each seed storms caches, and counters, barriers or latches.
+//! other half storms nodes that stand. Each seed storms caches, and counters, barriers or latches. With
+//! `--only hard` servers refuse reads and credentials, have large replies, and return to backups.
 //!
 //! ```text
 //! cargo run --release -p curator-simulate -- --seeds 10000
 //! cargo run --release -p curator-simulate -- --seeds 1 --from 4711   # again, with its log
 //! cargo run --release -p curator-simulate -- --seeds 2000 --only nodes   # one such storm for each seed
+//! cargo run --release -p curator-simulate -- --seeds 2000 --only hard
 //! cargo run --release -p curator-simulate -- --list-mutants
 //! cargo run --release -p curator-simulate -- --seeds 500 --mutant one-too-many   # on code with this deliberate break
 //! ```
@@ -36,6 +38,7 @@ enum Only {
     Counters,
     Barriers,
     Latches,
+    Hard,
 }
 
 /// Runs locks, elections, nodes that stand, caches, counters and barriers through simulated storms and checks what happened.
@@ -138,6 +141,7 @@ fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
         Some(Only::Caches) => vec![Storm::Caches],
         Some(Only::Counters) => vec![Storm::Together(Together::Counters)],
         Some(Only::Barriers) => vec![Storm::Together(Together::Barriers)],
+        Some(Only::Hard) => vec![Storm::hard(seed)],
         Some(Only::Latches) => vec![Storm::Together(Together::Latches)],
     };
     for storm in storms {

@@ -4,8 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_framework::Error;
 use curator_test::SimulatedEnsemble;
 use parking_lot::Mutex;
+
+/// Returns `true` for a permanent error that the servers of hard storms cause: refused reads and credentials, and large
+/// replies. No other storm has it.
+pub(crate) const fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::AuthFailed { .. } | Error::NoAuth { .. } | Error::ReplyTooLarge { .. })
+}
 
 /// The contents of a record.
 pub trait Book {

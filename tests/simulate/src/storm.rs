@@ -16,6 +16,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 
+pub(crate) use self::weather::long_children;
 use self::weather::{CLIENTS, Field, PATH, RECOVERY, SESSION, WORKERS, Weather};
 use crate::candidates::Election;
 use crate::contenders::{Lock, Outcome, Pace, Recipe, Scribe, work};
@@ -39,6 +40,30 @@ pub enum Storm {
     Caches,
     /// Counters, barriers or latches.
     Together(Together),
+    /// A storm in which servers refuse credentials and reads, have large replies, and return to backups.
+    Hard(Hard),
+}
+
+/// The subject of a hard storm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hard {
+    /// A lock.
+    Lock(Recipe),
+    /// A group.
+    Group,
+    /// Caches.
+    Caches,
+}
+
+impl Hard {
+    /// Returns the subject of a seed.
+    pub const fn of(seed: u64) -> Self {
+        match seed % 8 {
+            0..4 => Self::Caches,
+            4 => Self::Group,
+            _ => Self::Lock(Recipe::ALL[(seed / 8 % 10) as usize]),
+        }
+    }
 }
 
 impl Storm {
@@ -70,15 +95,24 @@ impl Storm {
         Self::Together(Together::of(seed))
     }
 
+    /// Returns the hard storm of a seed. [`of`](Self::of) leaves it out.
+    pub const fn hard(seed: u64) -> Self {
+        Self::Hard(Hard::of(seed))
+    }
+
     /// Runs the storm.
     pub fn run(self, seed: u64) -> Outcome {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.expect("a runtime without I/O needs nothing that can fail");
+        let (usual, hard) = (Weather::of(seed), Weather::hard(seed));
         match self {
-            Self::Lock(recipe) => runtime.block_on(storm(seed, recipe)),
+            Self::Lock(recipe) => runtime.block_on(storm(seed, recipe, usual)),
+            Self::Hard(Hard::Lock(recipe)) => runtime.block_on(storm(seed, recipe, hard)),
             Self::Election(election) => runtime.block_on(election::storm(seed, election)),
-            Self::Presence(presence) => runtime.block_on(presence::storm(seed, presence)),
-            Self::Caches => runtime.block_on(caches::storm(seed)),
+            Self::Presence(presence) => runtime.block_on(presence::storm(seed, presence, usual)),
+            Self::Hard(Hard::Group) => runtime.block_on(presence::storm(seed, Presence::Group, hard)),
+            Self::Caches => runtime.block_on(caches::storm(seed, usual)),
+            Self::Hard(Hard::Caches) => runtime.block_on(caches::storm(seed, hard)),
             Self::Together(together) => runtime.block_on(together::storm(seed, together)),
         }
     }
@@ -92,14 +126,19 @@ impl fmt::Display for Storm {
             Self::Presence(presence) => presence.fmt(f),
             Self::Caches => f.write_str("caches"),
             Self::Together(together) => together.fmt(f),
+            Self::Hard(Hard::Lock(recipe)) => write!(f, "hard storm of a {recipe}"),
+            Self::Hard(Hard::Group) => f.write_str("hard storm of a group"),
+            Self::Hard(Hard::Caches) => f.write_str("hard storm of caches"),
         }
     }
 }
 
-async fn storm(seed: u64, recipe: Recipe) -> Outcome {
+async fn storm(seed: u64, recipe: Recipe, weather: Weather) -> Outcome {
     let mut random = StdRng::seed_from_u64(seed);
     let latency = Duration::from_millis(random.random_range(0..60));
-    let weather = Weather::of(seed);
+    // The servers do not notify of the children of a node that clients may not read. A holder that watches its siblings then
+    // does not learn that its node is deleted.
+    let weather = Weather { hardship: weather.hardship.without_denials(), ..weather };
     let ensemble = SimulatedEnsemble::with_tick(seed, latency, weather.tick);
     let scribe = Scribe::new(RECOVERY, None);
     scribe.note(format_args!("seed {seed}, {recipe}, latency {latency:?}, {weather:?}"));
@@ -132,6 +171,7 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
     }
     drop(workers);
     drop(readers);
+    weather::relieve(&field);
     weather::clean_up(&field, clients, wrong).await;
     let mut rules = recipe.rules(PATIENCE, SESSION).no_loss_in_calm();
     if recipe != Recipe::Multi {
@@ -170,6 +210,16 @@ impl Field for Locks {
 
     fn end(&self, what: impl fmt::Display) {
         self.scribe.end(what);
+    }
+
+    fn hard_nodes(&self) -> Vec<String> {
+        // All children of the leases are leases.
+        let is_hard = |part: &String| !part.ends_with("/leases") && self.ensemble.owner(part).is_some();
+        self.parts().into_iter().filter(is_hard).collect()
+    }
+
+    fn hide(&self, what: impl fmt::Display, lasting: Duration) {
+        self.fault(what, lasting);
     }
 
     fn revoke(&self, nodes: Vec<String>) {

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use curator_cli::contenders::is_of_one_node;
-use curator_framework::{AddWatchMode, CuratorFramework, Error, EventType, PersistentEvent, PersistentWatcher, Watch};
+use curator_framework::{
+    AddWatchMode, Chain, CuratorFramework, Error, EventType, PersistentEvent, PersistentWatcher, Watch,
+};
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{self, FuturesUnordered, StreamExt as _};
 use tokio::sync::watch;
@@ -141,12 +143,12 @@ impl Follower {
     async fn follow_events(&mut self, mut watcher: PersistentWatcher) -> Result<Infallible, Error> {
         self.load().await?;
         loop {
-            let mut batch = vec![watcher.next().await?];
+            let mut batch = vec![watcher.recv().await.ok_or(Error::Closed)??];
             let end = Instant::now() + BURST;
             while batch.len() < BATCH {
-                match timeout_at(end, watcher.next()).await {
-                    Ok(event) => batch.push(event?),
-                    Err(_over) => break,
+                match timeout_at(end, watcher.recv()).await {
+                    Ok(Some(event)) => batch.push(event?),
+                    Ok(None) | Err(_) => break,
                 }
             }
             let mut events = Vec::with_capacity(batch.len());
@@ -346,7 +348,7 @@ impl Follower {
     /// Leaves out a node that could not be read.
     fn leave_out(&mut self, path: String, error: &Error) {
         self.shared.read_errors.fetch_add(1, Ordering::Relaxed);
-        Arc::make_mut(&mut self.forbidden).insert(path, error.to_string());
+        Arc::make_mut(&mut self.forbidden).insert(path, Chain(&error).to_string());
     }
 
     /// Forgets the unreadable nodes that were deleted.
@@ -384,7 +386,7 @@ impl Follower {
         }
         // The state of the connection tells of these.
         let other = error.filter(|e| !matches!(e, Error::ConnectionLoss { .. } | Error::SessionExpired { .. }));
-        problems.extend(other.map(|error| format!("cannot read the locks: {error}")));
+        problems.extend(other.map(|error| format!("cannot read the locks: {}", Chain(&error))));
         let (locks, left_out, missing) = (self.tree.locks().clone(), Arc::clone(&self.forbidden), self.missing());
         let snapshot = Snapshot { locks, at, complete: error.is_none(), problems, left_out, missing };
         let before = self.snapshots.send_replace(Arc::new(snapshot));

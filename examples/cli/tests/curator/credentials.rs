@@ -90,7 +90,8 @@ fn credentials_that_the_server_does_not_accept_are_named_as_the_reason() {
         assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{output:?}");
         let address = server.connect_string();
         let reason = format!("{address}: the server did not accept the credentials of the scheme nonsense");
-        assert_eq!(stderr(&output), format!("curator: no session could be established: {reason}\n"));
+        let expected = format!("curator: the credentials were refused: no session could be established: {reason}\n");
+        assert_eq!(stderr(&output), expected);
     }
     until("the sessions are closed", || server.sessions().is_empty());
 }

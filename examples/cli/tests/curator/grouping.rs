@@ -31,7 +31,7 @@ async fn members_are_printed_with_their_data_and_sessions() {
     let servers = server.connect_string();
     let binary = [0xff; 20];
     let client = register(&server, &[("worker-2", b"10.0.0.2"), ("worker 1", b"one\x1b"), ("z", &binary)]).await;
-    let session = client.session().await.unwrap().id().unwrap();
+    let session = client.session().await.unwrap().id().unwrap().get();
 
     let output = run(&servers, &["members", "/group"]);
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
@@ -177,7 +177,7 @@ async fn group_that_cannot_be_read_is_told() {
         json!([shot["change"], shot["member"]["id"], shot["state"], shot["reason"]])
     });
     assert_eq!(seen.next().unwrap(), json!(["joined", "one", null, null]));
-    let own = client.session().await.unwrap().id().unwrap();
+    let own = client.session().await.unwrap().id().unwrap().get();
     let watchers: Vec<i64> = server.sessions().into_iter().filter(|session| *session != own).collect();
     let unreadable = vec![Acl::new(Permission::ADMIN, "world", "anyone")];
     client.set_acl().with_acl(unreadable).for_path("/group").await.unwrap();

@@ -168,7 +168,7 @@ async fn watch_goes_on_in_a_new_session() {
     let mut next = || facts(&lines.next().unwrap());
     assert_eq!([next(), next()], [json!(["loading", null]), json!(["present", "/config", "one"])]);
     assert_eq!(next(), json!(["fresh", 1]));
-    let own = client.session().await.unwrap().id().unwrap();
+    let own = client.session().await.unwrap().id().unwrap().get();
     let watcher = server.sessions().into_iter().find(|session| *session != own).unwrap();
     assert!(server.kill_session(watcher));
     assert_eq!([next(), next()], [json!(["stale", null]), json!(["fresh", null])]);
@@ -189,7 +189,7 @@ async fn watch_once_ends_behind_the_present_nodes() {
     create(&client, "/config/bad name\u{a0}", b"a\x1b[2J").await;
     create(&client, "/config/bad name\u{a0}/below", b"").await;
     client.create().with_mode(CreateMode::Ephemeral).with_data([0xff]).for_path("/config/eph").await.unwrap();
-    let session = format!("{:#x}", client.session().await.unwrap().id().unwrap());
+    let session = format!("{:#x}", client.session().await.unwrap().id().unwrap().get());
 
     let output = run(&servers, &["watch", "--once", "/config"]);
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use curator_recipes::{
-    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LockOptions,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions,
+    LockOptions, MutexOptions, SemaphoreOptions,
 };
 use curator_test::wire::OpCode;
 use serde_json::{Value, json};
@@ -127,17 +128,21 @@ fn five_hundred_contenders_on_apache_and_each_recipe() {
     let lock = web.counts("/jobs/report", 1, 499);
     assert_eq!(lock["recipe"], "mutex");
     assert_eq!(lock["contenders"][0]["node"], json!(paths[0]));
-    let session = clients.runtime.block_on(sessions[0].session()).unwrap().id().unwrap();
+    let session = clients.runtime.block_on(sessions[0].session()).unwrap().id().unwrap().get();
     assert_eq!(lock["contenders"][0]["session"], format!("{session:#x}"));
 
     let client = clients.client();
-    let named = |name: &str| LockOptions::new().node_data(name.to_owned());
-    let mutex = InterProcessMutex::with_options(client.clone(), "/app/mutex", named("m")).unwrap();
+    let mutex =
+        InterProcessMutex::with_options(client.clone(), "/app/mutex", MutexOptions::new().node_data("m")).unwrap();
     let held = clients.runtime.block_on(mutex.acquire()).unwrap();
-    let read_write = InterProcessReadWriteLock::with_options(client.clone(), "/app/settings", named("r")).unwrap();
+    let read_write =
+        InterProcessReadWriteLock::with_options(client.clone(), "/app/settings", LockOptions::new().node_data("r"))
+            .unwrap();
     let readers: Vec<_> = (0..2).map(|_| clients.runtime.block_on(read_write.read_lock().acquire()).unwrap()).collect();
     let writer = clients.runtime.spawn(async move { read_write.write_lock().acquire().await });
-    let semaphore = InterProcessSemaphoreV2::with_options(client.clone(), "/app/seats", 2, named("s")).unwrap();
+    let semaphore =
+        InterProcessSemaphoreV2::with_options(client.clone(), "/app/seats", 2, SemaphoreOptions::new().node_data("s"))
+            .unwrap();
     let leases = clients.runtime.block_on(semaphore.acquire_many(2)).unwrap();
     let next = clients.runtime.spawn(async move { semaphore.acquire().await });
     for (path, recipe, holders, waiters) in
@@ -178,7 +183,7 @@ fn history_tells_grants_waits_releases_and_ends_of_sessions() {
     let holder = server_path(&server, "/jobs/a", 0);
     clients.runtime.block_on(second.set_data().for_path(&holder, "__REVOKE__")).unwrap();
     web.lock("/jobs/a", |lock| lock["contenders"][0]["asked_to_release"] == true);
-    let session = clients.runtime.block_on(second.session()).unwrap().id().unwrap();
+    let session = clients.runtime.block_on(second.session()).unwrap().id().unwrap().get();
     assert!(server.kill_session(session));
     let lock = web.counts("/jobs/a", 0, 0);
     let mut seen = history(&lock);

@@ -66,7 +66,7 @@ impl OwnedNode {
             return Ok(Occupant::Other(stat.ephemeral_owner));
         }
         // A client may not know its id before the first reply to the create of an ephemeral node.
-        if session.id() != Some(stat.ephemeral_owner) {
+        if session.id().is_none_or(|own| own.get() != stat.ephemeral_owner) {
             return Ok(Occupant::OfEarlierSession(stat.version));
         }
         let full = Arc::from(&*self.session.root().to_server_path(&self.path));

@@ -20,6 +20,8 @@ use crate::model::{EventType, WatchKind, WatchedEvent};
 use crate::sync::user_code::catch_panic;
 use crate::zookeeper::{KnownNodes, Resync, SubscriptionEvent, WatchSender};
 
+/// The zxid before the first transaction, which has made the root.
+pub(super) const BEFORE_ALL: i64 = -1;
 /// The most bytes of watches that one request sets again, as in Java's client.
 const PART: usize = 128 * 1024;
 /// The room for header, zxid and five counts.
@@ -287,7 +289,8 @@ impl Armed {
     /// Returns the bodies of the requests that set all watches again, each at most [`PART`] bytes and below the frame
     /// limit; `true` if one needs `setWatches2`. For one-shot watches the server replays the events since `zxid`, for
     /// nodes that subscribers know since the zxid of each, but not from later than `zxid`. The persistent watches come
-    /// last: before 3.9 they replace the one-shot watches of their paths.
+    /// last: before 3.9 they replace the one-shot watches of their paths. From before all transactions the server replays
+    /// everything, and what subscribers know counts for nothing.
     pub(super) fn parts(&mut self, zxid: i64, max_frame: usize) -> Vec<(bool, Vec<u8>)> {
         let longest = PART.min(max_frame).saturating_sub(PART_OVERHEAD);
         let mut parts = Vec::new();
@@ -295,7 +298,7 @@ impl Armed {
             self.persistent.iter_mut().flat_map(|(key, all)| all.iter_mut().map(move |one| (key, one)))
         {
             let Some(resync) = &subscriber.resync else { continue };
-            let known = known_of(&**resync);
+            let known = known_of(&**resync).filter(|_| zxid != BEFORE_ALL);
             subscriber.is_lost = known.is_none();
             if let Some(known) = known {
                 let entries = entries_of(&known).filter(|(_, known)| covers(path, *mode, known));
@@ -503,7 +506,7 @@ mod tests {
             armed.tell(&WatchedEvent { event_type, path: path.to_owned() }, false);
         }
         let mut paths = Vec::new();
-        while let Some(SubscriptionEvent::Event(event)) = events.try_next() {
+        while let Ok(SubscriptionEvent::Event(event)) = events.try_recv() {
             paths.push(event.path);
         }
         assert_eq!(paths, ["/a/b", "/a"]);

@@ -113,7 +113,7 @@ pub(super) enum Stream {
 /// The opener of one session's streams.
 pub(super) struct Opener {
     connector: Option<Arc<dyn Connector>>,
-    #[cfg(feature = "tls")]
+    #[cfg(any(feature = "tls", feature = "tls-ring"))]
     tls: Option<super::tls::Tls>,
     randomness: Arc<dyn Randomness>,
 }
@@ -125,7 +125,7 @@ impl Opener {
     pub(super) fn new(connector: Option<Arc<dyn Connector>>, config: &ConnectConfig) -> Result<Self, ConnectError> {
         Ok(Self {
             connector,
-            #[cfg(feature = "tls")]
+            #[cfg(any(feature = "tls", feature = "tls-ring"))]
             tls: match &config.tls {
                 Some(options) => {
                     Some(super::tls::Tls::new(options).map_err(|reason| ConnectError::new("TLS", reason))?)
@@ -177,7 +177,7 @@ impl Opener {
     }
 
     async fn secure(&self, stream: TcpStream, _server: &str) -> io::Result<Stream> {
-        #[cfg(feature = "tls")]
+        #[cfg(any(feature = "tls", feature = "tls-ring"))]
         if let Some(tls) = &self.tls {
             return tls.connect(stream, _server).await;
         }

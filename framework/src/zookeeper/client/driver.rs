@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -27,7 +28,7 @@ use super::protocol::{Event, Protocol, Settings, Violation};
 use super::{CAPABILITIES, CLIENT};
 use crate::environment::clock::Clock;
 use crate::environment::randomness::{Randomness, nonexistent_path};
-use crate::error::{ConnectError, Error};
+use crate::error::{Chain, ConnectError, Error};
 use crate::model::{AddWatchMode, WatchKind};
 use crate::sync::report::report;
 use crate::zookeeper::{
@@ -62,6 +63,8 @@ struct Shared {
 }
 
 struct Link {
+    /// The process that opened the session. A fork copies the session, but shares its socket.
+    process: u32,
     protocol: Protocol<Token>,
     /// The write half of the protocol's connection.
     writer: Option<Writer>,
@@ -117,6 +120,11 @@ impl Link {
         }
     }
 
+    /// Returns `true` in a process that was forked from the one that opened the session.
+    fn is_copy(&self) -> bool {
+        self.process != std::process::id()
+    }
+
     /// Writes the requests that callers have submitted, and leaves the rest to the driver.
     fn flush(&mut self) {
         if !self.flush_now() {
@@ -126,7 +134,7 @@ impl Link {
 
     /// Writes as much as the transport takes now. Returns `false` if the driver has to write the rest.
     fn flush_now(&mut self) -> bool {
-        if self.protocol.output().is_empty() || self.gathering > 0 {
+        if self.protocol.output().is_empty() || self.gathering > 0 || self.is_copy() {
             return true;
         }
         match (&mut self.writer, &self.driver) {
@@ -318,50 +326,8 @@ impl Drop for Handle {
 
 /// Establishes a session: one round over all servers.
 pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Connection, ConnectError> {
-    let settings = Settings {
-        session_timeout: config.session_timeout,
-        auth: config.auth.clone(),
-        sasl: config.sasl.clone(),
-        read_only: config.read_only,
-        max_frame: config.max_frame,
-        max_reply: config.max_reply,
-    };
-    let shared = Arc::new(Shared {
-        link: Mutex::new(Link {
-            protocol: Protocol::new(settings),
-            writer: None,
-            read_only: false,
-            driver: None,
-            is_full: false,
-            broken: None,
-            gathering: 0,
-        }),
-        clock: Arc::clone(&config.clock),
-        randomness: Arc::clone(&config.randomness),
-        ended: Notify::new(),
-        task_dropped: Mutex::new(None),
-        notify: OnceLock::new(),
-    });
-    let (events, event_receiver) = mpsc::unbounded_channel();
-    let driver = Driver {
-        shared: Arc::clone(&shared),
-        opener,
-        config: config.clone(),
-        hosts: Hosts::default(),
-        events,
-        told: Vec::new(),
-        reader: None,
-        server: String::new(),
-        address: None,
-        buffer: BytesMut::new(),
-        timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
-        violation: None,
-        attached: false,
-        epoch: 0,
-        closed: false,
-        at_once: false,
-        ended: false,
-    };
+    let (driver, event_receiver) = Driver::new(opener, config);
+    let shared = Arc::clone(&driver.shared);
     let mut first = FirstConnect { driver: Some(driver) };
     let Established { driver, attached } = first.run().await?;
     let (closed_sender, closed) = watch::channel(false);
@@ -466,6 +432,56 @@ struct Driver {
 }
 
 impl Driver {
+    /// Returns the driver of a new session, without a connection, and the receiver of its events.
+    fn new(opener: Opener, config: &ConnectConfig) -> (Self, mpsc::UnboundedReceiver<HandleEvent>) {
+        let settings = Settings {
+            session_timeout: config.session_timeout,
+            auth: config.auth.clone(),
+            sasl: config.sasl.clone(),
+            read_only: config.read_only,
+            max_frame: config.max_frame,
+            max_reply: config.max_reply,
+        };
+        let shared = Arc::new(Shared {
+            link: Mutex::new(Link {
+                process: std::process::id(),
+                protocol: Protocol::new(settings),
+                writer: None,
+                read_only: false,
+                driver: None,
+                is_full: false,
+                broken: None,
+                gathering: 0,
+            }),
+            clock: Arc::clone(&config.clock),
+            randomness: Arc::clone(&config.randomness),
+            ended: Notify::new(),
+            task_dropped: Mutex::new(None),
+            notify: OnceLock::new(),
+        });
+        let (events, event_receiver) = mpsc::unbounded_channel();
+        let driver = Self {
+            shared,
+            opener,
+            config: config.clone(),
+            hosts: Hosts::default(),
+            events,
+            told: Vec::new(),
+            reader: None,
+            server: String::new(),
+            address: None,
+            buffer: BytesMut::new(),
+            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            violation: None,
+            attached: false,
+            epoch: 0,
+            closed: false,
+            at_once: false,
+            ended: false,
+        };
+        (driver, event_receiver)
+    }
+
     /// Serves the session until it is over and closed on the server, at most for the close timeout after its end.
     async fn run(mut self) {
         let (shared, close_timeout) = (Arc::clone(&self.shared), self.config.close_timeout);
@@ -555,7 +571,7 @@ impl Driver {
 
     /// Returns `true` if the session is over and does not need a close.
     fn is_over(&self) -> bool {
-        self.closed || self.shared.link.lock().protocol.over().is_some_and(|end| end != SessionEnd::Closed)
+        self.closed || self.shared.link.lock().protocol.over().is_some_and(|end| !end.needs_close())
     }
 
     /// Tries each server once, from the one behind the last one tried.
@@ -570,7 +586,7 @@ impl Driver {
                 Ok(servers) => self.hosts.update(servers, &*self.config.randomness),
                 Err(error) if self.hosts.len() == 0 => return Err(error),
                 Err(error) => report(move || {
-                    tracing::warn!(%error, "the list of servers cannot be read, so the one before it holds");
+                    tracing::warn!(error = %Chain(&error), "the list of servers cannot be read, so the one before it holds");
                 }),
             }
             left = left.min(self.hosts.len());
@@ -646,6 +662,9 @@ impl Driver {
 
     /// Opens a connection to one server and attaches the session.
     async fn attempt(&mut self, server: &str, address: Option<SocketAddr>) -> Result<Reattached, String> {
+        if self.give_up_copy() {
+            return Err("the session belongs to another process".to_owned());
+        }
         self.address = address;
         let stream = self.opener.open(server, address).await.map_err(|error| error.to_string())?;
         server.clone_into(&mut self.server);
@@ -720,7 +739,7 @@ impl Driver {
                     HandleEvent::ReadOnly
                 }
                 Event::Ended(end) => {
-                    if end != SessionEnd::Closed {
+                    if !end.needs_close() {
                         step = Some(Step::Over);
                     }
                     HandleEvent::Ended(end)
@@ -741,6 +760,10 @@ impl Driver {
 
     /// Carries bytes until the connection is attached or lost, or the session is over.
     fn poll_link(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        // Once a poll is enough: nothing in a poll forks the process.
+        if self.give_up_copy() {
+            return Poll::Ready(Step::Over);
+        }
         loop {
             if let Some(Violation(reason)) = self.violation.take() {
                 return Poll::Ready(Step::Lost(reason));
@@ -772,7 +795,7 @@ impl Driver {
         let link = self.shared.link.lock();
         match link.protocol.over() {
             // A close without a reply is repeated on the next connection.
-            Some(end) if end != SessionEnd::Closed => Step::Over,
+            Some(end) if !end.needs_close() => Step::Over,
             _ if link.protocol.is_connecting() => Step::Lost(format!("{reason} without an answer")),
             _ => Step::Lost(reason.to_owned()),
         }
@@ -824,6 +847,22 @@ impl Driver {
 }
 
 impl Driver {
+    /// Ends the session of another process here alone, without a byte. Returns `false` for a session of this process.
+    fn give_up_copy(&mut self) -> bool {
+        let mut link = self.shared.link.lock();
+        if !link.is_copy() {
+            return false;
+        }
+        link.protocol.fail();
+        link.protocol.lost(None);
+        self.told.extend(std::iter::from_fn(|| link.protocol.next_event()));
+        // Leaked: their drop would shut down the socket, and remove it from the epoll set, which the processes share.
+        let _leaked = ManuallyDrop::new((self.reader.take(), link.writer.take()));
+        drop(link);
+        drop(self.deliver());
+        true
+    }
+
     /// Ends the connection. Returns it with the bytes that close the session, if the task did not end by itself.
     fn take_connection(&mut self) -> Option<(Box<dyn ByteStream>, Vec<u8>)> {
         let mut link = self.shared.link.lock();
@@ -850,11 +889,14 @@ impl Drop for Driver {
             // A second panic during an unwinding would abort the process.
             let _panicked = std::panic::catch_unwind(AssertUnwindSafe(task_dropped));
         }
+        if self.give_up_copy() {
+            return;
+        }
         let connection = self.take_connection();
         drop(self.deliver());
         if let Some((stream, last)) = connection {
             if let Err(error) = stream.close_blocking(&last, LAST_WRITE) {
-                tracing::debug!(%error, "the session is left to the server's timer");
+                tracing::debug!(error = %Chain(&error), "the session is left to the server's timer");
             }
         }
     }
@@ -919,5 +961,56 @@ fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::InvalidData => format!("TLS: {error}"),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// Returns what the server can read after a flush and the drop of the driver.
+    async fn read_by_server(is_copy: bool) -> io::Result<usize> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let stream = TcpStream::connect(listener.local_addr()?)?;
+        stream.set_nonblocking(true)?;
+        let (mut server, _) = listener.accept()?;
+        server.set_nonblocking(is_copy)?;
+        let config = ConnectConfig::for_tests(Vec::new());
+        let opener = Opener::new(None, &config).map_err(io::Error::other)?;
+        let (mut driver, _events) = Driver::new(opener, &config);
+        let stream = tokio::net::TcpStream::from_std(stream)?;
+        stream.writable().await?;
+        let (reader, writer) = split(Stream::Tcp(stream));
+        driver.reader = Some(reader);
+        {
+            let mut link = driver.shared.link.lock();
+            link.protocol.open(Duration::ZERO, 0);
+            link.writer = Some(writer);
+            link.process = std::process::id() + u32::from(is_copy);
+            link.flush();
+        }
+        drop(driver);
+        server.read(&mut [0; 64])
+    }
+
+    #[tokio::test]
+    async fn forked_process_sends_nothing_and_leaves_the_socket_open() {
+        assert!(read_by_server(false).await.is_ok_and(|read| read > 0), "the process of the session sends its request");
+        let nothing = read_by_server(true).await.map_err(|error| error.kind());
+        assert_eq!(nothing, Err(io::ErrorKind::WouldBlock), "neither a byte nor the end of the stream");
+    }
+
+    #[tokio::test]
+    async fn forked_process_ends_the_session_and_opens_no_connection() {
+        let config = ConnectConfig::for_tests(Vec::new());
+        let opener = Opener::new(None, &config).unwrap();
+        let (mut driver, mut events) = Driver::new(opener, &config);
+        driver.shared.link.lock().process += 1;
+        let refused = driver.attempt("127.0.0.1:1", None).await.err();
+        assert_eq!(refused.as_deref(), Some("the session belongs to another process"));
+        assert!(matches!(events.try_recv(), Ok(HandleEvent::Ended(SessionEnd::ClientFailed))));
     }
 }

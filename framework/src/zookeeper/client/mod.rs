@@ -3,6 +3,7 @@
 //! | file | task | I/O |
 //! | --- | --- | --- |
 //! | `protocol.rs` | decides everything about a session: numbers, timeouts, watches, outcomes | none |
+//! | `history.rs` | decides if a server has the writes that the client has seen | none |
 //! | `records.rs`, `watches.rs`, `sasl.rs`, `hosts.rs` | requests as bytes, armed watches, the login, the order of servers | none |
 //! | `driver.rs` | opens connections, carries bytes, keeps the one timer | sockets |
 //! | `connector.rs`, `tls.rs` | names, addresses, TLS | sockets |
@@ -14,11 +15,12 @@ mod connector;
 #[doc(hidden)]
 pub mod decoder;
 mod driver;
+pub(crate) mod history;
 pub(crate) mod hosts;
 mod protocol;
 mod records;
 mod sasl;
-#[cfg(feature = "tls")]
+#[cfg(any(feature = "tls", feature = "tls-ring"))]
 pub(crate) mod tls;
 
 use std::sync::Arc;
@@ -41,7 +43,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     read_only: true,
     bare_numbers: true,
     reconfig: true,
-    tls: cfg!(feature = "tls"),
+    tls: cfg!(any(feature = "tls", feature = "tls-ring")),
     sasl: true,
     restores_watches: true,
 };

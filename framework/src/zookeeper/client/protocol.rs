@@ -14,11 +14,13 @@ use curator_wire::{
     XID_EVENT, XID_PING, XID_SET_WATCHES,
 };
 
-use super::armed_watches::{Armed, Left, OneShot, known_of, parts_of_known};
+use super::armed_watches::{Armed, BEFORE_ALL, Left, OneShot, known_of, parts_of_known};
+use super::history::{Comparison, History, Judgement, Question};
 use super::records;
 use super::sasl::DigestMd5;
 use crate::error::{ConnectError, Error};
-use crate::model::{AddWatchMode, AuthInfo, WatchKind, WatchedEvent};
+use crate::model::{AddWatchMode, AuthInfo, Stat, WatchKind, WatchedEvent};
+use crate::sync::report::report;
 use crate::zookeeper::security::SaslDigest;
 use crate::zookeeper::{
     ADD_WATCH_NEEDS, KnownNodes, MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response, Resync, SessionEnd,
@@ -106,6 +108,10 @@ pub(super) struct Protocol<T> {
     /// watches are set again, however many connections that takes.
     watch_base: Option<i64>,
     armed: Armed,
+    /// The writes that replies have shown.
+    history: History,
+    /// The questions that the server of this connection has not answered, and the judgement so far.
+    comparison: Option<(Comparison, Judgement)>,
     /// Events that arrived while watches were set again. They follow the next `Connected`, even on a later connection.
     held_back: Vec<WatchedEvent>,
     /// Events that are either those of changes or replays for watches that are set again, which subscribers must not hear
@@ -157,6 +163,26 @@ impl<T> Connection<T> {
         let bytes = self.written + unwritten as u64 - oldest.offset;
         self.outstanding.len() < WINDOW && bytes < WINDOW_BYTES
     }
+
+    /// Returns the index of the outstanding request that a reply answers.
+    fn answered_by(&self, header: &ReplyHeader) -> Result<usize, Violation> {
+        // A server replies to an unknown operation at once, ahead of older replies.
+        let index = if header.err == ErrorCode::Unimplemented.code() {
+            self.outstanding.iter().position(|outstanding| outstanding.xid == header.xid).unwrap_or(0)
+        } else {
+            0
+        };
+        let Some(oldest) = self.outstanding.get(index) else {
+            return Err(Violation(format!("a reply to request {}, which was not sent", header.xid)));
+        };
+        if oldest.xid != header.xid {
+            return Err(Violation(format!("a reply to request {} before that to {}", header.xid, oldest.xid)));
+        }
+        if oldest.offset >= self.written {
+            return Err(Violation(format!("a reply to request {}, which is not sent yet", header.xid)));
+        }
+        Ok(index)
+    }
 }
 
 #[derive(Debug)]
@@ -165,9 +191,10 @@ enum Phase {
     Connecting,
     /// The client logs in by SASL.
     LoggingIn(DigestMd5),
-    /// So many replies to credentials and to lists of watches are outstanding.
+    /// So many replies to credentials, to questions about known writes and to lists of watches are outstanding.
     Restoring {
         credentials: usize,
+        questions: usize,
         parts: usize,
     },
     Ready,
@@ -226,6 +253,8 @@ enum Asked<T> {
         watches: OneShot,
         zxid: i64,
     },
+    /// A write that the client has seen.
+    Compare(Question),
     Sasl,
     Close,
     /// The caller got its reply when the session ended.
@@ -243,6 +272,8 @@ impl<T> Protocol<T> {
             last_seen: 0,
             watch_base: None,
             armed: Armed::default(),
+            history: History::default(),
+            comparison: None,
             held_back: Vec::new(),
             undecided: Vec::new(),
             owning_since: None,
@@ -584,7 +615,7 @@ impl<T> Protocol<T> {
     /// has the session no more, or has not attached it to this connection.
     pub(super) fn close_at_once(&mut self) -> bool {
         let is_attached = self.connection.is_some() && !self.is_connecting();
-        if !is_attached || !matches!(self.over, Some(SessionEnd::Closed | SessionEnd::ClientFailed)) {
+        if !is_attached || !self.over.is_some_and(|end| end.needs_close() || end == SessionEnd::ClientFailed) {
             return false;
         }
         if !self.connection.as_ref().is_some_and(|connection| matches!(connection.phase, Phase::Closing)) {
@@ -617,6 +648,10 @@ impl<T> Protocol<T> {
             for outstanding in connection.outstanding.iter_mut().chain(&mut unwritten) {
                 let sent = (outstanding.offset < connection.written).then_some(outstanding.sent);
                 let reply = |error| Reply { sent, ..Reply::not_sent(error) };
+                if matches!(outstanding.asked, Asked::Sasl | Asked::Compare(_)) {
+                    // The close of the session follows the reply.
+                    continue;
+                }
                 match std::mem::replace(&mut outstanding.asked, Asked::Abandoned) {
                     Asked::Request(request, token) => {
                         self.events.push_back(Event::Reply(token, reply(expired(request.to_string()))));
@@ -688,6 +723,7 @@ impl<T> Protocol<T> {
                 Asked::RemoveWatch { kind: None, .. }
                 | Asked::Known { .. }
                 | Asked::Replace(_)
+                | Asked::Compare(_)
                 | Asked::Sasl
                 | Asked::Close
                 | Asked::Abandoned => {}
@@ -936,10 +972,16 @@ impl<T> Protocol<T> {
             _ => [false, false],
         };
         let was_armed = self.armed.fired(&event);
-        match connection.outstanding.front() {
-            Some(Outstanding { asked: Asked::SetAgain { path, .. }, .. }) if *path == event.path => {
-                self.undecided.push(event.clone());
-            }
+        let oldest = connection.outstanding.front().map(|oldest| &oldest.asked);
+        // A server sends an event ahead of every reply that shows a transaction as new as the event's, but repeats the
+        // events since the transaction that the client has named.
+        let before = match oldest {
+            Some(Asked::SetAgain { zxid, .. } | Asked::Known { zxid, .. }) => *zxid,
+            _ => self.watch_base.unwrap_or(self.last_seen),
+        };
+        self.history.notified(&event, before);
+        match oldest {
+            Some(Asked::SetAgain { path, .. }) if *path == event.path => self.undecided.push(event.clone()),
             _ => {
                 self.decide(XID_EVENT);
                 self.armed.tell(&event, is_restoring);
@@ -1019,7 +1061,7 @@ impl<T> Protocol<T> {
         Ok(())
     }
 
-    /// Sends credentials, then the watches of the session. The replies to both are outstanding.
+    /// Sends credentials, then questions about known writes. The watches follow the replies to these.
     fn restore(&mut self, now: Duration) {
         self.armed.restoring();
         let auth = std::mem::take(&mut self.settings.auth);
@@ -1031,17 +1073,83 @@ impl<T> Protocol<T> {
         }
         let credentials = auth.len();
         self.settings.auth = auth;
-        let parts = self.armed.parts(self.watch_base.unwrap_or(self.last_seen), self.settings.max_frame);
-        for (persistent, body) in &parts {
+        if let Some(connection) = &mut self.connection {
+            connection.phase = Phase::Restoring { credentials, questions: 0, parts: 0 };
+        }
+        let is_compared = self.watch_base != Some(BEFORE_ALL) && self.over.is_none();
+        let comparison = if is_compared { self.history.compare() } else { None };
+        self.comparison = comparison.map(|comparison| (comparison, Judgement::Unknown));
+        self.compare(now);
+        self.finish_restoring(now);
+    }
+
+    /// Asks for known writes until one of them decides if the server's history contains them, then restores the watches.
+    fn compare(&mut self, now: Duration) {
+        let comparison = self.comparison.take().filter(|_| self.over.is_none());
+        let Some((mut comparison, judgement)) = comparison else { return self.restore_watches() };
+        let round = comparison.next_round(judgement);
+        if round.is_empty() {
+            match judgement {
+                // Newer writes of the session's own history may be missing, so their nodes are read again.
+                Judgement::Same { up_to } => {
+                    self.watch_base = Some(self.watch_base.unwrap_or(self.last_seen).min(up_to))
+                }
+                // Nodes that the session has deleted may exist again, and would exist as long as the session.
+                Judgement::Other => return self.end(SessionEnd::RolledBack),
+                Judgement::Doubtful | Judgement::Unknown => self.begin_anew(),
+            }
+            return self.restore_watches();
+        }
+        self.comparison = Some((comparison, judgement));
+        if let Some(Phase::Restoring { questions, .. }) =
+            self.connection.as_mut().map(|connection| &mut connection.phase)
+        {
+            *questions = round.len();
+        }
+        for question in round {
+            let path = Arc::clone(&question.path);
+            self.numbered(OpCode::Exists, now, Asked::Compare(question), |to| _ = to.string(&path).bool(false));
+        }
+    }
+
+    /// Handles the reply to a question; `found` is `None` if the node does not exist.
+    fn compared(&mut self, question: &Question, found: Option<&Stat>, now: Duration) {
+        if let Some((comparison, judgement)) = &mut self.comparison {
+            *judgement = comparison.decide(*judgement, question.judge(found));
+        }
+        let Some(Phase::Restoring { questions, .. }) = self.connection.as_mut().map(|connection| &mut connection.phase)
+        else {
+            return;
+        };
+        *questions = questions.saturating_sub(1);
+        if *questions == 0 {
+            self.compare(now);
+            self.finish_restoring(now);
+        }
+    }
+
+    /// Trusts nothing that the session has read. The server replays the events since its first transaction, so watches
+    /// fire but for nodes that are still missing.
+    fn begin_anew(&mut self) {
+        self.history = History::default();
+        self.watch_base = Some(BEFORE_ALL);
+        let session = self.session_id().unwrap_or_default();
+        report(move || tracing::warn!(session, "the servers may have another history, all nodes are read again"));
+    }
+
+    /// Sends the watches of the session.
+    fn restore_watches(&mut self) {
+        let zxid = self.watch_base.unwrap_or(self.last_seen);
+        let lists = self.armed.parts(zxid, self.settings.max_frame);
+        for (persistent, body) in &lists {
             self.frame(|to| {
                 RequestHeader { xid: XID_SET_WATCHES, op: set_watches(*persistent) }.encode(to);
                 to.raw(body);
             });
         }
-        if let Some(connection) = &mut self.connection {
-            connection.phase = Phase::Restoring { credentials, parts: parts.len() };
+        if let Some(Phase::Restoring { parts, .. }) = self.connection.as_mut().map(|connection| &mut connection.phase) {
+            *parts = lists.len();
         }
-        self.finish_restoring(now);
     }
 
     fn restored(
@@ -1050,7 +1158,7 @@ impl<T> Protocol<T> {
         count: impl FnOnce(&mut usize, &mut usize) -> Option<()>,
     ) -> Result<(), Violation> {
         let counted = match self.connection.as_mut().map(|connection| &mut connection.phase) {
-            Some(Phase::Restoring { credentials, parts }) => count(credentials, parts),
+            Some(Phase::Restoring { credentials, parts, .. }) => count(credentials, parts),
             _ => None,
         };
         if counted.is_none() && self.over.is_none() {
@@ -1062,7 +1170,7 @@ impl<T> Protocol<T> {
 
     fn finish_restoring(&mut self, now: Duration) {
         let Some(connection) = &mut self.connection else { return };
-        if !matches!(connection.phase, Phase::Restoring { credentials: 0, parts: 0 }) {
+        if !matches!(connection.phase, Phase::Restoring { credentials: 0, questions: 0, parts: 0 }) {
             return;
         }
         connection.phase = Phase::Ready;
@@ -1081,24 +1189,10 @@ impl<T> Protocol<T> {
 
     fn replied(&mut self, header: ReplyHeader, from: &mut Reader<'_>, now: Duration) -> Result<(), Violation> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
+        let index = connection.answered_by(&header)?;
         let outstanding = &mut connection.outstanding;
-        // A server replies to an unknown operation at once, ahead of older replies.
-        let index = if header.err == ErrorCode::Unimplemented.code() {
-            outstanding.iter().position(|outstanding| outstanding.xid == header.xid).unwrap_or(0)
-        } else {
-            0
-        };
-        let Some(oldest) = outstanding.get(index) else {
-            return Err(Violation(format!("a reply to request {}, which was not sent", header.xid)));
-        };
-        if oldest.xid != header.xid {
-            return Err(Violation(format!("a reply to request {} before that to {}", header.xid, oldest.xid)));
-        }
-        if oldest.offset >= connection.written {
-            return Err(Violation(format!("a reply to request {}, which is not sent yet", header.xid)));
-        }
         let bad = |request: &dyn std::fmt::Display, error| Violation(format!("a bad reply to {request}: {error}"));
-        let result = match &oldest.asked {
+        let result = match &outstanding[index].asked {
             Asked::Request(request, _) if header.err == 0 => {
                 Some(records::decode(request, from).map_err(|error| bad(request, error))?)
             }
@@ -1106,6 +1200,17 @@ impl<T> Protocol<T> {
             _ => None,
         };
         let Some(Outstanding { sent, asked, .. }) = outstanding.remove(index) else { return Ok(()) };
+        if let Asked::Compare(question) = &asked {
+            let found = match header.err {
+                0 => Some(
+                    records::decode_only_stat(from)
+                        .map_err(|error| bad(&format!("exists {}", question.path), error))?,
+                ),
+                _ => None,
+            };
+            self.compared(question, found.as_ref(), now);
+            return Ok(());
+        }
         self.send_waiting(now);
         let epoch = self.epoch;
         let reply = |result| Reply { sent: Some(sent), epoch, zxid: header.zxid, result };
@@ -1114,6 +1219,7 @@ impl<T> Protocol<T> {
                 if let Some((path, left)) = left_by(&request, &result) {
                     self.armed.arm(path, left);
                 }
+                self.history.replied(&request, &result, header.zxid);
                 let expired = matches!(result, Err(Error::SessionExpired { .. }));
                 self.events.push_back(Event::Reply(token, reply(result)));
                 if expired {

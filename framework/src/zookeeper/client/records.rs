@@ -222,6 +222,16 @@ fn decode_stat(from: &mut Reader<'_>) -> Result<Stat, DecodeError> {
     curator_wire::Stat::decode(from).map(Stat::from)
 }
 
+/// Reads the body of a reply to `exists`.
+///
+/// # Errors
+///
+/// A text that says what is wrong with the body.
+pub(super) fn decode_only_stat(from: &mut Reader<'_>) -> Result<Stat, String> {
+    let stat = decode_stat(from).map_err(|error| error.to_string())?;
+    if from.is_empty() { Ok(stat) } else { Err(format!("{} bytes are left over", from.rest().len())) }
+}
+
 /// Reads the event of a notification; `None` for a change of state, which a client detects by itself.
 pub(super) fn decode_event(from: &mut Reader<'_>) -> Result<Option<WatchedEvent>, String> {
     let event = curator_wire::WatchEvent::decode(from).map_err(|error| error.to_string())?;

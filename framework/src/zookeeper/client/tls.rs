@@ -57,16 +57,19 @@ impl ByteStream for TlsStream<TcpStream> {
     }
 }
 
+#[cfg(feature = "tls")]
+use rustls::crypto::aws_lc_rs::default_provider;
+#[cfg(not(feature = "tls"))]
+use rustls::crypto::ring::default_provider;
+
 /// Returns the configuration of rustls for these options.
 ///
 /// # Errors
 ///
 /// A text that says what is wrong with the options.
 pub(crate) fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
-    if CryptoProvider::get_default().is_none() {
-        // Without a default, rustls panics if a program's crates enable several. Another thread may install it first.
-        let _other = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    }
+    // Never the choice of rustls, which panics without a default if a program's crates enable several.
+    let provider = CryptoProvider::get_default().map_or_else(|| Arc::new(default_provider()), Arc::clone);
     let certificates = |pem: &str, what: &str| {
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
         match all {
@@ -79,9 +82,12 @@ pub(crate) fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
     for authority in certificates(&options.authority, "authority")? {
         roots.add(authority).map_err(|error| format!("the authority: {error}"))?;
     }
-    let verifier =
-        WebPkiServerVerifier::builder(roots.into()).build().map_err(|error| format!("the authority: {error}"))?;
-    let builder = ClientConfig::builder().with_webpki_verifier(verifier);
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(&provider))
+        .build()
+        .map_err(|error| format!("the authority: {error}"))?;
+    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder =
+        versions.map_err(|error| format!("the process' CryptoProvider: {error}"))?.with_webpki_verifier(verifier);
     let Some((certificate, key)) = &options.identity else { return Ok(builder.with_no_client_auth()) };
     let chain = certificates(certificate, "client certificate")?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())

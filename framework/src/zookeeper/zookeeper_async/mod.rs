@@ -45,7 +45,7 @@ use self::handshake::probe_ensemble;
 use self::slots::SlotQueue;
 use crate::environment::clock::Clock;
 use crate::environment::randomness::{Randomness, nonexistent_path};
-use crate::error::{ConnectError, Error, PathText, Result};
+use crate::error::{Chain, ConnectError, Error, PathText, Result};
 use crate::model::path::make_path;
 use crate::model::protected::ProtectedId;
 use crate::model::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
@@ -1044,7 +1044,7 @@ impl Monitor {
                 Ok(()) => return,
                 // Without its tasks the crate refuses at once, and its connection is gone too.
                 Err(_) if self.crate_gone.is_closed() && self.shared.is_dead() => return,
-                Err(error) => tracing::debug!(%error, "the session is not closed yet"),
+                Err(error) => tracing::debug!(error = %Chain(&error), "the session is not closed yet"),
             }
             tokio::time::sleep(RETRY_PAUSE).await;
         }
@@ -1118,9 +1118,6 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::environment::clock::TokioClock;
-    use crate::environment::randomness::ThreadRandomness;
-    use crate::zookeeper::{Closing, DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, Pacer, ServerList};
 
     fn frame(record: impl FnOnce(&mut Writer)) -> Vec<u8> {
         let mut writer = Writer::new();
@@ -1172,22 +1169,7 @@ mod tests {
     async fn session_ends_before_the_numbers_of_the_requests_run_out() {
         const MAX: u64 = 10;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let config = ConnectConfig {
-            servers: ServerList::fixed(vec![listener.local_addr().unwrap().to_string()]),
-            session_timeout: Duration::from_secs(4),
-            connection_timeout: Duration::from_secs(10),
-            close_timeout: Duration::from_secs(10),
-            closing: Closing::new(std::future::pending),
-            max_frame: DEFAULT_MAX_FRAME,
-            max_reply: DEFAULT_MAX_REPLY,
-            pacer: Arc::new(Pacer::default()),
-            auth: Vec::new(),
-            read_only: false,
-            tls: None,
-            sasl: None,
-            clock: Arc::new(TokioClock::default()),
-            randomness: Arc::new(ThreadRandomness),
-        };
+        let config = ConnectConfig::for_tests(vec![listener.local_addr().unwrap().to_string()]);
         let (xids, mut numbers) = mpsc::unbounded_channel();
         let server = tokio::spawn(async move {
             loop {

@@ -8,7 +8,7 @@ use futures_util::future::join3;
 
 use super::nodes::{Nodes, connected, drift, notifies_in_order};
 use super::plan::entering::{Entering, Input, Quorum, Step};
-use crate::barriers::error::BarrierResult;
+use crate::barriers::error::BarrierError;
 use crate::locks::engine::retry_in_session;
 
 /// The session timeout, divided by this, is the longest reply time of a healthy server. A member that leaves looks for
@@ -30,7 +30,7 @@ pub(super) struct Entered {
 }
 
 /// Enters within a budget. Returns `None` if the barrier has not opened by then.
-pub(super) async fn enter(nodes: &Nodes, budget: Budget) -> BarrierResult<Option<Entered>> {
+pub(super) async fn enter(nodes: &Nodes, budget: Budget) -> Result<Option<Entered>, BarrierError> {
     bounded(nodes, budget, "entering the barrier", attempts(nodes, budget)).await
 }
 
@@ -40,13 +40,13 @@ pub(super) async fn bounded<T>(
     nodes: &Nodes,
     budget: Budget,
     request: &str,
-    work: impl Future<Output = BarrierResult<T>>,
-) -> BarrierResult<T> {
+    work: impl Future<Output = Result<T, BarrierError>>,
+) -> Result<T, BarrierError> {
     let done = budget.plus(nodes.client.session_timeout() / PATIENCE).limit(work).await;
     done.unwrap_or_else(|| Err(nodes.client.no_answer(&format!("{request} {}", nodes.path)).into()))
 }
 
-async fn attempts(nodes: &Nodes, budget: Budget) -> BarrierResult<Option<Entered>> {
+async fn attempts(nodes: &Nodes, budget: Budget) -> Result<Option<Entered>, BarrierError> {
     let quorum = nodes.options.quorum.map_or(Quorum::All, |(least, _)| Quorum::Of(least));
     let mut retries = nodes.client.retry_loop();
     let mut plan = Entering::new(nodes.quantity, quorum);

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use super::enter::{PATIENCE, child_count};
 use super::nodes::{Nodes, connected, drift, notifies_in_order};
 use super::plan::leaving::{Input, Leaving, Step};
-use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::barriers::error::BarrierError;
 use crate::locks::engine::retry_in_session;
 
 /// The state of a leave, which a later call goes on with.
@@ -47,7 +47,7 @@ impl Departing {
     }
 
     /// Leaves within a budget. Returns `false` if other members are left by then.
-    pub(super) async fn leave(&mut self, nodes: &Nodes, budget: Budget) -> BarrierResult<bool> {
+    pub(super) async fn leave(&mut self, nodes: &Nodes, budget: Budget) -> Result<bool, BarrierError> {
         let mut retries = nodes.client.retry_loop();
         let departs_within = nodes.client.close_budget();
         loop {

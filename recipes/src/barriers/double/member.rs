@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use curator_framework::{Budget, Error, EventType, LossReason, LossSignal, Session, WakeReason, make_path};
+use curator_framework::{Budget, Error, EventType, LossReason, WakeReason, Zxid, make_path};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::Mutex;
 
@@ -13,7 +13,9 @@ use super::enter::{Entered, bounded};
 use super::leave::Departing;
 use super::nodes::{Nodes, drift};
 use super::plan::leaving::Leaving;
-use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::barriers::error::BarrierError;
+use crate::barriers::node_hold::NodeHold;
+use crate::held::{FencingToken, impl_held};
 use crate::locks::engine::retry_in_session;
 
 /// A member that has entered a [`DistributedDoubleBarrier`](crate::DistributedDoubleBarrier), until it leaves.
@@ -26,9 +28,13 @@ pub struct BarrierMember {
     name: String,
     own_czxid: i64,
     opened: bool,
-    session: Session,
-    signal: LossSignal,
+    hold: NodeHold,
     round: OnceLock<i64>,
+    leave: tokio::sync::Mutex<Leave>,
+}
+
+/// The leave of a member, and its outcome.
+struct Leave {
     departing: Departing,
     departure: Option<Departure>,
 }
@@ -37,16 +43,15 @@ impl BarrierMember {
     pub(super) fn new(nodes: Arc<Nodes>, entered: Entered) -> Self {
         let Entered { owned, name, own_czxid, round, opened, drift } = entered;
         let plan = Leaving::new(&name, own_czxid, round);
+        let hold = NodeHold::new(&nodes.client, &nodes.path, &owned);
         Self {
             nodes,
             name,
             own_czxid,
             opened,
-            session: owned.session().clone(),
-            signal: owned.loss_signal(),
+            hold,
             round: round.map(OnceLock::from).unwrap_or_default(),
-            departing: Departing::new(plan, owned, drift),
-            departure: None,
+            leave: tokio::sync::Mutex::new(Leave { departing: Departing::new(plan, owned, drift), departure: None }),
         }
     }
 
@@ -57,9 +62,9 @@ impl BarrierMember {
     }
 
     /// Returns `true` if this member has opened the barrier for its round: one member at most. If Java's client has
-    /// opened it, or the session of the member that did has ended, no member of the round is the leader.
+    /// opened it, or the session of the member that did has ended, no member of the round has.
     #[must_use]
-    pub const fn is_leader(&self) -> bool {
+    pub const fn has_opened(&self) -> bool {
         self.opened
     }
 
@@ -75,40 +80,63 @@ impl BarrierMember {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn round(&self) -> BarrierResult<i64> {
-        if let Some(round) = self.round.get().copied().or_else(|| self.departing.plan.round()) {
-            return Ok(round);
+    pub async fn round(&self) -> Result<Zxid, BarrierError> {
+        let of_leave = || self.leave.try_lock().ok()?.departing.plan.round();
+        if let Some(round) = self.round.get().copied().or_else(of_leave) {
+            return Ok(Zxid::new(round));
         }
         let mut retries = self.nodes.client.retry_loop();
         loop {
-            match self.session.exists(&self.nodes.ready).await {
+            match self.hold.session().exists(&self.nodes.ready).await {
                 Ok(Some(ready)) if ready.czxid > self.own_czxid && self.is_held() => {
-                    return Ok(*self.round.get_or_init(|| ready.czxid));
+                    return Ok(Zxid::new(*self.round.get_or_init(|| ready.czxid)));
                 }
-                Ok(_) => return Err(self.lost_with(self.signal.loss().unwrap_or(LossReason::NodeDeleted))),
-                Err(error) => retry_in_session(error, &self.session, &mut retries).await?,
+                Ok(_) => return Err(self.hold.lost_with(self.hold.loss().unwrap_or(LossReason::NodeDeleted))),
+                Err(error) => retry_in_session(error, self.hold.session(), &mut retries).await?,
             }
         }
     }
 
-    /// Returns `true` until the member leaves, unless its node is lost. Local, no request.
+    /// Returns `true` until the first call of [`leave`](Self::leave), unless the member's node is lost. Local, no request.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.departing.owned.is_some() && self.signal.loss().is_none()
+        self.hold.is_held()
+    }
+
+    /// Returns how long the member's node certainly exists if the server sends nothing more; zero if it is not held.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
     }
 
     /// Resolves with the reason when the node of the member is lost: its session has ended, or another client has
-    /// deleted it. The other members do not wait for this member then.
+    /// deleted it. The other members do not wait for this member then. Never resolves if the member began to leave first.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn lost(&self) -> LossReason {
-        self.signal.lost().await
+        self.hold.lost().await
     }
 
-    fn lost_with(&self, reason: LossReason) -> BarrierError {
-        BarrierError::Lost { path: self.nodes.client.path_text(&self.nodes.path), reason }
+    /// Asks the leader of the ensemble whether the member's node exists: one round trip, and a read.
+    ///
+    /// # Errors
+    ///
+    /// `BarrierError::Lost` after a loss; `BarrierError::InvalidArgument` once the member began to leave;
+    /// `Error::ConnectionLoss` or another error of the framework if no server replied until the retry policy gave up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn verify(&self) -> Result<(), BarrierError> {
+        self.hold.verify().await
+    }
+
+    /// Returns the fencing token: the `czxid` of the member's node.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.hold.token()
     }
 
     /// Resolves with the id of a member when it dies: its node is deleted, but not by a leave. It watches the members
@@ -125,26 +153,26 @@ impl BarrierMember {
     /// # Cancel safety
     ///
     /// A death between two calls is not reported.
-    pub async fn member_lost(&self) -> BarrierResult<String> {
+    pub async fn member_lost(&self) -> Result<String, BarrierError> {
         tokio::select! {
             biased;
-            reason = self.signal.lost() => Err(self.lost_with(reason)),
+            reason = self.hold.lost() => Err(self.hold.lost_with(reason)),
             died = self.watch_others() => died,
         }
     }
 
-    async fn watch_others(&self) -> BarrierResult<String> {
+    async fn watch_others(&self) -> Result<String, BarrierError> {
         let (mut retries, mut others) = (self.nodes.client.retry_loop(), None);
         loop {
             match self.watch_others_once(&mut others).await {
                 Ok(id) => return Ok(id),
-                Err(error) => retry_in_session(error, &self.session, &mut retries).await?,
+                Err(error) => retry_in_session(error, self.hold.session(), &mut retries).await?,
             }
         }
     }
 
     async fn watch_others_once(&self, others: &mut Option<Others>) -> Result<String, Error> {
-        let (nodes, session) = (&*self.nodes, &self.session);
+        let (nodes, session) = (&*self.nodes, self.hold.session());
         let Others { ids, drift: drift_before } = match others {
             Some(others) => others,
             None => {
@@ -181,7 +209,7 @@ impl BarrierMember {
         let path = make_path(&self.nodes.path, &name);
         let mut has_changed = false;
         loop {
-            let mut watch = match self.session.get_data_watched(&path).await {
+            let mut watch = match self.hold.session().get_data_watched(&path).await {
                 // The member has begun to leave. Without transactions its node still stands after that write.
                 Ok(read) if read.stat.version > 0 => return Ok((name, End::Left)),
                 Ok(read) => {
@@ -220,7 +248,7 @@ impl BarrierMember {
     /// # Cancel safety
     ///
     /// After the future is dropped the member may have left. Call it again, or drop the member.
-    pub async fn leave(&mut self) -> BarrierResult<Departure> {
+    pub async fn leave(&self) -> Result<Departure, BarrierError> {
         match self.leave_within(Budget::ENDLESS).await? {
             Some(departure) => Ok(departure),
             // Never: a wait without a budget ends only when all have left.
@@ -239,20 +267,25 @@ impl BarrierMember {
     /// # Cancel safety
     ///
     /// That of [`leave`](Self::leave).
-    pub async fn leave_timeout(&mut self, budget: Duration) -> BarrierResult<Option<Departure>> {
+    pub async fn leave_timeout(&self, budget: Duration) -> Result<Option<Departure>, BarrierError> {
         self.leave_within(Budget::of(budget)).await
     }
 
-    async fn leave_within(&mut self, budget: Budget) -> BarrierResult<Option<Departure>> {
-        if self.departure.is_none() {
-            let leave = Box::pin(self.departing.leave(&self.nodes, budget));
-            if bounded(&self.nodes, budget, "leaving the barrier", leave).await? {
-                self.departure = Some(Departure { died: self.departing.died() });
+    async fn leave_within(&self, budget: Budget) -> Result<Option<Departure>, BarrierError> {
+        self.hold.give_up();
+        let Some(mut leave) = budget.limit(self.leave.lock()).await else { return Ok(None) };
+        let Leave { departing, departure } = &mut *leave;
+        if departure.is_none() {
+            let leaving = Box::pin(departing.leave(&self.nodes, budget));
+            if bounded(&self.nodes, budget, "leaving the barrier", leaving).await? {
+                *departure = Some(Departure { died: departing.died() });
             }
         }
-        Ok(self.departure)
+        Ok(*departure)
     }
 }
+
+impl_held!(BarrierMember, BarrierError);
 
 impl fmt::Debug for BarrierMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

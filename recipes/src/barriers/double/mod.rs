@@ -11,14 +11,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Budget, CuratorFramework, Error, make_path};
+use curator_framework::{Budget, CuratorFramework, Error, Zxid, make_path, owning_session};
 use futures_util::future::join_all;
 
 use self::enter::enter;
 pub use self::member::{BarrierMember, Departure};
 use self::nodes::{Nodes, connected};
 pub use self::options::DoubleBarrierOptions;
-use crate::barriers::error::BarrierResult;
+use crate::barriers::error::BarrierError;
+use crate::groups::members::Member;
 
 /// A barrier that members enter together and leave together: Curator's `DistributedDoubleBarrier`.
 ///
@@ -56,7 +57,7 @@ use crate::barriers::error::BarrierResult;
 /// let other = barrier.clone(); // in another process
 /// let worker = tokio::spawn(async move { other.enter().await?.leave().await });
 /// match barrier.enter_timeout(Duration::from_secs(30)).await? {
-///     Some(mut member) => {
+///     Some(member) => {
 ///         println!("all members have begun");
 ///         println!("all members have ended, {} by dying", member.leave().await?.died());
 ///     }
@@ -77,8 +78,8 @@ use crate::barriers::error::BarrierResult;
 /// * A late member enters the round. In Curator a late member may make all others wait for ever.
 /// * The death of a member is reported, and no wait hangs for it. `leave` returns
 ///   [`BarrierError::Lost`](crate::BarrierError::Lost) if the member's own node was lost.
-/// * [Quorum](DoubleBarrierOptions::quorum), [rounds](BarrierMember::round), [leader](BarrierMember::is_leader) and
-///   [members](Self::members) are additions.
+/// * [Quorum](DoubleBarrierOptions::quorum), [rounds](BarrierMember::round), the
+///   [member that opens](BarrierMember::has_opened) and [members](Self::members) are additions.
 /// * These promises hold for groups without Java's clients, and in full with the default client. A member with
 ///   `zookeeper-async`, which has no transactions, may be counted although it gives up while the barrier opens. As the
 ///   last one to leave it may close the next round, if that has opened and was joined meanwhile.
@@ -123,7 +124,7 @@ impl DistributedDoubleBarrier {
     ///
     /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
     /// * `BarrierError::InvalidArgument`: `member_qty` is 0, or the path is the root.
-    pub fn new(client: CuratorFramework, path: impl Into<String>, member_qty: usize) -> BarrierResult<Self> {
+    pub fn new(client: CuratorFramework, path: impl Into<String>, member_qty: usize) -> Result<Self, BarrierError> {
         Self::with_options(client, path, member_qty, DoubleBarrierOptions::new())
     }
 
@@ -137,7 +138,7 @@ impl DistributedDoubleBarrier {
         path: impl Into<String>,
         member_qty: usize,
         options: DoubleBarrierOptions,
-    ) -> BarrierResult<Self> {
+    ) -> Result<Self, BarrierError> {
         Ok(Self { nodes: Arc::new(Nodes::new(client, path.into(), member_qty, options)?) })
     }
 
@@ -161,7 +162,7 @@ impl DistributedDoubleBarrier {
     /// # Cancel safety
     ///
     /// When the future is dropped, the node of the member is deleted in the background.
-    pub async fn enter(&self) -> BarrierResult<BarrierMember> {
+    pub async fn enter(&self) -> Result<BarrierMember, BarrierError> {
         match self.enter_within(Budget::ENDLESS).await? {
             Some(member) => Ok(member),
             // Without a budget the wait does not end before.
@@ -181,11 +182,11 @@ impl DistributedDoubleBarrier {
     /// # Cancel safety
     ///
     /// That of [`enter`](Self::enter).
-    pub async fn enter_timeout(&self, budget: Duration) -> BarrierResult<Option<BarrierMember>> {
+    pub async fn enter_timeout(&self, budget: Duration) -> Result<Option<BarrierMember>, BarrierError> {
         self.enter_within(Budget::of(budget)).await
     }
 
-    async fn enter_within(&self, budget: Budget) -> BarrierResult<Option<BarrierMember>> {
+    async fn enter_within(&self, budget: Budget) -> Result<Option<BarrierMember>, BarrierError> {
         let entered = Box::pin(enter(&self.nodes, budget)).await?;
         Ok(entered.map(|entered| BarrierMember::new(Arc::clone(&self.nodes), entered)))
     }
@@ -201,14 +202,15 @@ impl DistributedDoubleBarrier {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn members(&self) -> BarrierResult<Vec<Arrived>> {
+    pub async fn members(&self) -> Result<Vec<Member>, BarrierError> {
         let mut retries = self.nodes.client.retry_loop();
         loop {
             let session = connected(&mut retries, &self.nodes.path).await?;
             let read = async |name: String| match session.get_data(&make_path(&self.nodes.path, &name)).await {
                 Ok((data, stat)) => {
                     let id = if data.is_empty() { name } else { String::from_utf8_lossy(&data).into_owned() };
-                    Ok(Some(Arrived { id, session: stat.ephemeral_owner, czxid: stat.czxid }))
+                    let (session, czxid) = (owning_session(stat.ephemeral_owner), Zxid::new(stat.czxid));
+                    Ok(Some(Member { id, data, session, czxid }))
                 }
                 Err(Error::NoNode { .. }) => Ok(None),
                 Err(error) => Err(error),
@@ -237,16 +239,4 @@ impl fmt::Debug for DistributedDoubleBarrier {
             .field("options", &self.nodes.options)
             .finish_non_exhaustive()
     }
-}
-
-/// A member that has arrived at a [`DistributedDoubleBarrier`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Arrived {
-    /// The member's id; the name of its node if that has no data.
-    pub id: String,
-    /// The session that owns the member's node.
-    pub session: i64,
-    /// The zxid of the transaction that created the member's node.
-    pub czxid: i64,
 }

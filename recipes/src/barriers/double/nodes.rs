@@ -9,7 +9,7 @@ use futures_util::future::{join_all, join3};
 use super::options::DoubleBarrierOptions;
 use super::plan::{Look, Ready};
 use crate::barriers::barrier::check_path;
-use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::barriers::error::BarrierError;
 
 /// The end of the names of members.
 const MEMBER: &str = "member";
@@ -43,7 +43,7 @@ impl Nodes {
         path: String,
         quantity: usize,
         options: DoubleBarrierOptions,
-    ) -> BarrierResult<Self> {
+    ) -> Result<Self, BarrierError> {
         check_path(&path)?;
         let invalid =
             |argument, reason: &str| Err(BarrierError::InvalidArgument { argument, reason: reason.to_owned() });

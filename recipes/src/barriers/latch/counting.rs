@@ -4,7 +4,7 @@ use curator_framework::{CreateMode, Done, Error, Operation, OwnedNode, Session};
 
 use super::plan::{CountStep, Counted, Record, Tally, judge_count, next_count};
 use super::store::{Known, Store};
-use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::barriers::error::BarrierError;
 
 /// One count of an operation.
 pub(super) struct Counting<'a> {
@@ -18,7 +18,7 @@ pub(super) struct Counting<'a> {
     /// The error of a try in `round` that may have been applied.
     unknown: Option<Error>,
     /// The node of a participant, which its count deletes.
-    own: Option<OwnedNode>,
+    own: Option<&'a mut OwnedNode>,
 }
 
 /// The result of one try.
@@ -36,13 +36,18 @@ impl<'a> Counting<'a> {
         Self { store, operation, round: None, is_participant: false, unknown: None, own: None }
     }
 
-    pub(super) const fn of_participant(store: &'a Store, operation: String, round: Record, own: OwnedNode) -> Self {
+    pub(super) const fn of_participant(
+        store: &'a Store,
+        operation: String,
+        round: Record,
+        own: &'a mut OwnedNode,
+    ) -> Self {
         let operation = Some(operation);
         Self { store, operation, round: Some(round), is_participant: true, unknown: None, own: Some(own) }
     }
 
     /// Counts. Returns how many counts are left.
-    pub(super) async fn run(mut self) -> BarrierResult<u32> {
+    pub(super) async fn run(mut self) -> Result<u32, BarrierError> {
         let mut retries = self.store.client.retry_loop();
         loop {
             if !self.is_bound() {
@@ -76,7 +81,7 @@ impl<'a> Counting<'a> {
     }
 
     /// Makes one try.
-    async fn attempt(&mut self, session: &Session) -> BarrierResult<Tried> {
+    async fn attempt(&mut self, session: &Session) -> Result<Tried, BarrierError> {
         let Some(known) = self.look(session).await? else {
             self.delete_own(session).await?;
             return Ok(self.after_the_round());
@@ -105,7 +110,7 @@ impl<'a> Counting<'a> {
 
     /// Returns the state of the operation's round, from the last count of this latch or from the server; `None` if the
     /// round is over.
-    async fn look(&mut self, session: &Session) -> BarrierResult<Option<Known>> {
+    async fn look(&mut self, session: &Session) -> Result<Option<Known>, BarrierError> {
         // A count on the condition of an earlier state takes it out, so that the next one reads.
         let earlier = self.store.known.lock().take();
         let is_of_round = |known: &Known| self.round.as_ref().is_none_or(|round| round.is_same_round(&known.record));
@@ -122,7 +127,7 @@ impl<'a> Counting<'a> {
     }
 
     /// Sends the count on the condition of a known state.
-    async fn count(&mut self, session: &Session, known: Known, opens: bool) -> BarrierResult<Tried> {
+    async fn count(&mut self, session: &Session, known: Known, opens: bool) -> Result<Tried, BarrierError> {
         let Known { record, version, tally } = known;
         let (store, round) = (self.store, record.round);
         let path = self.child(session, round);
@@ -182,7 +187,12 @@ impl<'a> Counting<'a> {
 
     /// Counts without transactions. If this process dies between the last count and the mark, the next operation that
     /// sees all counts writes the mark.
-    async fn count_one_by_one(&mut self, session: &Session, record: &Record, version: i32) -> BarrierResult<Tried> {
+    async fn count_one_by_one(
+        &mut self,
+        session: &Session,
+        record: &Record,
+        version: i32,
+    ) -> Result<Tried, BarrierError> {
         let path = self.child(session, record.round);
         let acl = session.acl_for(&path);
         match session.create(&path, Vec::new(), acl, CreateMode::Persistent).await {
@@ -199,7 +209,7 @@ impl<'a> Counting<'a> {
     }
 
     /// Raises the version of the round's node, as each count does. Returns how many counts are left.
-    async fn left(&self, session: &Session, record: &Record) -> BarrierResult<u32> {
+    async fn left(&self, session: &Session, record: &Record) -> Result<u32, BarrierError> {
         match session.set_data(&self.store.round(record.round), Vec::new(), None).await {
             Ok(stat) => Ok(record.left(Tally::of(&stat).counted)),
             // Without its node the round is over.
@@ -208,7 +218,7 @@ impl<'a> Counting<'a> {
         }
     }
 
-    async fn delete_own(&mut self, session: &Session) -> BarrierResult<()> {
+    async fn delete_own(&mut self, session: &Session) -> Result<(), BarrierError> {
         if let Some(own) = self.own.as_mut().filter(|own| own.session().is_same(session)) {
             own.delete().await?;
             self.own = None;

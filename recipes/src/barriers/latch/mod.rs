@@ -28,7 +28,7 @@ use self::participant::{Deaths, LatchParticipant};
 use self::set_count::SetCount;
 use self::store::{Known, Store};
 use crate::barriers::barrier::check_path;
-use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::barriers::error::BarrierError;
 use crate::barriers::waiting::wait;
 
 /// A latch that opens after a number of counts, from any processes: the `CountDownLatch` of `java.util.concurrent`
@@ -96,8 +96,9 @@ use crate::barriers::waiting::wait;
 /// | `here/<operation id>-<round>-<name>` | ephemeral | the operation id: one participant |
 ///
 /// The first round of a latch has the zxid of its node as number, each later one a number larger by one.
-/// `try_set_count` deletes the nodes of earlier rounds. With the default frame a client cannot list more than some 27,000
-/// counts, so the nodes of larger rounds stay.
+/// `try_set_count` deletes the nodes of earlier rounds. A client cannot list a round above
+/// [`max_reply`](curator_framework::CuratorFrameworkBuilder::max_reply), by default some 100,000 counts without ids of the
+/// caller. The nodes of such a round stay, and each object of the latch reads the listing once.
 ///
 /// # Cost
 ///
@@ -127,7 +128,7 @@ impl CountDownLatch {
     /// # Errors
     ///
     /// `Error::InvalidPath`; `BarrierError::InvalidArgument` for the root.
-    pub fn new(client: CuratorFramework, path: impl Into<String>) -> BarrierResult<Self> {
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, BarrierError> {
         let path = path.into();
         check_path(&path)?;
         Ok(Self { store: Arc::new(Store::new(client, path)) })
@@ -153,7 +154,7 @@ impl CountDownLatch {
     /// # Cancel safety
     ///
     /// When the future is dropped, the round may have begun.
-    pub async fn try_set_count(&self, count: u32) -> BarrierResult<bool> {
+    pub async fn try_set_count(&self, count: u32) -> Result<bool, BarrierError> {
         if count == 0 {
             return Err(BarrierError::InvalidArgument { argument: "count", reason: "it cannot be 0".to_owned() });
         }
@@ -171,7 +172,7 @@ impl CountDownLatch {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn count(&self) -> BarrierResult<u32> {
+    pub async fn count(&self) -> Result<u32, BarrierError> {
         let (known, _) = self.read().await?;
         Ok(known.record.left(known.tally.counted))
     }
@@ -186,7 +187,7 @@ impl CountDownLatch {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn round(&self) -> BarrierResult<u64> {
+    pub async fn round(&self) -> Result<u64, BarrierError> {
         Ok(self.read().await?.0.record.round)
     }
 
@@ -203,7 +204,7 @@ impl CountDownLatch {
     /// # Cancel safety
     ///
     /// When the future is dropped, the count may be made, once.
-    pub async fn count_down(&self) -> BarrierResult<u32> {
+    pub async fn count_down(&self) -> Result<u32, BarrierError> {
         Counting::new(&self.store, None).run().await
     }
 
@@ -218,7 +219,7 @@ impl CountDownLatch {
     /// # Cancel safety
     ///
     /// As [`count_down`](Self::count_down).
-    pub async fn count_down_as(&self, operation_id: &str) -> BarrierResult<u32> {
+    pub async fn count_down_as(&self, operation_id: &str) -> Result<u32, BarrierError> {
         check_name("operation id", operation_id)?;
         Counting::new(&self.store, Some(operation_id.to_owned())).run().await
     }
@@ -235,11 +236,11 @@ impl CountDownLatch {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped, and no watch is left.
-    pub async fn wait(&self) -> BarrierResult<()> {
+    pub async fn wait(&self) -> Result<(), BarrierError> {
         wait(&self.store.client, None, &mut Opening::of(&self.store)).await.map(drop)
     }
 
-    /// Waits for at most `budget` until the present round is over. Returns `false` if counts are left when the budget
+    /// Waits for at most `budget` until the present round is over. Returns `None` if counts are left when the budget
     /// ends. A budget of zero looks once, for at most the connection timeout.
     ///
     /// # Errors
@@ -250,8 +251,8 @@ impl CountDownLatch {
     /// # Cancel safety
     ///
     /// As [`wait`](Self::wait).
-    pub async fn wait_timeout(&self, budget: Duration) -> BarrierResult<bool> {
-        Ok(wait(&self.store.client, Some(budget), &mut Opening::of(&self.store)).await?.is_some())
+    pub async fn wait_timeout(&self, budget: Duration) -> Result<Option<()>, BarrierError> {
+        wait(&self.store.client, Some(budget), &mut Opening::of(&self.store)).await
     }
 
     /// Announces that this process will count in the present round. The other processes see the name, which has no `/`.
@@ -266,7 +267,7 @@ impl CountDownLatch {
     /// # Cancel safety
     ///
     /// When the future is dropped, the participant's node is deleted in the background if it was created.
-    pub async fn participate(&self, name: &str) -> BarrierResult<LatchParticipant> {
+    pub async fn participate(&self, name: &str) -> Result<LatchParticipant, BarrierError> {
         check_name("name", name)?;
         loop {
             let (known, session) = self.read().await?;
@@ -291,7 +292,7 @@ impl CountDownLatch {
     /// # Cancel safety
     ///
     /// No watch is left when the future is dropped. A participant that is lost between two calls is not reported.
-    pub async fn participant_lost(&self) -> BarrierResult<String> {
+    pub async fn participant_lost(&self) -> Result<String, BarrierError> {
         loop {
             if let Some(name) = wait(&self.store.client, None, &mut Deaths::of(&self.store)).await? {
                 return Ok(name);
@@ -300,7 +301,7 @@ impl CountDownLatch {
     }
 
     /// Reads the state of the present round. Returns also the session that has read it.
-    async fn read(&self) -> BarrierResult<(Known, Session)> {
+    async fn read(&self) -> Result<(Known, Session), BarrierError> {
         let mut retries = self.store.client.retry_loop();
         loop {
             let read = match retries.session().await {
@@ -322,7 +323,7 @@ impl fmt::Debug for CountDownLatch {
 }
 
 /// Checks a part of the name of a node.
-fn check_name(argument: &'static str, name: &str) -> BarrierResult<()> {
+fn check_name(argument: &'static str, name: &str) -> Result<(), BarrierError> {
     let is_name = !name.is_empty() && !name.contains('/') && validate_path(&format!("/{name}")).is_ok();
     match is_name {
         true => Ok(()),

@@ -4,7 +4,7 @@ use curator_framework::{Error, EventType, Session, WakeReason, Watch, WatchedDat
 
 use super::plan::Record;
 use super::store::Store;
-use crate::barriers::error::BarrierResult;
+use crate::barriers::error::BarrierError;
 use crate::barriers::waiting::{Awaited, Look, follows_its_reply};
 
 /// The end of the round that the first look has shown.
@@ -19,7 +19,7 @@ impl<'a> Opening<'a> {
     }
 
     /// Reads the record, with a watch. Returns `None` if no count was ever set.
-    async fn read(&self, session: &Session) -> BarrierResult<Option<(WatchedData, Record)>> {
+    async fn read(&self, session: &Session) -> Result<Option<(WatchedData, Record)>, BarrierError> {
         loop {
             return match session.get_data_watched(&self.store.path).await {
                 // A notification ahead of the reply may be that of the round's begin, which is not its end.
@@ -39,7 +39,7 @@ impl Awaited for Opening<'_> {
         &self.store.path
     }
 
-    async fn look(&mut self, session: &Session) -> BarrierResult<Look<()>> {
+    async fn look(&mut self, session: &Session) -> Result<Look<()>, BarrierError> {
         if self.round.is_none() {
             // A server that lags behind may not have the present round yet.
             session.write_barrier().await?;

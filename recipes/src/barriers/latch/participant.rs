@@ -5,14 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Error, LossReason, LossSignal, OwnedNode, ProtectedId, Session, WakeReason, Watch, make_path};
+use curator_framework::{Error, LossReason, OwnedNode, ProtectedId, Session, WakeReason, Watch, make_path};
 
 use super::counting::Counting;
 use super::plan::{ParticipantNode, Record};
 use super::store::Store;
-use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::barriers::error::BarrierError;
 use crate::barriers::exact_node::create_exact_node;
+use crate::barriers::node_hold::NodeHold;
 use crate::barriers::waiting::{Awaited, Look};
+use crate::held::{FencingToken, impl_held};
 
 /// A process that has announced its count: [`CountDownLatch::participate`](crate::CountDownLatch::participate).
 ///
@@ -24,21 +26,36 @@ pub struct LatchParticipant {
     round: Record,
     operation: String,
     name: String,
-    node: OwnedNode,
-    signal: LossSignal,
+    hold: NodeHold,
+    count: tokio::sync::Mutex<Count>,
+}
+
+/// The count of a participant.
+enum Count {
+    /// It is to be made, and deletes this node.
+    Due(OwnedNode),
+    /// It was made, and this many were left.
+    Made(u32),
 }
 
 impl LatchParticipant {
-    pub(super) async fn join(store: &Arc<Store>, round: Record, name: &str, id: ProtectedId) -> BarrierResult<Self> {
+    pub(super) async fn join(
+        store: &Arc<Store>,
+        round: Record,
+        name: &str,
+        id: ProtectedId,
+    ) -> Result<Self, BarrierError> {
         let (operation, name) = (id.to_string(), name.to_owned());
         let node = ParticipantNode { operation: &operation, round: round.round, name: &name }.to_name();
         let node = create_exact_node(&store.client, &make_path(&store.participants(), &node), Some(id)).await?;
         node.watch_node(Duration::ZERO);
-        Ok(Self { store: Arc::clone(store), round, operation, name, signal: node.loss_signal(), node })
+        let hold = NodeHold::new(&store.client, &store.path, &node);
+        let count = tokio::sync::Mutex::new(Count::Due(node));
+        Ok(Self { store: Arc::clone(store), round, operation, name, hold, count })
     }
 
     /// Returns `true` if the latch still has the participant's round, in a read after the create.
-    pub(super) async fn is_in_present_round(&self) -> BarrierResult<bool> {
+    pub(super) async fn is_in_present_round(&self) -> Result<bool, BarrierError> {
         let mut retries = self.store.client.retry_loop();
         loop {
             let read = match retries.session().await {
@@ -77,38 +94,75 @@ impl LatchParticipant {
         &self.operation
     }
 
-    /// Returns `true` until the participant's node is known to be lost: its session's deadline has passed, or another
-    /// client has deleted it. Local, no request.
+    /// Returns `true` until the first [`count_down`](Self::count_down), unless the participant's node is known to be lost:
+    /// its session's deadline has passed, or another client has deleted it. Local, no request.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.signal.loss().is_none()
+        self.hold.is_held()
+    }
+
+    /// Returns how long the participant's node certainly exists if the server sends nothing more; zero if it is not held.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
     }
 
     /// Resolves with the reason when the participant's node is lost: the other processes take it for dead. It may still
-    /// count.
+    /// count. Never resolves if the participant began to count first.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn lost(&self) -> LossReason {
-        self.signal.lost().await
+        self.hold.lost().await
     }
 
-    /// Counts once, in the participant's round, and deletes its node in the same transaction. Returns how many counts
-    /// are left; 0 also if the round is over.
+    /// Asks the leader of the ensemble whether the participant's node exists: one round trip, and a read.
     ///
     /// # Errors
     ///
-    /// As [`CountDownLatch::count_down`](crate::CountDownLatch::count_down). The participant's node is deleted in the
-    /// background.
+    /// `BarrierError::Lost` after a loss; `BarrierError::InvalidArgument` once it began to count; `Error::ConnectionLoss`
+    /// or another error of the framework if no server replied until the retry policy gave up.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the count may be made, once. The participant's node is deleted in the background.
-    pub async fn count_down(self) -> BarrierResult<u32> {
-        Counting::of_participant(&self.store, self.operation, self.round, self.node).run().await
+    /// Nothing is lost when the future is dropped.
+    pub async fn verify(&self) -> Result<(), BarrierError> {
+        self.hold.verify().await
+    }
+
+    /// Returns the fencing token: the `czxid` of the participant's node.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.hold.token()
+    }
+
+    /// Counts once, in the participant's round, and deletes its node in the same transaction. Returns how many counts
+    /// are left; 0 also if the round is over. After a success, further calls return the same number.
+    ///
+    /// # Errors
+    ///
+    /// As [`CountDownLatch::count_down`](crate::CountDownLatch::count_down). Call it again: the count is made once. Or drop
+    /// the participant, which deletes its node in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the count may be made, once. Call it again, or drop the participant.
+    pub async fn count_down(&self) -> Result<u32, BarrierError> {
+        self.hold.give_up();
+        let mut count = self.count.lock().await;
+        let node = match &mut *count {
+            Count::Due(node) => node,
+            Count::Made(left) => return Ok(*left),
+        };
+        let counting = Counting::of_participant(&self.store, self.operation.clone(), self.round.clone(), node);
+        let left = counting.run().await?;
+        *count = Count::Made(left);
+        Ok(left)
     }
 }
+
+impl_held!(LatchParticipant, BarrierError);
 
 impl fmt::Debug for LatchParticipant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -133,7 +187,7 @@ impl<'a> Deaths<'a> {
     }
 
     /// Lists the participants, and leaves a watch for the next change.
-    async fn list(&self, session: &Session) -> BarrierResult<(BTreeSet<String>, Watch)> {
+    async fn list(&self, session: &Session) -> Result<(BTreeSet<String>, Watch), BarrierError> {
         let path = self.store.participants();
         loop {
             match session.get_children_watched(&path).await {
@@ -148,7 +202,7 @@ impl<'a> Deaths<'a> {
     }
 
     /// Returns `true` if the participant of a node that is gone has not counted, and its round still needs that.
-    async fn is_death(&self, session: &Session, node: &ParticipantNode<'_>) -> BarrierResult<bool> {
+    async fn is_death(&self, session: &Session, node: &ParticipantNode<'_>) -> Result<bool, BarrierError> {
         if session.exists(&self.store.child(node.round, node.operation)).await?.is_some() {
             return Ok(false);
         }
@@ -165,7 +219,7 @@ impl Awaited for Deaths<'_> {
         &self.store.path
     }
 
-    async fn look(&mut self, session: &Session) -> BarrierResult<Look<String>> {
+    async fn look(&mut self, session: &Session) -> Result<Look<String>, BarrierError> {
         // Pinned: the reads after the listing are not older than it.
         let session = session.pinned();
         let (present, watch) = self.list(&session).await?;

@@ -1,12 +1,12 @@
 //! The call that begins a round.
 
-use curator_framework::{CreateMode, Error, NodeSpec, Parents, Session, make_path};
+use curator_framework::{Chain, CreateMode, Error, NodeSpec, Parents, Session, make_path};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 
 use super::plan::{Record, SetStep, next_set};
 use super::store::Store;
-use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::barriers::error::BarrierError;
 
 /// The number of nodes of earlier rounds that are deleted at once.
 const AT_ONCE: usize = 32;
@@ -39,7 +39,7 @@ impl<'a> SetCount<'a> {
     }
 
     /// Begins the round, if no count stands. Returns `true` if this call has begun it.
-    pub(super) async fn run(mut self) -> BarrierResult<bool> {
+    pub(super) async fn run(mut self) -> Result<bool, BarrierError> {
         let mut retries = self.store.client.retry_loop();
         loop {
             let tried = match retries.session().await {
@@ -63,7 +63,7 @@ impl<'a> SetCount<'a> {
     }
 
     /// Makes one try.
-    async fn attempt(&mut self, session: &Session) -> BarrierResult<Tried> {
+    async fn attempt(&mut self, session: &Session) -> Result<Tried, BarrierError> {
         let store = self.store;
         let found = match session.get_data(&store.path).await {
             Ok((data, stat)) => (store.parse(&data)?, stat),
@@ -96,7 +96,7 @@ impl<'a> SetCount<'a> {
     }
 
     /// Creates the node of the latch, without a record.
-    async fn create(&self, session: &Session) -> BarrierResult<Tried> {
+    async fn create(&self, session: &Session) -> Result<Tried, BarrierError> {
         let spec = NodeSpec::new(&[]).with_parents(Parents::Containers);
         match session.create_with_parents(&self.store.path, CreateMode::Persistent, &spec).await {
             Ok(_) | Err(Error::NodeExists { .. }) => Ok(Tried::Again),
@@ -105,7 +105,7 @@ impl<'a> SetCount<'a> {
     }
 
     /// Looks again if the node of a round is missing: the next one may have begun.
-    async fn missing(&self, session: &Session, record: &Record) -> BarrierResult<Tried> {
+    async fn missing(&self, session: &Session, record: &Record) -> Result<Tried, BarrierError> {
         match self.store.record(session).await? {
             Some((now, _)) if now.is_same_round(record) => {
                 let path = self.store.round(record.round);
@@ -116,7 +116,7 @@ impl<'a> SetCount<'a> {
     }
 
     /// Begins a round on the condition that the record has this version. Its node exists before the record names it.
-    async fn begin(&mut self, session: &Session, next: Record, version: i32) -> BarrierResult<Tried> {
+    async fn begin(&mut self, session: &Session, next: Record, version: i32) -> Result<Tried, BarrierError> {
         let round = self.store.round(next.round);
         match session.create(&round, Vec::new(), session.acl_for(&round), CreateMode::Persistent).await {
             Ok(_) | Err(Error::NodeExists { .. }) => {}
@@ -138,17 +138,29 @@ impl<'a> SetCount<'a> {
         }
     }
 
-    /// Deletes the nodes of earlier rounds. A later call deletes those that this one leaves.
+    /// Deletes the nodes of earlier rounds. A later call deletes the nodes that this one leaves, except a round that it
+    /// cannot list: each further listing would only delay the replies behind it.
     async fn clean_up(&self, session: &Session, present: u64) {
         let Ok(children) = session.get_children(&self.store.path).await else { return };
-        for round in children.iter().filter_map(|name| name.parse().ok()).filter(|&round: &u64| round < present) {
-            let round = self.store.round(round);
-            let counts = session.get_children(&round).await.unwrap_or_default();
+        for number in children.iter().filter_map(|name| name.parse().ok()).filter(|&number: &u64| number < present) {
+            if self.store.too_large.lock().contains(&number) {
+                continue;
+            }
+            let round = self.store.round(number);
+            let counts = match session.get_children(&round).await {
+                Ok(counts) => counts,
+                Err(error @ Error::ReplyTooLarge { .. }) => {
+                    tracing::warn!(error = %Chain(&error), path = round, "an earlier round of a latch has too many counts to delete");
+                    self.store.too_large.lock().push(number);
+                    continue;
+                }
+                Err(_) => Vec::new(),
+            };
             let deletes: Vec<_> =
                 counts.iter().map(|count| delete(session.clone(), make_path(&round, count))).collect();
             stream::iter(deletes).buffer_unordered(AT_ONCE).collect::<()>().await;
             if let Err(error) = session.delete(&round, None).await {
-                tracing::debug!(%error, path = round, "an earlier round of a latch stays");
+                tracing::debug!(error = %Chain(&error), path = round, "an earlier round of a latch stays");
             }
         }
     }

@@ -4,7 +4,7 @@ use curator_framework::{CuratorFramework, Error, Session, make_path};
 use parking_lot::Mutex;
 
 use super::plan::{Record, Tally};
-use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::barriers::error::BarrierError;
 
 /// The state of a latch as one of its operations has seen it.
 #[derive(Debug, Clone)]
@@ -21,11 +21,13 @@ pub(super) struct Store {
     pub(super) path: String,
     /// The newest state that a count has left. The next count is sent on its condition, without a read.
     pub(super) known: Mutex<Option<Known>>,
+    /// Earlier rounds with a listing above the limit of replies: they stay.
+    pub(super) too_large: Mutex<Vec<u64>>,
 }
 
 impl Store {
     pub(super) const fn new(client: CuratorFramework, path: String) -> Self {
-        Self { client, path, known: Mutex::new(None) }
+        Self { client, path, known: Mutex::new(None), too_large: Mutex::new(Vec::new()) }
     }
 
     /// Returns the path of the node of a round.
@@ -48,7 +50,7 @@ impl Store {
     }
 
     /// Parses the data of the latch. Returns `None` for empty data: the path exists, but no count was ever set.
-    pub(super) fn parse(&self, data: &[u8]) -> BarrierResult<Option<Record>> {
+    pub(super) fn parse(&self, data: &[u8]) -> Result<Option<Record>, BarrierError> {
         match Record::parse(data) {
             None if !data.is_empty() => Err(BarrierError::NotALatch { path: self.client.path_text(&self.path) }),
             record => Ok(record),
@@ -56,7 +58,7 @@ impl Store {
     }
 
     /// Reads the record and its version. Returns `None` if no count was ever set.
-    pub(super) async fn record(&self, session: &Session) -> BarrierResult<Option<(Record, i32)>> {
+    pub(super) async fn record(&self, session: &Session) -> Result<Option<(Record, i32)>, BarrierError> {
         match session.get_data(&self.path).await {
             Ok((data, stat)) => Ok(self.parse(&data)?.map(|record| (record, stat.version))),
             Err(Error::NoNode { .. }) => Ok(None),
@@ -65,7 +67,7 @@ impl Store {
     }
 
     /// Reads the tally of a round. Returns `None` if its node does not exist.
-    pub(super) async fn tally(&self, session: &Session, round: u64) -> BarrierResult<Option<Tally>> {
+    pub(super) async fn tally(&self, session: &Session, round: u64) -> Result<Option<Tally>, BarrierError> {
         Ok(session.exists(&self.round(round)).await?.as_ref().map(Tally::of))
     }
 
@@ -75,7 +77,7 @@ impl Store {
     /// # Errors
     ///
     /// `BarrierError::NotSet`; `Error::NoNode` if another program has deleted the node of the round.
-    pub(super) async fn read(&self, session: &Session, round: Option<&Record>) -> BarrierResult<Known> {
+    pub(super) async fn read(&self, session: &Session, round: Option<&Record>) -> Result<Known, BarrierError> {
         // Pinned: a later read is not older than an earlier one.
         let session = session.pinned();
         let known = self.read_once(&session).await;
@@ -93,7 +95,7 @@ impl Store {
         self.read_once(&session).await
     }
 
-    async fn read_once(&self, session: &Session) -> BarrierResult<Known> {
+    async fn read_once(&self, session: &Session) -> Result<Known, BarrierError> {
         let mut before: Option<Record> = None;
         loop {
             let (record, version) = self.record(session).await?.ok_or_else(|| self.not_set())?;
@@ -108,7 +110,7 @@ impl Store {
     }
 
     /// Marks a round as over, if it is still the present one.
-    pub(super) async fn open(&self, session: &Session, record: &Record, version: i32) -> BarrierResult<()> {
+    pub(super) async fn open(&self, session: &Session, record: &Record, version: i32) -> Result<(), BarrierError> {
         match session.set_data(&self.path, record.opened().to_data(), Some(version)).await {
             // Another client has marked it, or begun the next round.
             Ok(_) | Err(Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(()),

@@ -10,7 +10,7 @@ mod scope;
 mod tests;
 mod tree;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::mem::discriminant;
 use std::sync::Arc;
 
@@ -150,6 +150,8 @@ pub(super) struct Engine {
     refused: BTreeMap<Request, Error>,
     /// Those that wait for the end of a pause before they are sent again.
     repeated: BTreeMap<Request, Repeat>,
+    /// The nodes with a list that could not be read before. What is below them is not complete until the tree is fresh again.
+    revealed: BTreeSet<Arc<str>>,
     /// A resync has the cached nodes, and is not complete.
     awaits_resync: bool,
     /// The number of the newest full read. Nodes of an earlier round are read again when a listing shows them.
@@ -172,10 +174,12 @@ impl Engine {
         &self.options.scope
     }
 
-    /// Returns `true` if a path that is not in the tree may exist: a node above it cannot be listed.
+    /// Returns `true` if a path that is not in the tree may exist: a node above it cannot be listed, or could not be until now.
     pub(super) fn is_hidden(&self, path: &str) -> bool {
-        let is_refused = |above: &str| self.refused.contains_key(&Request::List(above.into()));
-        !self.refused.is_empty() && scope::at_and_above(path).any(|above| above != path && is_refused(above))
+        let is_refused =
+            |above: &str| self.refused.contains_key(&Request::List(above.into())) || self.revealed.contains(above);
+        let lists_all = self.refused.is_empty() && self.revealed.is_empty();
+        !lists_all && scope::at_and_above(path).any(|above| above != path && is_refused(above))
     }
 
     /// Returns the number of nodes that can be shown.
@@ -210,7 +214,11 @@ impl Engine {
             // Frees the memory of a load, which had an entry for each node.
             (self.pending, self.queue) = (HashMap::new(), VecDeque::new());
         }
-        self.freshness.mark(zxid)
+        let reached = self.freshness.mark(zxid);
+        if reached.is_some() {
+            self.revealed.clear();
+        }
+        reached
     }
 
     /// Returns the newest transaction that the tree shows with all before it, if a full read is complete.
@@ -428,6 +436,7 @@ impl Engine {
             if self.was_shown(&request) {
                 // The children that it shows may be older than the transaction that the contents were fresh at.
                 self.freshness.restart();
+                self.revealed.insert(Arc::clone(path));
             }
             names.sort_unstable();
             // An unlisted child may be deleted, or created behind the listing.

@@ -341,6 +341,7 @@ fn round(seed: u64, refuses: bool) {
                 let shown = client.engine.tree().get(path).map(|entry| entry.stat.mzxid);
                 assert_eq!(shown, server.nodes.get(path).map(|(stat, _)| stat.mzxid), "{path:?}");
             }
+            assert_eq!(client.engine.mark(client.zxid), Some(client.zxid), "a refused request holds nothing up");
             if !refuses || is_calm && !client.engine.awaits_pause() {
                 break;
             }
@@ -499,6 +500,29 @@ fn full_read_takes_known_children_where_a_listing_is_refused() {
     settle(&mut server, &mut client);
     assert_eq!((client.engine.tree().len(), client.engine.present()), (8, 8));
     assert!(client.engine.refused().is_empty());
+}
+
+#[test]
+fn nothing_is_missing_below_a_list_that_could_not_be_read_before_all_of_it_is_read() {
+    let (mut server, mut client) = (Server::default(), Client::new());
+    ["", "/a", "/a/1", "/a/1/x"].into_iter().for_each(|path| server.change_one(path, false));
+    server.wire.clear();
+    server.refused = BTreeMap::from([("/a".to_owned(), Refused::LargeListing)]);
+    settle(&mut server, &mut client);
+    assert_eq!((client.engine.mark(4), client.engine.mark(4)), (Some(4), Some(4)));
+    server.refused.clear();
+    client.engine.pause_ended();
+    while client.engine.tree().get("/a/1").is_none() {
+        assert!(client.engine.is_hidden("/a/1/x"));
+        client.send(&mut server);
+        client.receive(&mut server);
+        client.apply();
+        assert_eq!(client.engine.mark(4), None);
+    }
+    assert!(client.engine.is_hidden("/a/1/x") && client.engine.is_hidden("/a/2") && !client.engine.is_hidden("/b"));
+    settle(&mut server, &mut client);
+    assert_eq!(client.engine.mark(4), Some(4));
+    assert!(client.engine.tree().get("/a/1/x").is_some() && !client.engine.is_hidden("/a/2"));
 }
 
 #[test]

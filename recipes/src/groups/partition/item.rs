@@ -5,8 +5,9 @@ use std::future::Future;
 use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use curator_framework::{Error, report};
+use curator_framework::{Error, LossReason, report};
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::{SetOnce, watch};
@@ -14,13 +15,14 @@ use tokio::time::{sleep, timeout};
 
 use super::Inner;
 use super::settling::Claim;
+use crate::held::{FencingToken, impl_held};
 use crate::locks::engine::{Acquired, LockInternals, WaitMode, acquire, no_end};
-use crate::locks::error::{LockError, Result as LockResult};
+use crate::locks::error::LockError;
 use crate::locks::guard::guarded_transaction::GuardedTransaction;
 use crate::locks::guard::hold::HoldShare;
 use crate::locks::guard::protect::while_held;
 use crate::locks::reentrancy::caller::Caller;
-use crate::nodes::error::{NodeError, NodeResult};
+use crate::nodes::error::NodeError;
 use crate::standing::Pauses;
 use crate::standing::runs::Polls;
 
@@ -62,18 +64,49 @@ impl OwnedItem {
         &self.ownership.name
     }
 
-    /// Returns a number that grows with each owner of the item, a fencing token: see
-    /// [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
+    /// Returns the fencing token, which grows with each owner of the item: see
+    /// [`LockGuard::token`](crate::LockGuard::token).
     #[must_use]
-    pub fn token(&self) -> i64 {
-        self.ownership.share.fencing_token()
+    pub fn token(&self) -> FencingToken {
+        FencingToken::of_node(self.ownership.share.fencing_token())
     }
 
     /// Returns `true` if this member certainly owns the item now. Compares the clock with the session's deadline,
     /// without a request, so the first call after the machine has slept is right too.
     #[must_use]
-    pub fn is_owned(&self) -> bool {
+    pub fn is_held(&self) -> bool {
         self.ownership.share.is_held()
+    }
+
+    /// Returns how long this member certainly owns the item if the server sends nothing more; zero if it does not.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.ownership.share.remaining()
+    }
+
+    /// Resolves with the reason when the item is lost, at once if it is. Never resolves if the item was given up before:
+    /// see [`revoked`](Self::revoked).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when it is dropped.
+    pub async fn lost(&self) -> LossReason {
+        self.ownership.share.lost().await
+    }
+
+    /// Asks the leader of the ensemble whether this member owns the item: see
+    /// [`LockGuard::verify`](crate::LockGuard::verify).
+    ///
+    /// # Errors
+    ///
+    /// `LockError::LockLost` after a loss; `LockError::InvalidArgument` once the item was given up; `Error::ConnectionLoss`
+    /// or another error of the framework if no server replied until the retry policy gave up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when it is dropped.
+    pub async fn verify(&self) -> Result<(), LockError> {
+        self.ownership.share.verify().await
     }
 
     /// Resolves when another member is to have the item, or the partition is closed: the work has the
@@ -98,12 +131,14 @@ impl OwnedItem {
     }
 }
 
+impl_held!(OwnedItem, LockError);
+
 impl fmt::Debug for OwnedItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OwnedItem")
             .field("name", &self.name())
             .field("token", &self.token())
-            .field("is_owned", &self.is_owned())
+            .field("is_held", &self.is_held())
             .finish_non_exhaustive()
     }
 }
@@ -118,7 +153,7 @@ impl<'a> Tenure<'a> {
     #[track_caller]
     fn new(inner: &'a Inner, name: &str, internals: &LockInternals, acquired: Acquired) -> Self {
         let caller = Caller { owner: None, at: Location::caller() };
-        let share = HoldShare::first(internals.hold(internals.base_path(), acquired, caller.origin()));
+        let share = HoldShare::first(internals.hold(acquired, caller.origin()));
         inner.owns(name, true);
         let (revoked, polls) = (SetOnce::new(), Polls::default());
         let ownership = Arc::new(Ownership { name: name.to_owned(), share, revoked, polls });
@@ -182,7 +217,7 @@ pub(super) enum End {
 
 /// Owns an item again and again while it is wanted: contends for its lock, and runs its work. Fails with an error that
 /// waiting cannot mend.
-pub(super) async fn pursue<W, F>(inner: &Inner, name: &str, mut wish: Wish, work: &Mutex<W>) -> NodeResult<End>
+pub(super) async fn pursue<W, F>(inner: &Inner, name: &str, mut wish: Wish, work: &Mutex<W>) -> Result<End, NodeError>
 where
     W: FnMut(OwnedItem) -> F,
     F: Future<Output = ()>,
@@ -219,7 +254,7 @@ where
 }
 
 /// Acquires the lock of an item. Returns `None` if the item is claimed only without contenders, and has some.
-async fn contend(inner: &Inner, internals: &LockInternals, claim: Claim) -> LockResult<Option<Acquired>> {
+async fn contend(inner: &Inner, internals: &LockInternals, claim: Claim) -> Result<Option<Acquired>, LockError> {
     let path = internals.base_path();
     if claim == Claim::IfFree {
         // A read instead of a place in the queue: the next owner is the member that the settled view chooses.

@@ -30,10 +30,11 @@ use self::item::Ownership;
 pub use self::options::PartitionOptions;
 use self::settling::{Claim, View};
 use crate::groups::member::{GroupMember, GroupMemberOptions};
+use crate::groups::members::Members;
 use crate::locks::LockOptions;
 use crate::locks::engine::{LockInternals, LockSpec};
 use crate::locks::mutex::LOCK_NAME;
-use crate::nodes::error::{NodeError, NodeResult};
+use crate::nodes::error::NodeError;
 use crate::standing::runs::{Runs, until};
 
 /// The part of the items that a member has.
@@ -179,6 +180,7 @@ struct Inner {
     items: BTreeSet<String>,
     settle: Duration,
     grace: Duration,
+    data: Option<Vec<u8>>,
     acl: Option<Vec<Acl>>,
     share: watch::Sender<Share>,
     runs: Runs,
@@ -233,7 +235,7 @@ impl Partition {
         path: impl Into<String>,
         id: impl Into<String>,
         items: I,
-    ) -> NodeResult<Self>
+    ) -> Result<Self, NodeError>
     where
         I: IntoIterator,
         I::Item: Into<String>,
@@ -252,7 +254,7 @@ impl Partition {
         id: impl Into<String>,
         items: I,
         options: PartitionOptions,
-    ) -> NodeResult<Self>
+    ) -> Result<Self, NodeError>
     where
         I: IntoIterator,
         I::Item: Into<String>,
@@ -260,9 +262,9 @@ impl Partition {
         let (path, id, items) = (path.into(), id.into(), set_of(items)?);
         validate_path(&path)?;
         check_name("id", &id)?;
-        let PartitionOptions { settle, grace, acl } = options;
+        let PartitionOptions { settle, grace, data, acl } = options;
         let (share, runs, held) = (watch::Sender::default(), Runs::default(), Held::default());
-        Ok(Self { inner: Arc::new(Inner { client, path, id, items, settle, grace, acl, share, runs, held }) })
+        Ok(Self { inner: Arc::new(Inner { client, path, id, items, settle, grace, data, acl, share, runs, held }) })
     }
 
     /// Returns the member that is to own each item, if these are the members. Empty without members.
@@ -294,7 +296,7 @@ impl Partition {
     ///
     /// When the future is dropped, all work is dropped, without grace. Then the session gives up the items and leaves the
     /// group, in the background.
-    pub async fn run<F>(&self, work: impl FnMut(OwnedItem) -> F) -> NodeResult<()>
+    pub async fn run<F>(&self, work: impl FnMut(OwnedItem) -> F) -> Result<(), NodeError>
     where
         F: Future<Output = ()>,
     {
@@ -304,7 +306,7 @@ impl Partition {
         // Dropped before the run ends, so that `close` leaves an empty share.
         let _sharing = Sharing(inner);
         let (client, group) = (inner.client.clone(), make_path(&inner.path, "members"));
-        let options = GroupMemberOptions { data: None, acl: inner.acl.clone() };
+        let options = GroupMemberOptions { data: inner.data.clone(), acl: inner.acl.clone() };
         let member = GroupMember::with_options(client, group, &*inner.id, options)?;
         member.start()?;
         *inner.held.member.lock() = Some(member.clone());
@@ -324,7 +326,7 @@ impl Partition {
     ///
     /// When the future is dropped, all work is dropped, without grace. Then the session gives up the items and leaves the
     /// group, in the background.
-    pub async fn run_until<F>(&self, shutdown: impl Future, work: impl FnMut(OwnedItem) -> F) -> NodeResult<()>
+    pub async fn run_until<F>(&self, shutdown: impl Future, work: impl FnMut(OwnedItem) -> F) -> Result<(), NodeError>
     where
         F: Future<Output = ()>,
     {
@@ -341,6 +343,13 @@ impl Partition {
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Share> {
         self.inner.share.subscribe()
+    }
+
+    /// Returns the last known members of the group, with their [data](PartitionOptions::data); `None` before the first
+    /// read, and without a run.
+    #[must_use]
+    pub fn members(&self) -> Option<Members> {
+        self.inner.held.member.lock().as_ref().and_then(GroupMember::members)
     }
 
     /// Returns the id.
@@ -383,10 +392,10 @@ impl Partition {
 
 impl Inner {
     /// Returns the lock of an item.
-    fn lock_of(&self, item: &str) -> NodeResult<LockInternals> {
+    fn lock_of(&self, item: &str) -> Result<LockInternals, NodeError> {
         let path = make_path(&make_path(&self.path, "items"), item);
-        let spec = LockSpec { recipe: "partition", acl: self.acl.clone(), ..LockSpec::queue(LOCK_NAME) };
-        let options = LockOptions::new().node_data(self.id.as_bytes());
+        let spec = LockSpec { recipe: "partition", ..LockSpec::queue(LOCK_NAME) };
+        let options = LockOptions { acl: self.acl.clone(), ..LockOptions::new().node_data(self.id.as_bytes()) };
         LockInternals::new(self.client.clone(), path, spec, options).map_err(item::node_error)
     }
 
@@ -435,7 +444,7 @@ impl fmt::Debug for Partition {
 }
 
 /// Returns the set of the items, if it is one.
-fn set_of<I>(items: I) -> NodeResult<BTreeSet<String>>
+fn set_of<I>(items: I) -> Result<BTreeSet<String>, NodeError>
 where
     I: IntoIterator,
     I::Item: Into<String>,
@@ -453,7 +462,7 @@ where
 }
 
 /// Checks that a text can be the name of a node.
-fn check_name(argument: &'static str, name: &str) -> NodeResult<()> {
+fn check_name(argument: &'static str, name: &str) -> Result<(), NodeError> {
     let reason = if name.contains('/') {
         "it has a slash".to_owned()
     } else {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use curator_framework::Acl;
 
-/// The options of a [`Partition`](crate::Partition). All members should have the same.
+/// The options of a [`Partition`](crate::Partition). All members should have the same, apart from their data.
 ///
 /// # Examples
 ///
@@ -20,12 +20,13 @@ use curator_framework::Acl;
 pub struct PartitionOptions {
     pub(super) settle: Duration,
     pub(super) grace: Duration,
+    pub(super) data: Option<Vec<u8>>,
     pub(super) acl: Option<Vec<Acl>>,
 }
 
 impl Default for PartitionOptions {
     fn default() -> Self {
-        Self { settle: Duration::from_secs(1), grace: Duration::from_secs(30), acl: None }
+        Self { settle: Duration::from_secs(1), grace: Duration::from_secs(30), data: None, acl: None }
     }
 }
 
@@ -51,6 +52,13 @@ impl PartitionOptions {
     /// [`revoked`](crate::OwnedItem::revoked).
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
+        self
+    }
+
+    /// Sets the data of this member, such as its address, which each member sees in
+    /// [`members`](crate::Partition::members). Default: that of the client, this host's address.
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
         self
     }
 

@@ -16,11 +16,11 @@ use super::item::{End, OwnedItem, Wish, pursue};
 use super::settling::{Claim, Effect, Settling, View};
 use crate::groups::member::GroupMember;
 use crate::groups::members::GroupState;
-use crate::nodes::error::NodeResult;
+use crate::nodes::error::NodeError;
 use crate::nodes::state::NodeState;
 
 /// Runs until the partition is closed, or until an error that waiting cannot mend. Then the work has its grace.
-pub(super) async fn drive<W, F>(inner: &Inner, member: &GroupMember, work: &Mutex<W>) -> NodeResult<()>
+pub(super) async fn drive<W, F>(inner: &Inner, member: &GroupMember, work: &Mutex<W>) -> Result<(), NodeError>
 where
     W: FnMut(OwnedItem) -> F,
     F: Future<Output = ()>,
@@ -35,10 +35,10 @@ where
 }
 
 /// Wants the items that the members' views give to this one.
-async fn follow<'a, P, F>(inner: &'a Inner, member: &GroupMember, items: &mut Items<'a, P, F>) -> NodeResult<()>
+async fn follow<'a, P, F>(inner: &'a Inner, member: &GroupMember, items: &mut Items<'a, P, F>) -> Result<(), NodeError>
 where
     P: Fn(&'a str, Wish) -> F,
-    F: Future<Output = (&'a str, NodeResult<End>)>,
+    F: Future<Output = (&'a str, Result<End, NodeError>)>,
 {
     let (mut members, mut node) = (member.watch(), member.node().watch());
     let mut settling = Settling::new(inner.settle);
@@ -68,7 +68,7 @@ where
 }
 
 /// Returns what this member sees; `None` before the first look of its group.
-fn look(id: &str, members: &GroupState, node: &NodeState) -> NodeResult<Option<View>> {
+fn look(id: &str, members: &GroupState, node: &NodeState) -> Result<Option<View>, NodeError> {
     let own = match node {
         NodeState::Standing(node) | NodeState::Stale { node, .. } => Some(node.czxid),
         NodeState::Failed(error) => return Err(error.clone()),
@@ -103,7 +103,7 @@ struct Items<'a, P, F> {
 impl<'a, P, F> Items<'a, P, F>
 where
     P: Fn(&'a str, Wish) -> F,
-    F: Future<Output = (&'a str, NodeResult<End>)>,
+    F: Future<Output = (&'a str, Result<End, NodeError>)>,
 {
     fn new(pursue: P) -> Self {
         Self { pursue, wishes: BTreeMap::new(), pursuits: FuturesUnordered::new() }
@@ -135,7 +135,7 @@ where
 
     /// Resolves when the pursuit of an item has ended. Starts it again if the item is wanted again, but an item that is
     /// not free only with the next claim.
-    async fn next(&mut self) -> NodeResult<()> {
+    async fn next(&mut self) -> Result<(), NodeError> {
         let Some((item, outcome)) = self.pursuits.next().await else { return std::future::pending().await };
         let wish = self.wishes.remove(item);
         match (outcome?, wish.and_then(|wish| *wish.borrow())) {

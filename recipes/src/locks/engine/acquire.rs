@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::locks::engine::wait_mode::{Contention, WaitMode};
-use crate::locks::error::{LockError, Result};
+use crate::locks::error::LockError;
 use crate::locks::label::Label;
 use crate::locks::metrics;
 
@@ -27,7 +27,7 @@ pub(crate) trait AcquireOnce: Sync {
         retries: &mut RetryLoop,
         mode: WaitMode,
         contention: &Contention,
-    ) -> impl Future<Output = Result<Option<Self::Granted>>> + Send;
+    ) -> impl Future<Output = Result<Option<Self::Granted>, LockError>> + Send;
 }
 
 /// Logs and counts how an acquire ended, also when its future is dropped.
@@ -52,7 +52,7 @@ pub(crate) async fn acquire<A: AcquireOnce>(
     path: &str,
     mode: WaitMode,
     what: &A,
-) -> Result<Option<A::Granted>> {
+) -> Result<Option<A::Granted>, LockError> {
     let label = what.label();
     let span = tracing::info_span!("acquire", path, recipe = label.recipe, lock = label.as_str());
     // Boxed: the future of an acquire stays small wherever a caller keeps it.
@@ -64,7 +64,7 @@ async fn acquire_in_span<A: AcquireOnce>(
     path: &str,
     mode: WaitMode,
     what: &A,
-) -> Result<Option<A::Granted>> {
+) -> Result<Option<A::Granted>, LockError> {
     let mut log = Log { path, label: what.label(), began: Instant::now(), outcome: "cancelled" };
     let contention = Contention::default();
     let attempts = std::pin::pin!(attempts(client, mode, &contention, what));
@@ -82,11 +82,11 @@ async fn attempts<A: AcquireOnce>(
     mode: WaitMode,
     contention: &Contention,
     what: &A,
-) -> Result<Option<A::Granted>> {
+) -> Result<Option<A::Granted>, LockError> {
     let mut retries = client.retry_loop();
     loop {
         let attempted = match retries.session().await {
-            Ok(session) => Box::pin(what.acquire_once(&session, &mut retries, mode, contention)).await,
+            Ok(session) => what.acquire_once(&session, &mut retries, mode, contention).await,
             Err(error) => Err(error.into()),
         };
         match attempted {
@@ -131,6 +131,7 @@ mod tests {
         let boxed = size_of_val(&acquire_in_span(&client, "/lock", WaitMode::Forever, &lock));
         println!("{in_front} bytes, and {boxed} on the heap");
         assert!(in_front < 256, "{in_front} bytes");
-        assert!(boxed < 896, "{boxed} bytes");
+        // All of a wait, but for the short steps of the engine.
+        assert!(boxed < 2_240, "{boxed} bytes");
     }
 }

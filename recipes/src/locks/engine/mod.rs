@@ -34,7 +34,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use curator_framework::{
-    Acl, CuratorFramework, Error, NodeSpec, OwnedNode, RetryLoop, Session, Watch, report, validate_path,
+    Acl, CuratorFramework, Error, NodeSpec, OwnedNode, PathText, RetryLoop, Session, Watch, make_path, report,
+    validate_path,
 };
 use parking_lot::Mutex;
 
@@ -43,16 +44,17 @@ use self::candidacy::Candidacy;
 use self::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
 pub(crate) use self::limit::Limit;
 use self::plan::Rules;
-pub(crate) use self::queue_node::{adopt, children_of, passes_in_session, retry_in_session};
+pub(crate) use self::queue_node::{adopt, children_of, passes_in_session, retry_in_session, verify_in_session};
 pub(crate) use self::same_session::Entry;
 use self::sequence_wrap::{CreationOrder, by_creation};
 pub(crate) use self::wait_mode::{Contention, WaitMode};
-use crate::locks::error::{LockError, Result};
+use crate::locks::error::LockError;
 use crate::locks::guard::hold::Hold;
 use crate::locks::guard::revocation::Revocation;
 use crate::locks::label::Label;
 use crate::locks::options::LockOptions;
 use crate::locks::reentrancy::caller::Origin;
+use crate::locks::semaphore::slot::Slots;
 
 /// A node that was granted the lock.
 #[derive(Debug)]
@@ -93,8 +95,12 @@ pub(crate) struct LockSpec {
     pub(crate) is_queue: bool,
     /// The data of the parent, if it is created.
     pub(crate) parent_data: &'static [u8],
-    /// The access control list of the contenders' nodes; `None` takes that of the client.
-    pub(crate) acl: Option<Vec<Acl>>,
+    /// The parents are containers, if the client creates any. Data with a meaning of its own must not depend on them.
+    pub(crate) has_containers: bool,
+    /// See [`MutexOptions::extra_lock_patterns`](crate::MutexOptions::extra_lock_patterns).
+    pub(crate) extra_lock_patterns: Vec<String>,
+    /// The numbers of a semaphore's leases.
+    pub(crate) slots: Option<Arc<Slots>>,
     /// The way through the queue of the lock's one contender, if that may move.
     pub(crate) candidacy: Option<Arc<Candidacy>>,
 }
@@ -111,7 +117,9 @@ impl LockSpec {
             signals_successor: false,
             is_queue: false,
             parent_data: &[],
-            acl: None,
+            has_containers: true,
+            extra_lock_patterns: Vec::new(),
+            slots: None,
             candidacy: None,
         }
     }
@@ -127,6 +135,8 @@ impl LockSpec {
 pub(crate) struct LockInternals {
     client: CuratorFramework,
     base_path: String,
+    /// The path in errors and logs of a holder.
+    lock_path: PathText,
     spec: LockSpec,
     options: LockOptions,
     label: Label,
@@ -151,7 +161,7 @@ impl AcquireOnce for LockInternals {
         retries: &mut RetryLoop,
         mode: WaitMode,
         contention: &Contention,
-    ) -> Result<Option<Acquired>> {
+    ) -> Result<Option<Acquired>, LockError> {
         Ok(run::contend(self, session, retries, mode, contention).await?)
     }
 }
@@ -165,14 +175,21 @@ impl LockInternals {
         base_path: String,
         spec: LockSpec,
         options: LockOptions,
-    ) -> Result<Self> {
+    ) -> Result<Self, LockError> {
         validate_path(&base_path)?;
         if base_path == "/" {
             return Err(LockError::invalid("lock path", "the root cannot be a lock"));
         }
         let label = Label { recipe: spec.recipe, name: options.name.clone() };
         let (holds, warned, warned_of) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
-        Ok(Self { client, base_path, spec, options, label, holds, warned, warned_of })
+        let lock_path = client.path_text(&base_path);
+        Ok(Self { client, base_path, lock_path, spec, options, label, holds, warned, warned_of })
+    }
+
+    /// Sets the path that errors and logs of a holder show. Without this call they show the base path.
+    pub(crate) fn shown_as(mut self, path: &str) -> Self {
+        self.lock_path = self.client.path_text(path);
+        self
     }
 
     /// Returns the rules that all contenders share.
@@ -184,7 +201,7 @@ impl LockInternals {
             limit_is_fixed: limit.is_fixed(),
             signals_successor,
             // With extra patterns this contender counts more nodes than other holders may, so it does not rely on them.
-            hears_holders: is_queue && self.options.extra_lock_patterns.is_empty(),
+            hears_holders: is_queue && self.spec.extra_lock_patterns.is_empty(),
             asks_once: mode == WaitMode::Once,
         }
     }
@@ -198,17 +215,19 @@ impl LockInternals {
     }
 
     /// Creates the hold of a contender that was granted the lock.
-    pub(crate) fn hold(&self, lock_path: &str, acquired: Acquired, origin: Origin) -> Arc<Hold> {
+    pub(crate) fn hold(&self, acquired: Acquired, origin: Origin) -> Arc<Hold> {
         let (queue_position, fencing_token) = (acquired.queue_position, acquired.fencing_token);
         if let Some(long) = self.options.warn_after {
-            let (path, node) = (lock_path.to_owned(), acquired.path().to_owned());
+            let (path, node) = (self.lock_path.to_string(), acquired.path().to_owned());
             acquired.owned.when_held_for(long, move || {
                 let held_for_more_than_s = long.as_secs_f64();
                 report(move || tracing::warn!(path, node, held_for_more_than_s, "a lock is held for long"));
             });
         }
-        let hold = Hold::new(self.client.clone(), lock_path, self.label.clone(), acquired, origin);
-        tracing::debug!(path = lock_path, node = hold.path(), queue_position, fencing_token, "lock granted");
+        let lock_path = self.lock_path.clone();
+        let hold =
+            Hold::new(self.client.clone(), lock_path, self.label.clone(), acquired, origin, self.spec.slots.clone());
+        tracing::debug!(path = &*self.lock_path, node = hold.path(), queue_position, fencing_token, "lock granted");
         let mut holds = self.holds.lock();
         // Before each growth, so that the list is at most twice as long as needed.
         if holds.len() == holds.capacity() {
@@ -276,12 +295,17 @@ impl LockInternals {
     }
 
     /// Returns the description of a contender's node with this stored data.
-    fn node_spec<'a>(&'a self, stored: &'a [u8]) -> NodeSpec<'a> {
+    pub(crate) fn node_spec<'a>(&'a self, stored: &'a [u8]) -> NodeSpec<'a> {
         let node = NodeSpec::new(stored);
-        match &self.spec.acl {
+        match &self.options.acl {
             Some(acl) => node.with_acl(acl),
             None => node,
         }
+    }
+
+    /// Returns the access control list of a contender's node.
+    pub(crate) fn acl(&self, session: &Session, name: &str) -> Vec<Acl> {
+        self.options.acl.clone().unwrap_or_else(|| session.acl_for(&make_path(&self.base_path, name)))
     }
 
     pub(crate) fn client(&self) -> &CuratorFramework {
@@ -303,7 +327,7 @@ impl LockInternals {
 
     /// Sorts the contenders of a listing by their numbers.
     pub(crate) fn sort(&self, children: Vec<String>) -> SortedChildren {
-        let patterns = self.options.extra_lock_patterns.iter().map(String::as_str);
+        let patterns = self.spec.extra_lock_patterns.iter().map(String::as_str);
         SortedChildren::with_patterns(children, self.spec.lock_name, patterns, &*self.spec.driver)
     }
 

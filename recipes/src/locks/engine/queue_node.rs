@@ -3,7 +3,10 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use curator_framework::{CreateMode, Created, Error, OwnedNode, RetryLoop, Session, Stat, make_path};
+use curator_framework::{
+    CreateMode, Created, CuratorFramework, Error, LossReason, LossSignal, OwnedNode, Parents, RetryLoop, Session, Stat,
+    make_path,
+};
 
 use crate::locks::engine::LockInternals;
 
@@ -17,7 +20,8 @@ impl LockInternals {
     ) -> Result<Option<Created>, Error> {
         let stored = self.stored_data()?;
         let node = self.node_spec(&stored);
-        let node = node.with_parents(self.client.lock_parents()).with_parent_data(self.spec.parent_data);
+        let parents = if self.spec.has_containers { self.client.lock_parents() } else { Parents::Persistent };
+        let node = node.with_parents(parents).with_parent_data(self.spec.parent_data);
         let session = owned.session().clone();
         loop {
             match owned.create(&node).await {
@@ -108,5 +112,26 @@ pub(crate) async fn children_of(at: &Session, base_path: &str) -> Result<Vec<Str
     match at.get_children(base_path).await {
         Err(Error::NoNode { .. }) => Ok(Vec::new()),
         children => children,
+    }
+}
+
+/// Asks the leader of the ensemble whether an owned node is there, with retries in its session. Returns the reason of a
+/// loss.
+pub(crate) async fn verify_in_session(
+    client: &CuratorFramework,
+    session: &Session,
+    signal: &LossSignal,
+    path: &str,
+) -> Result<Option<LossReason>, Error> {
+    let mut retries = client.retry_loop();
+    loop {
+        let error = match signal.verify().await {
+            Ok(loss) => return Ok(loss),
+            Err(error) => error.about(path),
+        };
+        if let Err(error) = retry_in_session(error, session, &mut retries).await {
+            // The session may have ended in the meantime.
+            return signal.loss().map(Some).ok_or_else(|| error.about(path));
+        }
     }
 }

@@ -70,7 +70,7 @@ pub(super) async fn contend(
     let mut contender = Contender::new(lock, session);
     let (mut plan, mut action) = Plan::new();
     loop {
-        let outcome = match action {
+        action = match action {
             Action::Grant { signals, .. } => return contender.granted(&plan, signals).map(Some),
             Action::Refuse => {
                 contender.leave_listing();
@@ -84,33 +84,12 @@ pub(super) async fn contend(
             Action::Rejoin => return Err(contender.is_gone()),
             Action::Wait(set) => {
                 retries.progressed();
-                contender.wait(&set).await
+                let outcome = contender.wait(&set).await;
+                contender.next(&mut plan, outcome, &rules, retries, contention).await?
             }
-            // Boxed: these are short, and a wait may be long.
-            Action::Create => Box::pin(contender.create(retries, mode)).await,
-            Action::Barrier => Box::pin(contender.write_barrier()).await,
-            Action::Adopt => Box::pin(contender.adopt()).await,
-            Action::List { watched } => Box::pin(contender.list(watched)).await,
-            Action::Arm(arm) => Box::pin(contender.arm(arm)).await,
+            // Boxed: these are short, and a wait may be long. Together, because the first ones follow each other.
+            action => Box::pin(contender.perform(action, &mut plan, &rules, retries, mode, contention)).await?,
         };
-        let was_listed = matches!(outcome, Ok(Outcome::Listed(_)));
-        action = match outcome {
-            Ok(outcome) => contender.next(&mut plan, outcome, &rules),
-            Err(error) => {
-                contention.is_unknown();
-                retry_in_session(error, session, retries).await?;
-                plan.next(Input::Reconnected, &rules)
-            }
-        };
-        match action {
-            // Only a listing with another contender ahead leads to these, or to one more listing.
-            Action::Arm(_) | Action::Wait(_) => contention.is_shown(),
-            Action::List { .. } if was_listed => contention.is_shown(),
-            // The own node was not found in the listing yet.
-            Action::Barrier | Action::Adopt => {}
-            // The awaited contender is gone, or the turn is granted.
-            _ => contention.is_outdated(session.timeout() / 10),
-        }
     }
 }
 
@@ -146,8 +125,61 @@ impl<'a> Contender<'a> {
         Error::NoNode { path: self.owned.path().unwrap_or(self.owned.planned_path()).into() }
     }
 
+    /// Performs actions until one is long, or the last.
+    async fn perform(
+        &mut self,
+        mut action: Action,
+        plan: &mut Plan,
+        rules: &Rules<'_>,
+        retries: &mut RetryLoop,
+        mode: WaitMode,
+        contention: &Contention,
+    ) -> Result<Action, Error> {
+        loop {
+            let outcome = match action {
+                Action::Create => self.create(retries, mode).await,
+                Action::Barrier => self.write_barrier().await,
+                Action::Adopt => self.adopt().await,
+                Action::List { watched } => self.list(watched).await,
+                Action::Arm(arm) => self.arm(arm).await,
+                Action::Wait(_) | Action::Grant { .. } | Action::Refuse | Action::Rejoin => return Ok(action),
+            };
+            action = self.next(plan, outcome, rules, retries, contention).await?;
+        }
+    }
+
+    /// Returns the action that follows the result of one, and records what it shows of other contenders.
+    async fn next(
+        &mut self,
+        plan: &mut Plan,
+        outcome: Result<Outcome, Error>,
+        rules: &Rules<'_>,
+        retries: &mut RetryLoop,
+        contention: &Contention,
+    ) -> Result<Action, Error> {
+        let was_listed = matches!(outcome, Ok(Outcome::Listed(_)));
+        let action = match outcome {
+            Ok(outcome) => self.plan(plan, outcome, rules),
+            Err(error) => {
+                contention.is_unknown();
+                retry_in_session(error, self.session, retries).await?;
+                plan.next(Input::Reconnected, rules)
+            }
+        };
+        match action {
+            // Only a listing with another contender ahead leads to these, or to one more listing.
+            Action::Arm(_) | Action::Wait(_) => contention.is_shown(),
+            Action::List { .. } if was_listed => contention.is_shown(),
+            // The own node was not found in the listing yet.
+            Action::Barrier | Action::Adopt => {}
+            // The awaited contender is gone, or the turn is granted.
+            _ => contention.is_outdated(self.session.timeout() / 10),
+        }
+        Ok(action)
+    }
+
     /// Passes the result of an action to the planner. Drops the listing: waits may be long, and the waiters many.
-    fn next(&mut self, plan: &mut Plan, outcome: Outcome, rules: &Rules<'_>) -> Action {
+    fn plan(&mut self, plan: &mut Plan, outcome: Outcome, rules: &Rules<'_>) -> Action {
         // Read with a listing only: a change of the limit that no decision has used ends the next wait.
         let max_leases = match outcome {
             Outcome::Listed(_) | Outcome::Armed { listed: Some(_), .. } => self.limit.get(),

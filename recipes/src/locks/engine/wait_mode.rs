@@ -7,7 +7,7 @@ use curator_framework::{Budget, CuratorFramework};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use crate::locks::error::Result;
+use crate::locks::error::LockError;
 
 /// The time that a caller is ready to wait, everything included: the connection, missing parents, the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +39,8 @@ impl WaitMode {
         client: &CuratorFramework,
         path: &str,
         contention: &Contention,
-        part: impl Future<Output = Result<T>>,
-    ) -> Result<Option<T>> {
+        part: impl Future<Output = Result<T, LockError>>,
+    ) -> Result<Option<T>, LockError> {
         let end = match self {
             Self::Forever => return part.await.map(Some),
             Self::Until(end) => end,

@@ -70,7 +70,7 @@ pub(super) async fn first(holder: Option<(&str, &SharedFacts)>) {
 /// Finds the owner of the transaction that deleted a watched node. The node's owner may never record a reply to its
 /// delete, so this waits for a tenth of the session timeout only. `Unknown` costs a listing.
 pub(super) async fn deleted_by(session: &Session, watch: &Watch, owner: Option<(&str, &SharedFacts)>) -> DeletedBy {
-    let is_ours = watch.found().is_none_or(|found| session.id().is_none_or(|own| own == found.ephemeral_owner));
+    let is_ours = watch.found().is_none_or(|found| session.id().is_none_or(|own| own.get() == found.ephemeral_owner));
     match owner {
         _ if !is_ours => DeletedBy::OtherSession,
         Some((node, owner)) => tokio::select! {

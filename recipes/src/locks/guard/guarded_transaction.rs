@@ -6,7 +6,7 @@ use curator_framework::{
     CuratorOp, CuratorTransaction, CuratorTransactionResult, Error, LossReason, Operation, SessionEnd,
 };
 
-use crate::locks::error::{LockError, Result};
+use crate::locks::error::LockError;
 use crate::locks::guard::hold::{Hold, HoldShare};
 
 /// Changes in ZooKeeper that the server makes together, and only if the lock is held at that moment. The transaction

@@ -3,39 +3,40 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use curator_framework::{
-    Budget, CuratorFramework, Error, LossReason, LossSignal, Operation, OwnedNode, PathText, Session, SessionEnd,
-    report,
+    Budget, Chain, CuratorFramework, Error, LossListener, LossReason, LossSignal, Operation, OwnedNode, PathText,
+    Session, SessionEnd, report,
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::locks::engine::{Acquired, Entry, retry_in_session};
-use crate::locks::error::{LockError, Result};
+use crate::locks::engine::{Acquired, Entry, verify_in_session};
+use crate::locks::error::LockError;
 use crate::locks::guard::revocation::Revocation;
 use crate::locks::label::Label;
 use crate::locks::metrics;
 use crate::locks::reentrancy::caller::Origin;
+use crate::locks::semaphore::slot::{Slot, Slots};
 
-/// The outcome of a release.
+/// The outcome of the release of a lock, a barrier or a leadership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use = "it says whether the lock was held until now: work under a lost lock may have met another holder"]
 pub enum Release {
-    /// The lock was held until now. The last guard of an owner deletes the node; the others only give up their share.
+    /// It was held until now. The last guard of an owner of a lock deletes the node; the others only give up their share.
     Released,
-    /// The lock was lost before, for this reason. Another client may have held it meanwhile.
+    /// It was lost before, for this reason. Another client may have held it meanwhile.
     AlreadyLost(LossReason),
 }
 
 impl Release {
-    /// Returns `Ok` if the lock was held until now, for callers that fail their work otherwise.
+    /// Returns `Ok` if it was held until now, for callers that fail their work otherwise.
     ///
     /// # Errors
     ///
-    /// The reason of the loss: another client may have held the lock during the work.
+    /// The reason of the loss: another client may have held it during the work.
     pub const fn held(self) -> Result<(), LossReason> {
         match self {
             Self::Released => Ok(()),
@@ -43,7 +44,7 @@ impl Release {
         }
     }
 
-    /// Returns `true` if the lock was held until now.
+    /// Returns `true` if it was held until now.
     #[must_use]
     pub const fn is_released(self) -> bool {
         matches!(self, Self::Released)
@@ -63,6 +64,8 @@ pub(crate) struct Hold {
     since: Instant,
     origin: Origin,
     revocation: OnceLock<Revocation>,
+    /// The number of a lease.
+    slot: Option<Box<Slot>>,
     shares: Mutex<Shares>,
     /// True once a loss or the release was counted.
     over: AtomicBool,
@@ -88,17 +91,18 @@ struct Kept {
 impl Hold {
     pub(crate) fn new(
         client: CuratorFramework,
-        lock_path: &str,
+        lock_path: PathText,
         label: Label,
         acquired: Acquired,
         origin: Origin,
+        slots: Option<Arc<Slots>>,
     ) -> Arc<Self> {
         let Acquired { owned, entry, fencing_token, revocation, .. } = acquired;
         metrics::granted(&label);
         let hold = Arc::new(Self {
-            lock_path: client.path_text(lock_path),
+            lock_path,
             label,
-            path: client.path_text(owned.path().unwrap_or_default()),
+            path: owned.path_text().unwrap_or_else(|| "".into()),
             fencing_token,
             session: owned.session().clone(),
             signal: owned.loss_signal(),
@@ -106,6 +110,7 @@ impl Hold {
             since: Instant::now(),
             origin,
             revocation: revocation.map_or_else(OnceLock::new, OnceLock::from),
+            slot: slots.map(|slots| Box::new(Slot::new(slots))),
             shares: Mutex::new(Shares { guards: 0, kept: Some(Kept { owned, _client: client }) }),
             over: AtomicBool::new(false),
             released: AtomicBool::new(false),
@@ -117,14 +122,9 @@ impl Hold {
 
     /// Has the session log a loss, also if no task awaits it.
     fn log_a_loss(self: &Arc<Self>) {
-        let hold = Arc::downgrade(self);
+        let hold: Weak<Self> = Arc::downgrade(self);
         if let Some(kept) = &self.shares.lock().kept {
-            kept.owned.when_lost(move || {
-                // The report of an error state may reach a lock that was granted after that state, and is held.
-                if let Some(hold) = hold.upgrade() {
-                    hold.loss();
-                }
-            });
+            kept.owned.set_loss_listener(hold);
         }
         // The node may be lost already.
         self.loss();
@@ -143,6 +143,10 @@ impl Hold {
         self.signal.loss().inspect(|&reason| self.on_loss(reason))
     }
 
+    pub(crate) const fn signal(&self) -> &LossSignal {
+        &self.signal
+    }
+
     /// Returns whether at least one guard shares it.
     pub(crate) fn is_shared(&self) -> bool {
         self.shares.lock().guards > 0
@@ -158,17 +162,8 @@ impl Hold {
 
     /// Asks the leader whether the node is there, with retries in its session. Returns the reason of a loss.
     pub(crate) async fn verify(&self) -> Result<Option<LossReason>, Error> {
-        let mut retries = self.client.retry_loop();
-        loop {
-            let error = match self.signal.verify().await {
-                Ok(loss) => return Ok(loss.inspect(|&reason| self.on_loss(reason))),
-                Err(error) => error.about(&self.lock_path),
-            };
-            if let Err(error) = retry_in_session(error, &self.session, &mut retries).await {
-                // The session may have ended in the meantime.
-                return self.loss().map(Some).ok_or_else(|| error.about(&self.lock_path));
-            }
-        }
+        let loss = verify_in_session(&self.client, &self.session, &self.signal, &self.lock_path).await?;
+        Ok(loss.inspect(|&reason| self.on_loss(reason)))
     }
 
     pub(crate) fn client(&self) -> &CuratorFramework {
@@ -203,10 +198,16 @@ impl Hold {
             return;
         }
         metrics::lost(&self.label, reason);
+        drop(self.end_slot());
         let (path, node) = (self.lock_path.clone(), self.path.clone());
         let held_s = self.since.elapsed().as_secs_f64();
-        let session_id = self.session.id().map(|id| tracing::field::display(format!("{id:#x}")));
+        let session_id = self.session.id().map(tracing::field::display);
         report(move || tracing::warn!(path = &*path, node = &*node, %reason, held_s, session_id, "lock lost"));
+    }
+
+    /// Ends the number of a lease. A drop of its node deletes it in the background.
+    fn end_slot(&self) -> Option<OwnedNode> {
+        self.slot.as_ref()?.end()
     }
 
     /// Counts the end of a hold that was not lost, once.
@@ -225,7 +226,11 @@ impl Hold {
 
     /// Deletes the node, with retries in its session: in one transaction with `mark`, if the server accepts that. Without
     /// `owned` the node was left to the session, which may have deleted it.
-    async fn delete(&self, mut owned: Option<&mut OwnedNode>, mut mark: Option<Operation>) -> Result<Release> {
+    async fn delete(
+        &self,
+        mut owned: Option<&mut OwnedNode>,
+        mut mark: Option<Operation>,
+    ) -> Result<Release, LockError> {
         let lost = || {
             let end = self.session.end_reason().unwrap_or(SessionEnd::Expired);
             Ok(Release::AlreadyLost(LossReason::Session(end)))
@@ -243,7 +248,7 @@ impl Hold {
                 Ok(true) => return Ok(Release::Released),
                 Ok(false) => return Ok(Release::AlreadyLost(LossReason::NodeDeleted)),
                 Err(error @ (Error::Transaction { .. } | Error::Unsupported { .. })) if mark.take().is_some() => {
-                    tracing::debug!(%error, node = &*self.path, "the node is deleted without a mark");
+                    tracing::debug!(error = %Chain(&error), node = &*self.path, "the node is deleted without a mark");
                     continue;
                 }
                 Err(error) => error,
@@ -257,6 +262,12 @@ impl Hold {
                 reconnected => reconnected.map_err(|error| error.about(&self.lock_path))?,
             }
         }
+    }
+}
+
+impl LossListener for Hold {
+    fn node_lost(&self) {
+        self.loss();
     }
 }
 
@@ -351,6 +362,7 @@ impl HoldShare {
         let kept = || self.release.try_lock().ok()?.kept.take();
         // The last share drops the owned node, and the session's background task deletes it.
         if let Some(kept) = self.detach().or_else(kept) {
+            drop(self.hold.end_slot());
             drop(kept);
             self.hold.log_end(if self.lost_before.get().is_some() { "lost" } else { outcome });
         }
@@ -367,13 +379,13 @@ impl HoldShare {
         &self.hold
     }
 
-    pub(crate) async fn release(&self) -> Result<Release> {
+    pub(crate) async fn release(&self) -> Result<Release, LockError> {
         self.release_with(None, self.hold.client.close_budget()).await
     }
 
     /// Releases the share like [`release`](Self::release), within a budget. The last share deletes the node in one
     /// transaction with `mark`, or alone if that fails. A release that fails leaves the node to the session.
-    pub(crate) async fn release_with(&self, mark: Option<Operation>, budget: Budget) -> Result<Release> {
+    pub(crate) async fn release_with(&self, mark: Option<Operation>, budget: Budget) -> Result<Release, LockError> {
         let mut progress = self.release.lock().await;
         if let Some(outcome) = progress.outcome {
             return Ok(outcome);
@@ -385,9 +397,17 @@ impl HoldShare {
         let loss = self.lost_before.get().copied();
         let is_last = progress.kept.is_some() || progress.is_left;
         let released = if is_last {
+            let slot = self.hold.end_slot();
             let owned = progress.kept.as_mut().map(|kept| &mut kept.owned);
             let client = &self.hold.client;
-            let deleted = client.within(budget, self.hold.delete(owned, mark)).await;
+            let delete = async {
+                // Before the lease: the next one finds the number free.
+                if let Some(slot) = slot {
+                    Box::pin(delete_slot(slot)).await;
+                }
+                self.hold.delete(owned, mark).await
+            };
+            let deleted = client.within(budget, delete).await;
             match (deleted.unwrap_or_else(|| Err(client.no_answer("delete").into())), loss) {
                 // A lock that was reported as lost was not held until now, even if its node was still there.
                 (Ok(Release::Released), Some(reason)) => Release::AlreadyLost(reason),
@@ -432,7 +452,7 @@ impl HoldShare {
     }
 
     /// Fails if the share was released or a loss is known, without a request.
-    pub(crate) fn check_held(&self) -> Result<()> {
+    pub(crate) fn check_held(&self) -> Result<(), LockError> {
         if self.detached.load(Ordering::SeqCst) {
             return Err(LockError::invalid("guard", "it was released"));
         }
@@ -442,7 +462,7 @@ impl HoldShare {
         }
     }
 
-    pub(crate) async fn verify(&self) -> Result<()> {
+    pub(crate) async fn verify(&self) -> Result<(), LockError> {
         if self.detached.load(Ordering::SeqCst) {
             return Err(LockError::invalid("guard", "it was released"));
         }
@@ -450,6 +470,21 @@ impl HoldShare {
             None => Ok(()),
             Some(reason) => Err(LockError::LockLost { path: self.hold.lock_path.clone(), reason }),
         }
+    }
+
+    /// Returns the number of a lease: see [`Lease::slot`](crate::Lease::slot).
+    pub(crate) async fn slot(&self) -> Result<u32, LockError> {
+        self.check_held()?;
+        let Some(slot) = &self.hold.slot else { return Err(LockError::invalid("guard", "it is not a lease")) };
+        let number = tokio::select! {
+            biased;
+            reason = self.lost() => Err(LockError::LockLost { path: self.hold.lock_path.clone(), reason }),
+            () = slot.ended() => Err(LockError::invalid("guard", "it was released")),
+            number = slot.number(&self.hold) => number,
+        };
+        // The claim takes time.
+        self.check_held()?;
+        number
     }
 
     pub(crate) async fn revocation_requested(&self) {
@@ -465,6 +500,13 @@ impl HoldShare {
 
     pub(crate) fn path(&self) -> &str {
         &self.hold.path
+    }
+}
+
+/// Deletes the node of a lease's number. Its drop repeats a delete that fails.
+async fn delete_slot(mut slot: OwnedNode) {
+    if let Err(error) = slot.delete().await {
+        tracing::debug!(error = %Chain(&error), "a slot is deleted in the background");
     }
 }
 

@@ -2,17 +2,24 @@
 
 use std::fmt;
 use std::future::Future;
+use std::slice;
 use std::time::Duration;
 
 use curator_framework::{LossReason, PathText, node_from_path};
-use futures_util::future::select_all;
+use futures_util::future::{join_all, select_all};
 
-use crate::locks::error::{LockError, Result};
+use crate::held::{FencingToken, impl_held};
+use crate::locks::error::LockError;
+use crate::locks::guard::guarded_transaction::GuardedTransaction;
 use crate::locks::guard::hold::{HoldShare, Release};
+use crate::locks::guard::kinds::{Any, Exclusive, GuardKind, Reentrant, Several};
 use crate::locks::guard::protect::while_held;
 
-/// The guard of any lock: all other guards dereference to it. Dropping it sends the delete of the lock's node at once,
-/// from the thread that drops it. [`release`](Self::release) waits for the reply and returns the outcome.
+/// The guard of a lock. Dropping it sends the delete of the lock's node at once, from the thread that drops it.
+/// [`release`](Self::release) waits for the reply and returns the outcome.
+///
+/// Each kind of lock has a guard of its own, such as [`MutexGuard`](crate::MutexGuard). `From` turns each of them into a
+/// `LockGuard` without a kind, which has the methods of all.
 ///
 /// A task of the client repeats a delete that fails. The runtime may end first, as at the end of `main`. Its drop then closes
 /// the session of the default client, and the server releases all locks of the client at once.
@@ -21,9 +28,12 @@ use crate::locks::guard::protect::while_held;
 /// [`CuratorFramework`](curator_framework::CuratorFramework#the-end-of-a-program) lists the cases.
 ///
 /// A guard may be sent to other tasks and shared in an `Arc`. Any task that has it may release the lock.
+///
+/// A guard keeps its client open.
 #[must_use = "if unused the lock is released at once"]
-pub struct LockGuard {
+pub struct LockGuard<K = Any> {
     parts: Parts,
+    pub(crate) kind: K,
 }
 
 enum Parts {
@@ -33,26 +43,46 @@ enum Parts {
     All(Vec<LockGuard>),
 }
 
-impl LockGuard {
-    pub(crate) const fn one(share: HoldShare) -> Self {
-        Self { parts: Parts::One(share) }
+impl<K: Default> LockGuard<K> {
+    pub(crate) fn new(share: HoldShare) -> Self {
+        Self::one(share, K::default())
     }
 
     /// Returns one guard for several. A multi lock inside a multi lock is replaced by its parts.
-    pub(crate) fn all(guards: Vec<Self>) -> Self {
-        Self { parts: Parts::All(guards.into_iter().flat_map(Self::into_several).collect()) }
+    pub(crate) fn all(guards: impl IntoIterator<Item = LockGuard>) -> Self {
+        Self::of_several(guards.into_iter().flat_map(LockGuard::into_several).collect())
     }
 
+    pub(crate) fn of_several(guards: Vec<LockGuard>) -> Self {
+        Self { parts: Parts::All(guards), kind: K::default() }
+    }
+}
+
+impl LockGuard {
     /// Returns the guards of a multi lock's locks or of a set's leases, in their order; for one lock this guard alone.
     pub fn parts(&self) -> impl DoubleEndedIterator<Item = &Self> {
         match &self.parts {
-            Parts::One(_) => std::slice::from_ref(self).iter(),
+            Parts::One(_) => slice::from_ref(self).iter(),
             Parts::All(guards) => guards.iter(),
         }
     }
 
+    /// Returns a future for each part, which resolves when the part is lost.
+    pub(crate) fn losses(&self) -> impl Iterator<Item = impl Future<Output = LossReason> + use<>> {
+        self.shares().map(|share| {
+            let signal = share.hold().signal().clone();
+            async move { signal.lost().await }
+        })
+    }
+}
+
+impl<K> LockGuard<K> {
+    pub(crate) const fn one(share: HoldShare, kind: K) -> Self {
+        Self { parts: Parts::One(share), kind }
+    }
+
     /// Returns the guards of several locks; none for the guard of one lock.
-    pub(crate) fn several(&self) -> &[Self] {
+    pub(crate) fn several(&self) -> &[LockGuard] {
         match &self.parts {
             Parts::One(_) => &[],
             Parts::All(guards) => guards,
@@ -60,11 +90,33 @@ impl LockGuard {
     }
 
     /// Takes the guard of several locks apart; returns that of one lock alone.
-    pub(crate) fn into_several(self) -> Vec<Self> {
+    pub(crate) fn into_several(self) -> Vec<LockGuard> {
         match self.parts {
-            Parts::One(_) => vec![self],
+            Parts::One(share) => vec![LockGuard::new(share)],
             Parts::All(guards) => guards,
         }
+    }
+
+    /// Takes the guards from a position on out of the guard of several locks.
+    pub(crate) fn split_off(&mut self, at: usize) -> Vec<LockGuard> {
+        match &mut self.parts {
+            Parts::One(_) => Vec::new(),
+            Parts::All(guards) => guards.split_off(at),
+        }
+    }
+
+    /// Returns the same guard as one of another kind.
+    pub(crate) fn into_kind<J: Default>(self) -> LockGuard<J> {
+        LockGuard { parts: self.parts, kind: J::default() }
+    }
+
+    /// Returns the share in the hold of each lock.
+    pub(crate) fn shares(&self) -> impl DoubleEndedIterator<Item = &HoldShare> {
+        let one = match &self.parts {
+            Parts::One(share) => Some(share),
+            Parts::All(_) => None,
+        };
+        one.into_iter().chain(self.several().iter().map(LockGuard::first_share))
     }
 
     /// Returns the path of the lock.
@@ -74,7 +126,7 @@ impl LockGuard {
 
     /// Returns the reason of the loss, if any part is lost.
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        self.parts().find_map(|part| part.first_share().hold().loss())
+        self.shares().find_map(|share| share.hold().loss())
     }
 
     /// Returns the share in the hold of the only lock, or of the first of several.
@@ -86,8 +138,8 @@ impl LockGuard {
     }
 
     /// Releases the lock and returns whether it was held until now. After a success, further calls return the same
-    /// outcome. Several [parts](Self::parts), of a multi lock or of a set of leases, are released in the reverse order,
-    /// also if one of them fails. They were lost if any part was.
+    /// outcome. The deletes of several locks or leases leave together, in the reverse order, also if one of them fails.
+    /// They were lost if any of them was.
     ///
     /// # Errors
     ///
@@ -100,21 +152,41 @@ impl LockGuard {
     ///
     /// When the future is dropped, the guard does not hold the lock any more. The next call, or the drop of the guard,
     /// deletes the node.
-    pub async fn release(&self) -> Result<Release> {
-        let guards = match &self.parts {
-            Parts::One(share) => return share.release().await,
-            Parts::All(guards) => guards,
-        };
-        let budget = self.first_share().hold().client().close_budget();
-        let mut outcomes = Vec::with_capacity(guards.len());
-        for guard in guards.iter().rev() {
-            outcomes.push(guard.first_share().release_with(None, budget).await);
+    pub async fn release(&self) -> Result<Release, LockError> {
+        if let Parts::One(share) = &self.parts {
+            return share.release().await;
         }
-        total(outcomes)
+        let budget = self.first_share().hold().client().close_budget();
+        let releases = self.shares().rev().map(|share| share.release_with(None, budget));
+        let mut total = Release::Released;
+        for outcome in join_all(releases).await {
+            total = match (total, outcome?) {
+                (Release::Released, outcome) => outcome,
+                (lost, _) => lost,
+            };
+        }
+        Ok(total)
     }
 
-    /// Resolves with the reason when the lock, or any of several [parts](Self::parts), is lost. Never resolves for a
-    /// lock that was released before.
+    /// Releases several guards, such as those of many locks at the end of a batch, and returns the outcome of each in
+    /// their order. All deletes leave together: it takes as long as one [`release`](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`release`](Self::release), for each guard.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`release`](Self::release), for each guard.
+    pub async fn release_all<'a>(guards: impl IntoIterator<Item = &'a Self>) -> Vec<Result<Release, LockError>>
+    where
+        K: 'a,
+    {
+        join_all(guards.into_iter().map(Self::release)).await
+    }
+
+    /// Resolves with the reason when the lock, or any of several parts, is lost. Never resolves for a lock that was
+    /// released before.
     ///
     /// A loss by the clock depends on no other task. It is reported in time while a log blocks, a task computes, or no
     /// thread drives the runtime of the client. Only the runtime that awaits this future must be driven. Logs and metrics
@@ -126,27 +198,22 @@ impl LockGuard {
     pub async fn lost(&self) -> LossReason {
         match &self.parts {
             Parts::One(share) => share.lost().await,
-            Parts::All(guards) => select_all(guards.iter().map(|guard| Box::pin(guard.first_share().lost()))).await.0,
+            // Not as a set that polls the woken ones: its drop would block while the caller's waker does.
+            Parts::All(_) => select_all(self.shares().map(|share| Box::pin(share.lost()))).await.0,
         }
     }
 
-    /// Returns whether the lock, or each of several [parts](Self::parts), is certainly held now. Compares the clock
+    /// Returns whether the lock, or each of several parts, is certainly held now. Compares the clock
     /// with the session's deadline, without a request, so the first call after the machine has slept is right too.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        match &self.parts {
-            Parts::One(share) => share.is_held(),
-            Parts::All(guards) => guards.iter().all(Self::is_held),
-        }
+        self.shares().all(HoldShare::is_held)
     }
 
     /// Returns how long the lock is certainly held if the server sends nothing more; zero if it is not held.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        match &self.parts {
-            Parts::One(share) => share.remaining(),
-            Parts::All(guards) => guards.iter().map(Self::remaining).min().unwrap_or_default(),
-        }
+        self.shares().map(HoldShare::remaining).min().unwrap_or_default()
     }
 
     /// Asks the server whether the lock is held: a round trip to the leader and a read of the node. Call it before a
@@ -160,16 +227,11 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// Nothing is lost when it is dropped.
-    pub async fn verify(&self) -> Result<()> {
-        match &self.parts {
-            Parts::One(share) => share.verify().await,
-            Parts::All(guards) => {
-                for guard in guards {
-                    guard.first_share().verify().await?;
-                }
-                Ok(())
-            }
+    pub async fn verify(&self) -> Result<(), LockError> {
+        for share in self.shares() {
+            share.verify().await?;
         }
+        Ok(())
     }
 
     /// Runs `work` while the lock is held. A loss of the lock drops the unfinished `work`.
@@ -180,7 +242,7 @@ impl LockGuard {
     ///
     /// * A spawned task goes on, unless it is in a `JoinSet` of `work` or is cancelled.
     /// * Work of `spawn_blocking` and of threads goes on, unless it checks [`is_held`](Self::is_held) or a token.
-    /// * The resource may carry out a request that was sent: add the [fencing token](Self::fencing_token) to it.
+    /// * The resource may carry out a request that was sent: add the [fencing token](Self::token) to it.
     ///
     /// # Errors
     ///
@@ -243,7 +305,7 @@ impl LockGuard {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
+    pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output, LockError> {
         let reason = match while_held(|| self.is_held(), self.lost(), work).await {
             Ok(output) => return Ok(output),
             Err(reason) => reason.or_else(|| self.loss()),
@@ -261,39 +323,39 @@ impl LockGuard {
     pub async fn revocation_requested(&self) {
         match &self.parts {
             Parts::One(share) => share.revocation_requested().await,
-            Parts::All(guards) => {
-                select_all(guards.iter().map(|guard| Box::pin(guard.first_share().revocation_requested()))).await;
+            Parts::All(_) => {
+                select_all(self.shares().map(|share| Box::pin(share.revocation_requested()))).await;
             }
         }
     }
 
-    /// Returns a number that grows with every exclusive grant of this lock: the node's `czxid`. Send it to the resource
-    /// with every write. A resource that refuses a smaller number than one it has seen is safe from a holder that does
-    /// not know of its loss. Deleting the path or a new leader does not reset the number; restoring a backup does.
+    /// Returns the fencing token: the node's `czxid`, which grows with each exclusive grant of this lock. Deleting the
+    /// path or a new leader does not reset it; restoring a backup does.
     ///
-    /// Leases and read locks have several holders at once: there the number only identifies the holder and orders the
-    /// creates. A downgraded read lock has the number of the write lock. A multi lock or a set of leases has that of
-    /// its first part; each of the [`parts`](Self::parts) has its own.
+    /// Leases and read locks have several holders at once: there the token only identifies the holder and orders the
+    /// creates. A downgraded read lock has the token of the write lock. A multi lock or a set of leases has that of its
+    /// first part; each part has its own.
     #[must_use]
-    pub fn fencing_token(&self) -> i64 {
-        self.first_share().fencing_token()
+    pub fn token(&self) -> FencingToken {
+        FencingToken::of_node(self.first_share().fencing_token())
     }
 
-    /// Returns the path of the node that holds the lock, of several [parts](Self::parts) the first: Curator's
+    /// Returns the path of the node that holds the lock, of several parts the first: Curator's
     /// `getLockPath`.
+    #[doc(alias = "getLockPath")]
     #[must_use]
     pub fn path(&self) -> &str {
         self.first_share().path()
     }
 
-    /// Returns the name of the node that holds the lock, of several [parts](Self::parts) the first.
+    /// Returns the name of the node that holds the lock, of several parts the first.
     #[must_use]
     pub fn node_name(&self) -> &str {
         node_from_path(self.path())
     }
 
     /// Returns another share in the same hold, without a request. The last share deletes the node.
-    pub(crate) fn another_share(&self) -> Result<HoldShare> {
+    pub(crate) fn another_share(&self) -> Result<HoldShare, LockError> {
         let hold = self.first_share().hold();
         if let Some(reason) = hold.loss() {
             return Err(LockError::LockLost { path: hold.lock_path().clone(), reason });
@@ -302,7 +364,58 @@ impl LockGuard {
     }
 }
 
-impl fmt::Debug for LockGuard {
+impl<K: Exclusive> LockGuard<K> {
+    /// Begins a transaction that the server carries out only if the lock, or each lock of a multi lock, is held at that
+    /// moment. The locks of a multi lock must have one client and one namespace. With the client `zookeeper-async`, the
+    /// commit fails with `Unsupported`.
+    pub fn transaction(&self) -> GuardedTransaction<'_> {
+        GuardedTransaction::new(self.first_share(), self.shares().skip(1).collect())
+    }
+}
+
+impl<K: Several> LockGuard<K> {
+    /// Returns the number of locks or leases.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "there is at least one")]
+    pub fn len(&self) -> usize {
+        self.several().len()
+    }
+
+    /// Returns the guards of the locks or leases, in the order of their acquires.
+    pub fn iter(&self) -> slice::Iter<'_, LockGuard> {
+        self.several().iter()
+    }
+}
+
+impl<'a, K: Several> IntoIterator for &'a LockGuard<K> {
+    type Item = &'a LockGuard;
+    type IntoIter = slice::Iter<'a, LockGuard>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<K: Reentrant> LockGuard<K> {
+    /// Returns another guard on the same lock, without a request. The last of these guards releases the lock.
+    ///
+    /// # Errors
+    ///
+    /// `LockError::LockLost` if the lock is lost; `LockError::InvalidArgument` if this guard was released.
+    pub fn reenter(&self) -> Result<Self, LockError> {
+        Ok(Self::one(self.another_share()?, self.kind.clone()))
+    }
+}
+
+impl<K: GuardKind> From<LockGuard<K>> for LockGuard {
+    fn from(guard: LockGuard<K>) -> Self {
+        guard.into_kind()
+    }
+}
+
+impl_held!(LockGuard<K>, LockError, [K: Sync]);
+
+impl<K> fmt::Debug for LockGuard<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.parts {
             Parts::One(share) => share.fmt(f),
@@ -310,83 +423,3 @@ impl fmt::Debug for LockGuard {
         }
     }
 }
-
-/// Returns the outcome of several releases: the first error, or else the first loss.
-pub(crate) fn total(outcomes: Vec<Result<Release>>) -> Result<Release> {
-    let mut total = Release::Released;
-    for outcome in outcomes {
-        total = match (total, outcome?) {
-            (Release::Released, outcome) => outcome,
-            (lost, _) => lost,
-        };
-    }
-    Ok(total)
-}
-
-/// Defines the guard of one kind of lock.
-macro_rules! define_guard {
-    ($(#[$doc:meta])* $name:ident) => {
-        $crate::locks::guard::lock_guard::define_guard!(of several $(#[$doc])* $name);
-
-        impl $name {
-            pub(crate) const fn new(share: $crate::locks::guard::hold::HoldShare) -> Self {
-                Self { guard: $crate::locks::guard::lock_guard::LockGuard::one(share) }
-            }
-        }
-    };
-    (of several $(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        ///
-        /// It dereferences to [`LockGuard`](crate::LockGuard), which has the methods of all guards.
-        #[must_use = "if unused the lock is released at once"]
-        #[derive(Debug)]
-        pub struct $name {
-            guard: $crate::locks::guard::lock_guard::LockGuard,
-        }
-
-        impl std::ops::Deref for $name {
-            type Target = $crate::locks::guard::lock_guard::LockGuard;
-
-            fn deref(&self) -> &$crate::locks::guard::lock_guard::LockGuard {
-                &self.guard
-            }
-        }
-
-        impl From<$name> for $crate::locks::guard::lock_guard::LockGuard {
-            fn from(guard: $name) -> Self {
-                guard.guard
-            }
-        }
-    };
-}
-
-/// Defines `reenter` for the guard of a reentrant lock.
-macro_rules! reenter {
-    ($name:ident) => {
-        impl $name {
-            /// Returns another guard on the same lock, without a request. The last of these guards releases the lock.
-            ///
-            /// # Errors
-            ///
-            /// `LockError::LockLost` if the lock is lost; `LockError::InvalidArgument` if this guard was released.
-            pub fn reenter(&self) -> $crate::locks::error::Result<Self> {
-                self.guard.another_share().map(Self::new)
-            }
-        }
-    };
-}
-
-/// Defines `transaction` for the guard of an exclusive lock.
-macro_rules! transaction {
-    ($name:ident) => {
-        impl $name {
-            /// Begins a transaction that the server carries out only if the lock is held at that moment. With the
-            /// client `zookeeper-async`, the commit fails with `Unsupported`.
-            pub fn transaction(&self) -> $crate::locks::guard::guarded_transaction::GuardedTransaction<'_> {
-                $crate::locks::guard::guarded_transaction::GuardedTransaction::new(self.guard.first_share(), Vec::new())
-            }
-        }
-    };
-}
-
-pub(crate) use {define_guard, reenter, transaction};

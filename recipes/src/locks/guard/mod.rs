@@ -2,6 +2,7 @@
 
 pub(crate) mod guarded_transaction;
 pub(crate) mod hold;
+pub mod kinds;
 pub(crate) mod lock_guard;
 pub(crate) mod protect;
 pub(crate) mod revocation;

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::locks::engine::candidacy::LATCH_NAME;
 use crate::locks::engine::driver::{LockInternalsDriver as _, StandardLockInternalsDriver, standard_sequence};
-use crate::locks::error::{LockError, Result};
+use crate::locks::error::LockError;
 
 /// The data that requests the release of a node, as in Curator.
 const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
@@ -56,7 +56,7 @@ impl Revoker {
     /// # Cancel safety
     ///
     /// When the future is dropped, the request may have been made.
-    pub async fn attempt_revoke(client: &CuratorFramework, node_path: &str) -> Result<RevokeOutcome> {
+    pub async fn attempt_revoke(client: &CuratorFramework, node_path: &str) -> Result<RevokeOutcome, LockError> {
         let marker = client.to_stored_at(node_path, REVOKE_MESSAGE)?;
         // The outcome of a write that succeeds; known since the first read.
         let mut outcome = None;

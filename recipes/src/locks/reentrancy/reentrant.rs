@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::locks::engine::{LockInternals, WaitMode, acquire};
-use crate::locks::error::{LockError, Result};
+use crate::locks::error::LockError;
 use crate::locks::guard::hold::{Hold, HoldShare};
 use crate::locks::reentrancy::caller::{Caller, Origin};
 use crate::locks::reentrancy::owner::LockOwner;
@@ -73,7 +73,7 @@ impl Reentrant {
     }
 
     /// Acquires for an owner, or without one.
-    pub(crate) async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<HoldShare>> {
+    pub(crate) async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<HoldShare>, LockError> {
         let origin = caller.origin();
         self.warn_of_self_deadlock(mode, &origin);
         match caller.owner {
@@ -83,7 +83,12 @@ impl Reentrant {
         }
     }
 
-    async fn acquire_for_owner(&self, owner: LockOwner, mode: WaitMode, origin: &Origin) -> Result<Option<HoldShare>> {
+    async fn acquire_for_owner(
+        &self,
+        owner: LockOwner,
+        mode: WaitMode,
+        origin: &Origin,
+    ) -> Result<Option<HoldShare>, LockError> {
         match self.enter(owner, mode).await? {
             OwnerState::Holds(share) => Ok(Some(share)),
             OwnerState::TimeOver => Ok(None),
@@ -95,7 +100,11 @@ impl Reentrant {
         }
     }
 
-    pub(crate) async fn acquire_without_owner(&self, mode: WaitMode, origin: &Origin) -> Result<Option<HoldShare>> {
+    pub(crate) async fn acquire_without_owner(
+        &self,
+        mode: WaitMode,
+        origin: &Origin,
+    ) -> Result<Option<HoldShare>, LockError> {
         Ok(self.acquire_hold(mode, origin).await?.map(HoldShare::first))
     }
 
@@ -105,7 +114,7 @@ impl Reentrant {
     }
 
     /// Begins an owner's acquire. It waits for an earlier acquire of the owner, and then shares its hold.
-    pub(crate) async fn enter(&self, owner: LockOwner, mode: WaitMode) -> Result<OwnerState> {
+    pub(crate) async fn enter(&self, owner: LockOwner, mode: WaitMode) -> Result<OwnerState, LockError> {
         let lock = self.owner_locks.of(&owner).lock_owned();
         let record = self.record_of(owner);
         let end = match mode {
@@ -146,10 +155,10 @@ impl Reentrant {
         self.by_owner.lock().remove(owner);
     }
 
-    pub(crate) async fn acquire_hold(&self, mode: WaitMode, origin: &Origin) -> Result<Option<Arc<Hold>>> {
+    pub(crate) async fn acquire_hold(&self, mode: WaitMode, origin: &Origin) -> Result<Option<Arc<Hold>>, LockError> {
         let internals = &self.internals;
         let acquired = acquire(internals.client(), internals.base_path(), mode, internals).await?;
-        Ok(acquired.map(|acquired| internals.hold(internals.base_path(), acquired, *origin)))
+        Ok(acquired.map(|acquired| internals.hold(acquired, *origin)))
     }
 
     /// Returns the record of an owner.

@@ -8,12 +8,12 @@
 //! Until a refused try has deleted its node, a queued client may count one lease too many. A stream of tries would
 //! starve the queue. So a client creates no lease node before it has seen the path free or has joined the queue.
 
-use curator_framework::{CreateMode, Error, LossReason, NodeSpec, OwnedNode, RetryLoop, Session, Watch};
+use curator_framework::{CreateMode, Error, LossReason, OwnedNode, RetryLoop, Session, Watch};
 use futures_util::future::{join, join_all};
 
 use crate::locks::engine::driver::SortedChildren;
 use crate::locks::engine::{Acquired, WaitMode, adopt, children_of, retry_in_session};
-use crate::locks::error::Result;
+use crate::locks::error::LockError;
 use crate::locks::semaphore::take::LeaseAttempt;
 use crate::locks::semaphore::{LEASE_NAME, SemaphoreProtocol};
 
@@ -102,7 +102,7 @@ impl LeaseAttempt<'_> {
     }
 
     /// Creates the nodes of the leases and looks at the path, in one write.
-    pub(super) async fn try_first(&self, retries: &mut RetryLoop) -> Result<FirstTry> {
+    pub(super) async fn try_first(&self, retries: &mut RetryLoop) -> Result<FirstTry, LockError> {
         let (leases, session) = (&self.semaphore.leases, self.session);
         let new_node = || session.owned_node(leases.base_path(), LEASE_NAME, CreateMode::EphemeralSequential);
         let mut nodes: Vec<OwnedNode> = (0..self.wanted).map(|_| new_node()).collect();
@@ -138,10 +138,14 @@ impl LeaseAttempt<'_> {
     }
 
     /// Creates the nodes. Returns the look of the same write, if it certainly shows all of them.
-    async fn create_and_look(&self, nodes: &mut [OwnedNode], retries: &mut RetryLoop) -> Result<Option<Look>> {
+    async fn create_and_look(
+        &self,
+        nodes: &mut [OwnedNode],
+        retries: &mut RetryLoop,
+    ) -> Result<Option<Look>, LockError> {
         let leases = &self.semaphore.leases;
         let stored = leases.stored_data()?;
-        let spec = NodeSpec::new(&stored).with_parents(leases.client().lock_parents());
+        let spec = leases.node_spec(&stored).with_parents(leases.client().lock_parents());
         let at = self.session.pinned();
         let creates = join_all(nodes.iter_mut().map(|node| node.create(&spec)));
         let (created, look) = if self.mode == WaitMode::Once {

@@ -3,6 +3,7 @@
 mod first_try;
 mod lease_set;
 mod protocol;
+pub(crate) mod slot;
 mod take;
 
 use std::fmt;
@@ -16,15 +17,17 @@ use parking_lot::Mutex;
 use self::first_try::LastLook;
 pub use self::lease_set::LeaseSet;
 pub use self::protocol::SemaphoreProtocol;
+use self::slot::Slots;
 use self::take::LeaseRequest;
 use crate::locks::acquire_methods::acquire_methods;
 use crate::locks::engine::driver::LeaseDriver;
 use crate::locks::engine::{Limit, LockInternals, LockSpec, WaitMode, acquire, no_end};
-use crate::locks::error::{LockError, Result};
+use crate::locks::error::LockError;
 use crate::locks::guard::hold::HoldShare;
-use crate::locks::guard::lock_guard::{LockGuard, define_guard};
+use crate::locks::guard::kinds::OneLease;
+use crate::locks::guard::lock_guard::LockGuard;
 use crate::locks::mutex::LOCK_NAME;
-use crate::locks::options::LockOptions;
+use crate::locks::options::{LockOptions, SemaphoreOptions};
 use crate::locks::participants::{Participant, ParticipantKind};
 use crate::locks::reentrancy::caller::Caller;
 use crate::shared::{CountObserver, SharedCount, SharedError, VersionedValue};
@@ -33,6 +36,7 @@ use crate::shared::{CountObserver, SharedCount, SharedError, VersionedValue};
 const LEASE_NAME: &str = "lease-";
 const LOCKS: &str = "locks";
 const LEASES: &str = "leases";
+const SLOTS: &str = "slots";
 /// The data of the nodes `leases` and `locks` on a path of the direct protocol.
 const DIRECT_MARK: &[u8] = b"__DIRECT__";
 
@@ -97,7 +101,8 @@ const DIRECT_MARK: &[u8] = b"__DIRECT__";
 /// # ZooKeeper layout
 ///
 /// `<path>/locks/_c_<uuid>-lock-<number>` for the mutex, which a client holds while it waits for a lease, and
-/// `<path>/leases/_c_<uuid>-lease-<number>` for the leases, as in Curator.
+/// `<path>/leases/_c_<uuid>-lease-<number>` for the leases, as in Curator. `<path>/slots/<number>`, ephemeral, with ten
+/// digits, for the [slots](Lease::slot) of leases; Curator has none.
 ///
 /// # Cost
 ///
@@ -108,6 +113,7 @@ const DIRECT_MARK: &[u8] = b"__DIRECT__";
 /// | no lease is free | 8 | 1 after the release of a lease |
 /// | a lease is free, direct protocol | 3 | 1 |
 /// | a `try_acquire` that is refused | 4 reads | 2 |
+/// | a [slot](Lease::slot) | 5 more | 2 for its call, and 2 before the release of the lease |
 ///
 /// A lease costs 1 more request at the first change of the other leases while it is held: before that, its listing
 /// watches it. With the direct protocol each lease costs 1 more, if its access control list lets
@@ -122,10 +128,35 @@ pub struct InterProcessSemaphoreV2 {
     inner: Arc<Inner>,
 }
 
-define_guard! {
-    /// The guard of a lease of an [`InterProcessSemaphoreV2`].
-    Lease
+/// The limit of leases: a number, or a count that the limit follows. Both convert into it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum MaxLeases {
+    /// This number.
+    Fixed(usize),
+    /// The value of a count: Curator's `SharedCountReader` constructor. Raising the limit wakes waiters. Lowering it does
+    /// not revoke leases already granted. While the limit is zero or negative, no lease is granted. Start the count and
+    /// keep it: the semaphore follows it only while it runs. All clients of the semaphore must follow the same count. A
+    /// limit that is set through this count, or a clone of it, counts before the call that sets it returns. Other clients
+    /// follow by their notifications.
+    Count(SharedCount),
 }
+
+impl From<usize> for MaxLeases {
+    fn from(leases: usize) -> Self {
+        Self::Fixed(leases)
+    }
+}
+
+impl From<&SharedCount> for MaxLeases {
+    fn from(count: &SharedCount) -> Self {
+        Self::Count(count.clone())
+    }
+}
+
+/// The guard of a lease of an [`InterProcessSemaphoreV2`].
+pub type Lease = LockGuard<OneLease>;
+
 acquire_methods!(InterProcessSemaphoreV2 => Lease);
 
 struct Inner {
@@ -152,92 +183,69 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// `Error::InvalidPath`; `LockError::InvalidArgument` for the root, and for a limit of zero.
-    pub fn new(client: CuratorFramework, path: impl Into<String>, max_leases: usize) -> Result<Self> {
-        Self::with_options(client, path, max_leases, LockOptions::new())
-    }
-
-    /// Creates a semaphore with data for the nodes of its leases: Curator's `setNodeData`.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Self::new).
-    pub fn with_node_data(
+    /// `Error::InvalidPath`; `LockError::InvalidArgument` for the root, for a fixed limit of zero, and for a count with
+    /// another kind of data in its node.
+    pub fn new(
         client: CuratorFramework,
         path: impl Into<String>,
-        max_leases: usize,
-        node_data: impl Into<Vec<u8>>,
-    ) -> Result<Self> {
-        Self::with_options(client, path, max_leases, LockOptions::new().node_data(node_data))
+        max_leases: impl Into<MaxLeases>,
+    ) -> Result<Self, LockError> {
+        Self::with_options(client, path, max_leases, SemaphoreOptions::new())
     }
 
     /// Creates a semaphore with options for its leases.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); `LockError::InvalidArgument` also for a driver, because leases have their own.
+    /// As [`new`](Self::new); `LockError::InvalidArgument` also for a [count](MaxLeases::Count) with
+    /// [`SemaphoreProtocol::Direct`], which cannot follow a limit that changes.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
-        max_leases: usize,
-        options: LockOptions,
-    ) -> Result<Self> {
-        Self::with_protocol(client, path, max_leases, SemaphoreProtocol::Curator, options)
+        max_leases: impl Into<MaxLeases>,
+        options: SemaphoreOptions,
+    ) -> Result<Self, LockError> {
+        let (options, protocol) = options.split();
+        let limit = match max_leases.into() {
+            MaxLeases::Fixed(0) => {
+                return Err(LockError::invalid("number of leases", "it is zero, so none could ever be granted"));
+            }
+            MaxLeases::Fixed(leases) => Limit::Fixed(leases),
+            MaxLeases::Count(_) if protocol == SemaphoreProtocol::Direct => {
+                let reason = "the direct protocol cannot follow a limit that changes: clients learn of a change at \
+                              different times, so the leases granted under a higher limit may exceed a lower one";
+                return Err(LockError::invalid("semaphore protocol", reason));
+            }
+            MaxLeases::Count(count) => return Self::following(client, path.into(), &count, options),
+        };
+        Self::build("semaphore", client, path.into(), Arc::new(limit), protocol, options)
     }
 
-    /// Creates a semaphore with a protocol and options.
-    ///
-    /// # Errors
-    ///
-    /// As [`with_options`](Self::with_options).
-    pub fn with_protocol(
+    /// Creates a semaphore with a limit that follows a count.
+    fn following(
         client: CuratorFramework,
-        path: impl Into<String>,
-        max_leases: usize,
-        protocol: SemaphoreProtocol,
+        path: String,
+        count: &SharedCount,
         options: LockOptions,
-    ) -> Result<Self> {
-        if max_leases == 0 {
-            return Err(LockError::invalid("number of leases", "it is zero, so none could ever be granted"));
-        }
-        Self::build("semaphore", client, path.into(), Arc::new(Limit::Fixed(max_leases)), protocol, options)
+    ) -> Result<Self, LockError> {
+        let invalid = |error: SharedError| LockError::invalid("number of leases", error.to_string());
+        let now = count.versioned_value().map_err(invalid)?;
+        let limit = Arc::new(Limit::changing(leases_of(*now.value()), now.zxid()));
+        let semaphore =
+            Self::build("semaphore", client, path, Arc::clone(&limit), SemaphoreProtocol::Curator, options)?;
+        let follower: Arc<dyn CountObserver> = limit;
+        count.follow(Arc::downgrade(&follower));
+        Ok(semaphore)
     }
 
     /// Creates the semaphore of a semaphore mutex.
-    pub(crate) fn with_one_lease(client: CuratorFramework, path: String, options: LockOptions) -> Result<Self> {
+    pub(crate) fn with_one_lease(
+        client: CuratorFramework,
+        path: String,
+        options: LockOptions,
+    ) -> Result<Self, LockError> {
         let limit = Arc::new(Limit::Fixed(1));
         Self::build("semaphore_mutex", client, path, limit, SemaphoreProtocol::Curator, options)
-    }
-
-    /// Creates a semaphore with a limit that follows a shared count: Curator's `SharedCountReader` constructor. Raising
-    /// the limit wakes waiters. Lowering it does not revoke leases already granted. While the limit is zero or
-    /// negative, no lease is granted. Start the count and keep it: the semaphore follows it only while it runs. All
-    /// clients of the semaphore must follow the same count. A limit that is set through this count, or a clone of it,
-    /// counts before the call that sets it returns. Other clients follow by their notifications.
-    ///
-    /// # Errors
-    ///
-    /// As [`with_options`](Self::with_options); `LockError::InvalidArgument` also if the count's node holds another
-    /// kind of data, and for [`SemaphoreProtocol::Direct`], which cannot follow a limit that changes.
-    pub fn with_shared_count(
-        client: CuratorFramework,
-        path: impl Into<String>,
-        max_leases: &SharedCount,
-        protocol: SemaphoreProtocol,
-        options: LockOptions,
-    ) -> Result<Self> {
-        if protocol == SemaphoreProtocol::Direct {
-            let reason = "the direct protocol cannot follow a limit that changes: clients learn of a change at \
-                          different times, so the leases granted under a higher limit may exceed a lower one";
-            return Err(LockError::invalid("semaphore protocol", reason));
-        }
-        let invalid = |error: SharedError| LockError::invalid("number of leases", error.to_string());
-        let now = max_leases.versioned_value().map_err(invalid)?;
-        let limit = Arc::new(Limit::changing(leases_of(*now.value()), now.zxid()));
-        let semaphore = Self::build("semaphore", client, path.into(), Arc::clone(&limit), protocol, options)?;
-        let follower: Arc<dyn CountObserver> = limit;
-        max_leases.follow(Arc::downgrade(&follower));
-        Ok(semaphore)
     }
 
     fn build(
@@ -247,30 +255,28 @@ impl InterProcessSemaphoreV2 {
         limit: Arc<Limit>,
         protocol: SemaphoreProtocol,
         options: LockOptions,
-    ) -> Result<Self> {
+    ) -> Result<Self, LockError> {
         validate_path(&path)?;
         if path == "/" {
             return Err(LockError::invalid("lock path", "the root cannot be a lock"));
         }
-        if options.driver.is_some() {
-            return Err(LockError::invalid("driver", "leases have their own"));
-        }
         let is_direct = protocol == SemaphoreProtocol::Direct;
         let parent_data = if is_direct { DIRECT_MARK } else { &[] };
         let lock = LockSpec { parent_data, ..LockSpec::queue(LOCK_NAME) };
+        let driver = Arc::new(LeaseDriver { has_one_waiter: !is_direct });
+        let slots = Slots { path: make_path(&path, SLOTS), limit: Arc::clone(&limit), acl: options.acl.clone() };
         let leases = LockSpec {
             recipe,
-            lock_name: LEASE_NAME,
-            driver: Arc::new(LeaseDriver { has_one_waiter: !is_direct }),
             limit,
+            slots: Some(Arc::new(slots)),
             signals_successor: is_direct,
-            is_queue: false,
             parent_data,
-            acl: None,
-            candidacy: None,
+            ..LockSpec::exclusive(LEASE_NAME, driver)
         };
-        let part = |name, spec, options| LockInternals::new(client.clone(), make_path(&path, name), spec, options);
-        let lock = part(LOCKS, lock, LockOptions::new())?;
+        let part = |name, spec, options| {
+            LockInternals::new(client.clone(), make_path(&path, name), spec, options).map(|part| part.shown_as(&path))
+        };
+        let lock = part(LOCKS, lock, LockOptions { acl: options.acl.clone(), ..LockOptions::new() })?;
         let leases = part(LEASES, leases, options)?;
         let (protocol_watch, last_look) = (Mutex::default(), Mutex::default());
         Ok(Self { inner: Arc::new(Inner { path, protocol, lock, leases, protocol_watch, last_look }) })
@@ -300,7 +306,7 @@ impl InterProcessSemaphoreV2 {
         self.inner.leases.is_held()
     }
 
-    pub(crate) async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<Lease>> {
+    pub(crate) async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<Lease>, LockError> {
         Ok(self.take(1, caller, mode).await?.and_then(|mut leases| leases.pop()))
     }
 
@@ -316,11 +322,11 @@ impl InterProcessSemaphoreV2 {
     ///
     /// As [`acquire`](Self::acquire); leases that were taken already are released.
     #[track_caller]
-    pub fn acquire_many(&self, leases: usize) -> impl Future<Output = Result<LeaseSet>> + Send {
+    pub fn acquire_many(&self, leases: usize) -> impl Future<Output = Result<LeaseSet, LockError>> + Send {
         let at = Location::caller();
         async move {
             let leases = self.take(leases, Caller::in_scope(at), WaitMode::Forever).await?;
-            leases.map(LeaseSet::of).ok_or_else(no_end)
+            leases.map(set_of).ok_or_else(no_end)
         }
     }
 
@@ -344,11 +350,11 @@ impl InterProcessSemaphoreV2 {
         &self,
         leases: usize,
         budget: Duration,
-    ) -> impl Future<Output = Result<Option<LeaseSet>>> + Send {
+    ) -> impl Future<Output = Result<Option<LeaseSet>, LockError>> + Send {
         let at = Location::caller();
         async move {
             let leases = self.take(leases, Caller::in_scope(at), WaitMode::within(budget)).await?;
-            Ok(leases.map(LeaseSet::of))
+            Ok(leases.map(set_of))
         }
     }
 
@@ -363,12 +369,12 @@ impl InterProcessSemaphoreV2 {
     ///
     /// As [`acquire_many`](Self::acquire_many).
     #[track_caller]
-    pub fn try_acquire_many(&self, leases: usize) -> impl Future<Output = Result<Option<LeaseSet>>> + Send {
+    pub fn try_acquire_many(&self, leases: usize) -> impl Future<Output = Result<Option<LeaseSet>, LockError>> + Send {
         let at = Location::caller();
-        async move { Ok(self.take(leases, Caller::in_scope(at), WaitMode::Once).await?.map(LeaseSet::of)) }
+        async move { Ok(self.take(leases, Caller::in_scope(at), WaitMode::Once).await?.map(set_of)) }
     }
 
-    async fn take(&self, wanted: usize, caller: Caller, mode: WaitMode) -> Result<Option<Vec<Lease>>> {
+    async fn take(&self, wanted: usize, caller: Caller, mode: WaitMode) -> Result<Option<Vec<Lease>>, LockError> {
         let Inner { leases, path, .. } = &*self.inner;
         if wanted == 0 {
             return Err(LockError::invalid("number of leases", "it is zero"));
@@ -380,7 +386,7 @@ impl InterProcessSemaphoreV2 {
         leases.warn_of_self_deadlock(path, mode, &origin);
         let request = LeaseRequest { semaphore: &self.inner, wanted };
         let Some(taken) = acquire(leases.client(), path, mode, &request).await? else { return Ok(None) };
-        let lease = |acquired| Lease::new(HoldShare::first(leases.hold(path, acquired, origin)));
+        let lease = |acquired| Lease::new(HoldShare::first(leases.hold(acquired, origin)));
         Ok(Some(taken.into_iter().map(lease).collect()))
     }
 
@@ -395,7 +401,7 @@ impl InterProcessSemaphoreV2 {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn participant_nodes(&self) -> Result<Vec<String>> {
+    pub async fn participant_nodes(&self) -> Result<Vec<String>, LockError> {
         let nodes = self.inner.leases.participant_nodes().await?;
         Ok(nodes.iter().map(|node| curator_framework::node_from_path(node).to_owned()).collect())
     }
@@ -410,7 +416,7 @@ impl InterProcessSemaphoreV2 {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn participants(&self) -> Result<Vec<Participant>> {
+    pub async fn participants(&self) -> Result<Vec<Participant>, LockError> {
         let Inner { lock, leases, .. } = &*self.inner;
         let holds = |sorted: &_, name: &str| leases.is_granted(sorted, name);
         let mut participants = leases.participants(|_| Some(ParticipantKind::Lease), holds).await?;
@@ -432,6 +438,10 @@ impl fmt::Debug for InterProcessSemaphoreV2 {
     }
 }
 
+fn set_of(leases: Vec<Lease>) -> LeaseSet {
+    LeaseSet::all(leases.into_iter().map(LockGuard::from))
+}
+
 /// Returns the limit for a count.
 fn leases_of(count: i32) -> usize {
     usize::try_from(count).unwrap_or_default()
@@ -444,9 +454,30 @@ impl CountObserver for Limit {
 }
 
 impl Lease {
-    /// Returns the guard of one lease, which a set has had.
-    fn of(guard: LockGuard) -> Self {
-        Self { guard }
+    /// Returns the number of this lease, for one of as many things that the semaphore shares out: a licence, a port, a
+    /// shard. The first call claims the lowest number from 0 that is free and below the limit. Further calls return the
+    /// same number without a request.
+    ///
+    /// No other living lease of this semaphore has the number. Java's Curator has no numbers, and its leases take none.
+    /// The number is free again when the lease is released, dropped or lost. A limit that is lowered leaves larger
+    /// numbers in use until then. Each lease of a [`LeaseSet`] has its own: a loop over the set yields them.
+    ///
+    /// While leases that have just ended still have their nodes, the first call waits for one of them, as long as the
+    /// lease is held.
+    ///
+    /// # Errors
+    ///
+    /// * `LockError::LockLost`: the lease is lost. Or another client has deleted the node of the number, which may be
+    ///   another lease's now: the error names its path. Release the lease then.
+    /// * `LockError::InvalidArgument`: the lease was released.
+    /// * `Error::ConnectionLoss`: no server replied until the retry policy gave up. `Error::NoAuth`: the ACL forbids a
+    ///   request. Call again.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped before the number is known, its node is deleted in the background if it was created.
+    pub async fn slot(&self) -> Result<u32, LockError> {
+        self.first_share().slot().await
     }
 
     /// Reads the data of the lease's node: Curator's `getData`.
@@ -458,8 +489,8 @@ impl Lease {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn data(&self) -> Result<Vec<u8>> {
-        let share = self.guard.first_share();
+    pub async fn data(&self) -> Result<Vec<u8>, LockError> {
+        let share = self.first_share();
         let (data, _) = share.hold().session().get_data(share.path()).await?;
         Ok(share.hold().client().from_stored(share.path(), data, None)?)
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use curator_framework::{Acl, Error, NodeSpec, Permission, RetryLoop, Session, Watch, make_path};
 
 use crate::locks::engine::LockInternals;
-use crate::locks::error::{LockError, Result};
+use crate::locks::error::LockError;
 use crate::locks::semaphore::{DIRECT_MARK, Inner, LEASE_NAME};
 
 /// The protocol that decides which client gets the next lease. All clients of a path must use the same protocol.
@@ -54,7 +54,7 @@ impl Mark {
 impl Inner {
     /// Fails if the path is used with the other protocol. Does not record a path that does not exist as agreed, because
     /// a client of the other protocol may still create it.
-    pub(super) async fn check_protocol(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
+    pub(super) async fn check_protocol(&self, session: &Session, retries: &mut RetryLoop) -> Result<(), LockError> {
         if self.is_protocol_known() {
             return Ok(());
         }
@@ -81,7 +81,7 @@ impl Inner {
         self.protocol_watch.lock().as_ref().is_some_and(|watch| !watch.has_fired())
     }
 
-    async fn watched_mark(&self, session: &Session) -> Result<(Mark, Option<Watch>)> {
+    async fn watched_mark(&self, session: &Session) -> Result<(Mark, Option<Watch>), LockError> {
         match session.get_data_watched(self.leases.base_path()).await {
             Ok(read) => Ok((Mark::of(&read.data), Some(read.watch))),
             Err(Error::NoNode { .. }) => Ok((Mark::Missing, None)),
@@ -89,7 +89,7 @@ impl Inner {
         }
     }
 
-    fn check_writable(&self, session: &Session) -> Result<()> {
+    fn check_writable(&self, session: &Session) -> Result<(), LockError> {
         match self.writers(session).is_empty() {
             true => Err(Self::is_not_writable()),
             false => Ok(()),
@@ -98,7 +98,7 @@ impl Inner {
 
     /// Returns the entries of a lease's access control list that allow a write.
     fn writers(&self, session: &Session) -> Vec<Acl> {
-        let acl = session.acl_for(&make_path(self.leases.base_path(), LEASE_NAME));
+        let acl = self.leases.acl(session, LEASE_NAME);
         acl.into_iter().filter(|entry| entry.permissions.contains(Permission::WRITE)).collect()
     }
 
@@ -113,7 +113,7 @@ impl Inner {
         LockError::invalid("access control list", reason)
     }
 
-    async fn mark_of(&self, session: &Session, part: &LockInternals) -> Result<Mark> {
+    async fn mark_of(&self, session: &Session, part: &LockInternals) -> Result<Mark, LockError> {
         match session.get_data(part.base_path()).await {
             Ok((data, _)) => Ok(Mark::of(&data)),
             Err(Error::NoNode { .. }) => Ok(Mark::Missing),
@@ -123,7 +123,7 @@ impl Inner {
 
     /// Creates the path with the mark. Creates the queue's node first, as Curator's clients do: if that node
     /// exists without the mark, such a client may be about to create leases. An existing node is never taken over.
-    async fn create_with_mark(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
+    async fn create_with_mark(&self, session: &Session, retries: &mut RetryLoop) -> Result<(), LockError> {
         self.create_marked(session, &self.lock, retries).await?;
         let marked = self.create_marked(session, &self.leases, retries).await;
         // Only `acquire_many` uses the queue's node, and creates it. An unused empty node would never be deleted.
@@ -133,7 +133,12 @@ impl Inner {
         }
     }
 
-    async fn create_marked(&self, session: &Session, part: &LockInternals, retries: &mut RetryLoop) -> Result<()> {
+    async fn create_marked(
+        &self,
+        session: &Session,
+        part: &LockInternals,
+        retries: &mut RetryLoop,
+    ) -> Result<(), LockError> {
         let child = NodeSpec::new(&[]).with_parents(part.client().lock_parents()).with_parent_data(DIRECT_MARK);
         loop {
             match session.create_parents(&make_path(part.base_path(), LEASE_NAME), &child).await {

@@ -8,12 +8,14 @@
 
 use std::future::Future;
 
-use curator_framework::{Error, LossReason, OwnedNode, RetryLoop, Session};
-use futures_util::future::join;
+use curator_framework::{Chain, Error, LossReason, OwnedNode, PathText, RetryLoop, Session};
+use futures_util::future::{BoxFuture, join};
+use futures_util::stream::FuturesUnordered;
 
 use crate::locks::engine::driver::Predicate;
 use crate::locks::engine::{AcquireOnce, Acquired, Contention, LockInternals, WaitMode, children_of, retry_in_session};
-use crate::locks::error::{LockError, Result};
+use crate::locks::error::LockError;
+use crate::locks::guard::protect::first_of;
 use crate::locks::label::Label;
 use crate::locks::semaphore::first_try::{FirstStep, FirstTry, LastLook};
 use crate::locks::semaphore::{Inner, SemaphoreProtocol};
@@ -40,6 +42,10 @@ struct HeldSoFar {
     turn: Option<Acquired>,
 }
 
+/// The losses of these nodes; of the turn only after the first lease.
+#[derive(Default)]
+struct Losses(FuturesUnordered<BoxFuture<'static, (LossReason, PathText)>>);
+
 impl AcquireOnce for LeaseRequest<'_> {
     type Granted = Vec<Acquired>;
 
@@ -53,7 +59,7 @@ impl AcquireOnce for LeaseRequest<'_> {
         retries: &mut RetryLoop,
         mode: WaitMode,
         contention: &Contention,
-    ) -> Result<Option<Vec<Acquired>>> {
+    ) -> Result<Option<Vec<Acquired>>, LockError> {
         let &LeaseRequest { semaphore, wanted } = self;
         let attempt = LeaseAttempt { semaphore, wanted, session, mode, contention };
         let Some(leases) = attempt.take(retries).await? else { return Ok(None) };
@@ -76,7 +82,7 @@ impl AcquireOnce for LeaseRequest<'_> {
 }
 
 impl LeaseAttempt<'_> {
-    async fn take(&self, retries: &mut RetryLoop) -> Result<Option<Vec<Acquired>>> {
+    async fn take(&self, retries: &mut RetryLoop) -> Result<Option<Vec<Acquired>>, LockError> {
         match self.choose(retries).await? {
             FirstStep::Try => {}
             FirstStep::Queue => return self.take_in_turn(retries).await,
@@ -97,7 +103,7 @@ impl LeaseAttempt<'_> {
     }
 
     /// Agrees on the protocol and chooses the first step. The reads of both leave in one write.
-    async fn choose(&self, retries: &mut RetryLoop) -> Result<FirstStep> {
+    async fn choose(&self, retries: &mut RetryLoop) -> Result<FirstStep, LockError> {
         loop {
             let both = join(self.semaphore.check_protocol(self.session, retries), self.first_step());
             match Box::pin(self.session.in_one_write(both)).await {
@@ -110,7 +116,7 @@ impl LeaseAttempt<'_> {
     }
 
     /// Takes the turn in the mutex, then one lease after the other, and checks all of them together.
-    async fn take_in_turn(&self, retries: &mut RetryLoop) -> Result<Option<Vec<Acquired>>> {
+    async fn take_in_turn(&self, retries: &mut RetryLoop) -> Result<Option<Vec<Acquired>>, LockError> {
         let mut held = HeldSoFar::default();
         // A single lease of the direct protocol needs no turn. Without turns, two clients that each take several leases
         // could wait for each other.
@@ -118,24 +124,29 @@ impl LeaseAttempt<'_> {
             let Some(turn) = self.contend(&self.semaphore.lock, retries).await? else { return Ok(None) };
             held.turn = Some(turn);
         }
+        let mut losses = Losses::default();
         while held.leases.len() < self.wanted {
-            match held.keep(self.session, self.contend(&self.semaphore.leases, retries)).await? {
-                Some(lease) => held.leases.push(lease),
-                None => return Ok(None),
+            let leases = self.contend(&self.semaphore.leases, retries);
+            let Some(lease) = losses.keep(self.session, leases).await? else { return Ok(None) };
+            if held.leases.is_empty() {
+                held.turn.iter().for_each(|turn| losses.add(turn));
             }
+            losses.add(&lease);
+            held.leases.push(lease);
         }
         if self.wanted > 1 {
-            while let Err(error) = held.keep(self.session, self.check(&held.leases)).await {
+            while let Err(error) = losses.keep(self.session, self.check(&held.leases)).await {
                 self.contention.is_unknown();
                 retry_request(error, self.session, retries).await?;
             }
+            check_losses(self.session, held.turn.iter().chain(&held.leases))?;
         }
         Ok(Some(self.end_turn(held)))
     }
 
     /// Contends in one of the two queues, and fails when the limit falls below the wanted number. An attempt at one
     /// lease continues even at a limit of zero.
-    async fn contend(&self, queue: &LockInternals, retries: &mut RetryLoop) -> Result<Option<Acquired>> {
+    async fn contend(&self, queue: &LockInternals, retries: &mut RetryLoop) -> Result<Option<Acquired>, LockError> {
         let mut limit = self.semaphore.leases.limit().follow();
         let too_few = async {
             match self.wanted {
@@ -151,7 +162,7 @@ impl LeaseAttempt<'_> {
     }
 
     /// Fails if not all leases are held in one listing.
-    async fn check(&self, taken: &[Acquired]) -> Result<()> {
+    async fn check(&self, taken: &[Acquired]) -> Result<(), LockError> {
         let leases = &self.semaphore.leases;
         let children = children_of(self.session, leases.base_path()).await?;
         let sorted = leases.in_order(self.session, children).await?;
@@ -165,7 +176,7 @@ impl LeaseAttempt<'_> {
     /// Fails if the server would refuse the signal of a lease to its successor, which would wait beside a free lease
     /// then. Only the server knows the identities of the connection. So it is asked, unless every client may write, by a
     /// write that names a version which the node does not have.
-    async fn check_signals(&self, leases: &[Acquired], retries: &mut RetryLoop) -> Result<()> {
+    async fn check_signals(&self, leases: &[Acquired], retries: &mut RetryLoop) -> Result<(), LockError> {
         if self.semaphore.protocol != SemaphoreProtocol::Direct || self.semaphore.is_open(self.session) {
             return Ok(());
         }
@@ -195,33 +206,29 @@ impl LeaseAttempt<'_> {
     }
 }
 
-impl HeldSoFar {
+impl Losses {
+    fn add(&mut self, held: &Acquired) {
+        let (signal, path) = (held.owned.loss_signal(), held.owned.path_text().unwrap_or_else(|| "".into()));
+        self.0.push(Box::pin(async move { (signal.lost().await, path) }));
+    }
+
     /// Runs `step` while the turn and all leases are held, and fails when one of them is lost. Without the turn, two
     /// clients could wait for each other's leases. If a lease ended, this acquire could be granted it a second time.
-    async fn keep<T>(&self, session: &Session, step: impl Future<Output = Result<T>>) -> Result<T> {
-        let held: Vec<&Acquired> = self.turn.iter().filter(|_| !self.leases.is_empty()).chain(&self.leases).collect();
-        if held.is_empty() {
-            return step.await;
-        }
-        let losses = held.iter().map(|held| {
-            let signal = held.owned.loss_signal();
-            Box::pin(async move { (signal.lost().await, held.path()) })
-        });
-        let losses = futures_util::future::select_all(losses);
+    async fn keep<T>(
+        &mut self,
+        session: &Session,
+        step: impl Future<Output = Result<T, LockError>>,
+    ) -> Result<T, LockError> {
         tokio::select! {
             biased;
-            ((reason, path), ..) = losses => Err(lost(session, reason, path)),
-            done = step => {
-                let done = done?;
-                check_losses(session, held.iter().copied())?;
-                Ok(done)
-            }
+            (reason, path) = first_of(&mut self.0) => Err(lost(session, reason, &path)),
+            done = step => done,
         }
     }
 }
 
 /// Fails if one of the nodes is lost, or the deadline of the session has passed.
-fn check_losses<'a>(session: &Session, held: impl IntoIterator<Item = &'a Acquired>) -> Result<()> {
+fn check_losses<'a>(session: &Session, held: impl IntoIterator<Item = &'a Acquired>) -> Result<(), LockError> {
     if !session.is_alive() {
         return Err(session.closed_error("taking leases").into());
     }
@@ -239,7 +246,7 @@ fn lost(session: &Session, reason: LossReason, path: &str) -> LockError {
 }
 
 /// Calls [`retry_in_session`] for an error of the framework, and returns any other error.
-async fn retry_request(error: LockError, session: &Session, retries: &mut RetryLoop) -> Result<()> {
+async fn retry_request(error: LockError, session: &Session, retries: &mut RetryLoop) -> Result<(), LockError> {
     match error {
         LockError::Framework(error) => Ok(retry_in_session(error, session, retries).await?),
         error => Err(error),
@@ -251,7 +258,7 @@ async fn give_back(nodes: Vec<OwnedNode>) {
     let deletes = nodes.into_iter().map(|mut node| async move { node.delete().await.map(drop) });
     for deleted in futures_util::future::join_all(deletes).await {
         if let Err(error) = deleted {
-            tracing::debug!(%error, "a lease that was refused is deleted in the background");
+            tracing::debug!(error = %Chain(&error), "a lease that was refused is deleted in the background");
         }
     }
 }

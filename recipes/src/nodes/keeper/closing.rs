@@ -1,6 +1,6 @@
 //! The end of the task: deletes the node, or leaves it to the session.
 
-use curator_framework::{Error, Session};
+use curator_framework::{Chain, Error, Session, SessionId};
 
 use super::Keeper;
 use crate::nodes::verdict::Known;
@@ -13,7 +13,7 @@ impl Keeper {
         if self.plan.touch.is_some() || (is_ephemeral && session.end_reason().is_some()) {
             return None;
         }
-        let id = session.id();
+        let id = session.id().map(SessionId::get);
         let is_uncertain = match is_ephemeral {
             true => self.uncertain.contains(&id.unwrap_or_default()),
             false => !self.uncertain.is_empty(),
@@ -45,7 +45,7 @@ impl Keeper {
         };
         match deleted {
             Ok(()) | Err(Error::NoNode { .. }) => self.known = None,
-            Err(error) => tracing::debug!(%error, path, "a node is deleted in the background"),
+            Err(error) => tracing::debug!(error = %Chain(&error), path, "a node is deleted in the background"),
         }
     }
 }

@@ -2,19 +2,25 @@
 
 use std::sync::Arc;
 
-use curator_framework::{Error, Session, Stat};
+use curator_framework::{Chain, Error, Session, Stat};
 
 use super::Keeper;
 use super::placing::Placed;
-use crate::nodes::error::{NodeError, NodeResult};
+use crate::nodes::error::NodeError;
 use crate::nodes::options::ForeignData;
 use crate::nodes::shared::Wanted;
 use crate::nodes::verdict::Known;
 
 impl Keeper {
     /// Reads the data of the known node, unless it is certainly the last that this task has written.
-    pub(super) async fn check_data(&mut self, session: &Session, path: &str, found: &Stat) -> NodeResult<Placed> {
-        let is_known = |known: &Known| known.version == found.version && self.written != 0;
+    pub(super) async fn check_data(
+        &mut self,
+        session: &Session,
+        path: &str,
+        found: &Stat,
+    ) -> Result<Placed, NodeError> {
+        let is_known =
+            |known: &Known| (known.version, known.mzxid) == (found.version, found.mzxid) && self.written != 0;
         let Some(known) = self.known.filter(|known| !is_known(known)) else {
             return Ok(Placed::Standing);
         };
@@ -23,7 +29,7 @@ impl Keeper {
             Err(Error::NoNode { .. }) => return Ok(Placed::Again),
             // It may be written, but not read.
             Err(Error::NoAuth { .. }) => {
-                self.known = Some(Known { version: found.version, ..known });
+                self.known = Some(known.at(found));
                 return Ok(Placed::Standing);
             }
             Err(error) => return Err(error.into()),
@@ -32,7 +38,7 @@ impl Keeper {
             return Ok(Placed::Again);
         }
         self.watch = Some(read.watch);
-        self.known = Some(Known { version: read.stat.version, ..known });
+        self.known = Some(known.at(&read.stat));
         let wanted = self.wanted.borrow().clone();
         let data = self.client.from_stored(path, read.data.clone(), None).unwrap_or(read.data);
         if *data == *wanted.data {
@@ -50,7 +56,7 @@ impl Keeper {
     }
 
     /// Writes the wanted data, unless the server has it. Returns `false` if the node has gone.
-    pub(super) async fn write(&mut self, session: &Session, path: &str) -> NodeResult<bool> {
+    pub(super) async fn write(&mut self, session: &Session, path: &str) -> Result<bool, NodeError> {
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
             let Some(known) = self.known else { return Ok(false) };
@@ -64,19 +70,19 @@ impl Keeper {
             let stored = self.client.to_stored_at(path, &wanted.data)?.into_owned();
             match session.set_data(path, stored, Some(known.version)).await {
                 Ok(stat) if stat.czxid == known.czxid => {
-                    self.known = Some(Known { version: stat.version, ..known });
+                    self.known = Some(known.at(&stat));
                     self.accept(&wanted);
                 }
                 Ok(_) | Err(Error::NoNode { .. }) => return Ok(false),
                 Err(Error::BadVersion { .. }) => match session.exists(path).await? {
                     Some(stat) if stat.czxid == known.czxid => {
-                        self.known = Some(Known { version: stat.version, ..known });
+                        self.known = Some(known.at(&stat));
                     }
                     _ => return Ok(false),
                 },
                 Err(error) if error.is_retryable() || !self.stands() => return Err(error.into()),
                 Err(error) => {
-                    tracing::warn!(%error, path, "a node's data cannot be written");
+                    tracing::warn!(error = %Chain(&error), path, "a node's data cannot be written");
                     self.refuse(&wanted, error.into());
                     return Ok(true);
                 }

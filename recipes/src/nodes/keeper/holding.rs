@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use curator_framework::{CreateMode, Error, EventType, Session, WakeReason, make_path};
+use curator_framework::{CreateMode, Error, EventType, Session, WakeReason, Zxid, make_path, owning_session};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::placing::Placed;
 use super::{Keeper, woken};
-use crate::nodes::error::NodeResult;
+use crate::nodes::error::NodeError;
 use crate::nodes::state::{NodeState, StandingNode};
 use crate::nodes::verdict::Known;
 use crate::standing::{Pauses, Stop};
@@ -24,7 +24,7 @@ pub(super) struct Contest {
 
 impl Contest {
     /// Pauses, unless the last change is long ago. Fails when the task has to end.
-    pub(super) async fn pause(&mut self, stop: &mut Stop) -> NodeResult<()> {
+    pub(super) async fn pause(&mut self, stop: &mut Stop) -> Result<(), NodeError> {
         if self.last.is_some_and(|last| last.elapsed() < CALM) {
             tokio::select! {
                 biased;
@@ -41,7 +41,7 @@ impl Contest {
 
 impl Keeper {
     /// Waits as long as the node stands.
-    pub(super) async fn hold(&mut self, session: &Session, path: &str) -> NodeResult<()> {
+    pub(super) async fn hold(&mut self, session: &Session, path: &str) -> Result<(), NodeError> {
         loop {
             if self.write(session, path).await? {
                 let touch_at = self.touch(session, path).await?;
@@ -77,7 +77,7 @@ impl Keeper {
     }
 
     /// Writes the child that keeps a node with a time to live, if that is due. Returns the time of the next write.
-    async fn touch(&mut self, session: &Session, path: &str) -> NodeResult<Option<Instant>> {
+    async fn touch(&mut self, session: &Session, path: &str) -> Result<Option<Instant>, NodeError> {
         let Some(touch) = &self.plan.touch else { return Ok(None) };
         if let Some(next) = self.touched.map(|last| last + touch.every).filter(|&next| next > Instant::now()) {
             return Ok(Some(next));
@@ -104,17 +104,17 @@ impl Keeper {
         self.pauses = Pauses::default();
         let Known { czxid, session, adopted, .. } = known;
         let foreign_data = self.foreign_data.clone();
-        self.shared.publish(NodeState::Standing(StandingNode {
+        let node = StandingNode {
             path: path.to_owned(),
-            czxid,
-            session,
+            czxid: Zxid::new(czxid),
+            session: owning_session(session),
             adopted,
             foreign_data,
-        }));
+        };
+        self.shared.publish(NodeState::Standing(node.clone()));
         if self.announced.replace(czxid) != Some(czxid) {
             tracing::info!(path, czxid, "a node stands");
-            let path = path.to_owned();
-            self.shared.listeners.notify(move |listener| listener.node_created(&path));
+            self.shared.listeners.notify(move |listener| listener(&node));
         }
     }
 }

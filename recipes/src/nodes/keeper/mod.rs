@@ -15,14 +15,14 @@ mod placing;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use curator_framework::{CuratorFramework, Error, EventType, Session, WakeReason, Watch};
+use curator_framework::{Chain, CuratorFramework, Error, EventType, Session, WakeReason, Watch};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use self::holding::Contest;
 use self::placing::Placed;
 use crate::nodes::claims::Claim;
-use crate::nodes::error::{NodeError, NodeResult};
+use crate::nodes::error::NodeError;
 use crate::nodes::shared::{Ending, Plan, Shared, Wanted, Written};
 use crate::nodes::state::NodeState;
 use crate::nodes::verdict::Known;
@@ -173,17 +173,17 @@ impl Keeper {
         let (pause, path) = (self.pauses.after(may_pass), &self.plan.path);
         let pause_s = pause.as_secs_f64();
         if may_pass {
-            tracing::debug!(%error, path, pause_s, "a node is created later");
+            tracing::debug!(error = %Chain(&error), path, pause_s, "a node is created later");
         } else {
             let standing = self.shared.state.newest().standing().cloned();
             self.shared.publish(match standing {
                 // The request that has failed shows nothing of the node.
                 Some(node) => {
-                    tracing::warn!(%error, path, pause_s, "a node that stands cannot be read");
+                    tracing::warn!(error = %Chain(&error), path, pause_s, "a node that stands cannot be read");
                     NodeState::Stale { node, cause: error.clone() }
                 }
                 None => {
-                    tracing::warn!(%error, path, pause_s, "a node cannot be created");
+                    tracing::warn!(error = %Chain(&error), path, pause_s, "a node cannot be created");
                     NodeState::Failed(error.clone())
                 }
             });
@@ -212,7 +212,7 @@ impl Keeper {
     }
 
     /// Places the node, and waits as long as it stands or another node is at its path.
-    async fn stand(&mut self, session: Session) -> NodeResult<()> {
+    async fn stand(&mut self, session: Session) -> Result<(), NodeError> {
         self.session = Some(session.clone());
         let Some(path) = self.path() else { return self.create_first(&session).await };
         loop {
@@ -230,7 +230,7 @@ impl Keeper {
     }
 
     /// Waits as long as the other node at the path does not change.
-    async fn wait_for_other(&mut self) -> NodeResult<()> {
+    async fn wait_for_other(&mut self) -> Result<(), NodeError> {
         loop {
             tokio::select! {
                 biased;
@@ -245,7 +245,7 @@ impl Keeper {
     }
 
     /// Waits until the watch fires. Fails when the task has to end.
-    async fn notified(&mut self) -> NodeResult<()> {
+    async fn notified(&mut self) -> Result<(), NodeError> {
         tokio::select! {
             biased;
             () = self.stop.requested() => Err(Error::Closed.into()),

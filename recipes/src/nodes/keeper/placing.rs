@@ -1,10 +1,10 @@
 //! One attempt: creates the node, or decides what stands at its path.
 
-use curator_framework::{Error, NodeSpec, Operation, Parents, Session, Stat, Watch};
+use curator_framework::{Error, NodeSpec, Operation, Parents, Session, SessionId, Stat, Watch, Zxid, owning_session};
 
 use super::Keeper;
 use crate::nodes::claims::Claim;
-use crate::nodes::error::{NodeError, NodeResult};
+use crate::nodes::error::NodeError;
 use crate::nodes::shared::Plan;
 use crate::nodes::state::NodeState;
 use crate::nodes::verdict::{Facts, Known, Verdict};
@@ -19,7 +19,7 @@ pub(super) enum Placed {
 
 impl Keeper {
     /// Creates the node of which the server, or the client, chooses the name.
-    pub(super) async fn create_first(&mut self, session: &Session) -> NodeResult<()> {
+    pub(super) async fn create_first(&mut self, session: &Session) -> Result<(), NodeError> {
         let (wanted, plan) = (self.wanted.borrow_and_update().clone(), &self.plan);
         let created = if plan.is_protected {
             let mut create = self.client.create().with_mode(plan.mode).with_protection().with_data(&*wanted.data);
@@ -43,9 +43,9 @@ impl Keeper {
     }
 
     /// Creates the node, or finds it. Leaves a watch on the node at the path.
-    pub(super) async fn place(&mut self, session: &Session, path: &str) -> NodeResult<Placed> {
+    pub(super) async fn place(&mut self, session: &Session, path: &str) -> Result<Placed, NodeError> {
         let is_ephemeral = self.plan.mode.is_ephemeral();
-        let is_of_session = |known: Known| !is_ephemeral || session.id() == Some(known.session);
+        let is_of_session = |known: Known| !is_ephemeral || session.id().map(SessionId::get) == Some(known.session);
         let may_stand = !self.may_be_gone && self.known.is_some_and(is_of_session);
         let (found, watch) = match may_stand {
             true => session.exists_watched(path).await?,
@@ -56,7 +56,12 @@ impl Keeper {
             self.forget();
             return Ok(Placed::Again);
         };
-        let facts = Facts { is_ephemeral, session: session.id(), known: self.known, uncertain: &self.uncertain };
+        let facts = Facts {
+            is_ephemeral,
+            session: session.id().map(SessionId::get),
+            known: self.known,
+            uncertain: &self.uncertain,
+        };
         match facts.judge(&found) {
             Verdict::Known => {}
             Verdict::Found => {
@@ -87,15 +92,15 @@ impl Keeper {
     }
 
     fn give_way(&mut self, found: &Stat) -> Placed {
-        let (session, czxid) = (found.ephemeral_owner, found.czxid);
+        let (session, czxid) = (owning_session(found.ephemeral_owner), Zxid::new(found.czxid));
         (self.known, self.claim) = (None, None);
         // The answered create was behind all earlier ones of the session.
         if let Some(session) = &self.session {
-            self.uncertain.remove(&session.id().unwrap_or_default());
+            self.uncertain.remove(&session.id().map(SessionId::get).unwrap_or_default());
         }
         let state = NodeState::TakenBy { session, czxid };
         if !state.is_same(&self.shared.state.newest()) {
-            let session_id = tracing::field::display(format!("{session:#x}"));
+            let session_id = session.map(tracing::field::display);
             tracing::warn!(path = self.plan.path, session_id, "a node is taken");
         }
         self.shared.publish(state);
@@ -113,10 +118,10 @@ impl Keeper {
     }
 
     /// Sends a create and, in the same write, a read that sets a watch. Returns the node at the path.
-    async fn create(&mut self, session: &Session, path: &str) -> NodeResult<(Option<Stat>, Watch)> {
+    async fn create(&mut self, session: &Session, path: &str) -> Result<(Option<Stat>, Watch), NodeError> {
         let wanted = self.wanted.borrow_and_update().clone();
         let stored = self.client.to_stored_at(path, &wanted.data)?;
-        let id = session.id().unwrap_or_default();
+        let id = session.id().map(SessionId::get).unwrap_or_default();
         // Until the reply arrives the node may or may not exist, also if this future is dropped.
         let was_certain = self.uncertain.insert(id);
         let spec = spec(&self.plan, &stored);
@@ -142,7 +147,7 @@ impl Keeper {
     }
 
     /// Replaces the node of an earlier session of this client, in one transaction: its name does not vanish meanwhile.
-    async fn replace(&mut self, session: &Session, path: &str, dying: &Stat) -> NodeResult<Placed> {
+    async fn replace(&mut self, session: &Session, path: &str, dying: &Stat) -> Result<Placed, NodeError> {
         let wanted = self.wanted.borrow_and_update().clone();
         let data = self.client.to_stored_at(path, &wanted.data)?.into_owned();
         let acl = self.plan.acl.clone().unwrap_or_else(|| session.acl_for(path));
@@ -151,7 +156,7 @@ impl Keeper {
             Operation::Delete { path: path.to_owned(), version: Some(dying.version) },
             Operation::Create { path: path_of_new, data, acl, mode },
         ];
-        let id = session.id().unwrap_or_default();
+        let id = session.id().map(SessionId::get).unwrap_or_default();
         let was_certain = self.uncertain.insert(id);
         let replaced = session.transaction(operations).await;
         if was_certain && matches!(&replaced, Err(error) if !error.outcome_unknown()) {
@@ -163,7 +168,7 @@ impl Keeper {
                 self.notified().await?;
                 let (found, watch) = session.exists_watched(path).await?;
                 self.watch = Some(watch);
-                match found.filter(|found| session.id() == Some(found.ephemeral_owner)) {
+                match found.filter(|found| session.id().map(SessionId::get) == Some(found.ephemeral_owner)) {
                     Some(found) => {
                         self.adopt(session, &found, false);
                         self.accept(&wanted);

@@ -47,7 +47,7 @@ impl All {
     }
 
     async fn leave(&mut self, pause: Duration) -> Result<Duration> {
-        let leave = self.members.drain(..).map(|mut member| async move {
+        let leave = self.members.drain(..).map(|member| async move {
             let departure = member.leave().await?;
             if departure.died() == 0 { Ok(()) } else { Err(format!("{departure:?}").into()) }
         });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use curator_bench::process::{self, Commands, Result};
-use curator_framework::{CreateMode, CuratorFramework, ExponentialBackoffRetry};
+use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
 use curator_recipes::{GroupMember, GroupMemberOptions, GroupState, PersistentNode};
 use tokio::time::timeout;
 
@@ -49,8 +49,9 @@ impl All {
 
 /// Returns all that a member says of its group and of itself.
 async fn tell(member: &GroupMember) -> String {
-    let joined = match member.join_within(Duration::from_millis(500)).await {
-        Ok(_) => "joined".to_owned(),
+    let joined = match member.join_timeout(Duration::from_millis(500)).await {
+        Ok(Some(_)) => "joined".to_owned(),
+        Ok(None) => "not joined yet".to_owned(),
         Err(error) => error.to_string(),
     };
     let members = member.members();
@@ -75,7 +76,7 @@ impl Commands for All {
                 "connected".to_owned()
             }
             ["stand", name, path] => {
-                let node = PersistentNode::new(self.client(name)?, CreateMode::Ephemeral, path, name)?;
+                let node = PersistentNode::new(self.client(name)?, path, name)?;
                 node.start()?;
                 node.created().await?;
                 self.nodes.insert(name.to_owned(), node);

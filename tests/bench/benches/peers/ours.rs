@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use curator_framework::CuratorFramework;
 use curator_recipes::{
-    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockOptions, SemaphoreProtocol,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, SemaphoreOptions, SemaphoreProtocol,
 };
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -35,12 +35,11 @@ impl Contender {
         Ok(match workload.recipe() {
             Workload::Semaphore => Self::Semaphore(InterProcessSemaphoreV2::new(client, path, LEASES)?),
             Workload::DirectSemaphore => {
-                let semaphore = InterProcessSemaphoreV2::with_protocol(
+                let semaphore = InterProcessSemaphoreV2::with_options(
                     client,
                     path,
                     LEASES,
-                    SemaphoreProtocol::Direct,
-                    LockOptions::new(),
+                    SemaphoreOptions::new().protocol(SemaphoreProtocol::Direct),
                 )?;
                 Self::Semaphore(semaphore)
             }

@@ -118,6 +118,33 @@ impl Node {
         }
     }
 
+    /// See [`ApacheServer::restart_and_save`](super::ApacheServer::restart_and_save).
+    pub(super) fn restart_and_save(&self, backup: &Path) -> Result<(), ApacheError> {
+        let mut child = self.child.lock();
+        stop_in(&mut child)?;
+        let saved = copy_files(&self.database(), backup);
+        self.launch_in(&mut child)?;
+        self.wait_in(&mut child)?;
+        saved.map_err(ApacheError::io("save the data"))
+    }
+
+    /// See [`ApacheServer::restart_with_data`](super::ApacheServer::restart_with_data).
+    pub(super) fn restart_with_data(&self, backup: &Path) -> Result<(), ApacheError> {
+        let mut child = self.child.lock();
+        stop_in(&mut child)?;
+        fs::remove_dir_all(self.database())
+            .and_then(|()| fs::create_dir(self.database()))
+            .and_then(|()| copy_files(backup, &self.database()))
+            .map_err(ApacheError::io("put the data back"))?;
+        self.launch_in(&mut child)?;
+        self.wait_in(&mut child)
+    }
+
+    /// Returns the folder of the snapshots and logs.
+    fn database(&self) -> PathBuf {
+        data_folder(self.folder.path()).join("version-2")
+    }
+
     pub(super) fn freeze(&self) -> Result<(), ApacheError> {
         self.child.lock().as_ref().ok_or(ApacheError::Stopped)?.freeze().map_err(ApacheError::io("freeze the server"))
     }
@@ -193,6 +220,14 @@ impl Node {
             Err(error) => format!("(the log cannot be read: {error})"),
         }
     }
+}
+
+fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
 }
 
 /// Returns the last lines of a log.

@@ -1,7 +1,7 @@
 //! A single server.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::ask;
@@ -266,6 +266,24 @@ impl ApacheServer {
             ("maxSessionTimeout", max.as_millis().to_string()),
         ])?;
         self.restart()
+    }
+
+    /// Stops the server, copies its data into an existing folder, and starts it again.
+    ///
+    /// # Errors
+    /// Those of [`restart`](Self::restart), and [`ApacheError::Io`] if the data cannot be copied.
+    pub fn restart_and_save(&self, backup: &Path) -> Result<(), ApacheError> {
+        self.node.restart_and_save(backup)
+    }
+
+    /// Stops the server, replaces its data by a backup of [`restart_and_save`](Self::restart_and_save), and starts it.
+    ///
+    /// The server continues with the transaction numbers of the backup, so it refuses clients that have seen later ones.
+    ///
+    /// # Errors
+    /// Those of [`restart`](Self::restart), and [`ApacheError::Io`] if the data cannot be copied.
+    pub fn restart_with_data(&self, backup: &Path) -> Result<(), ApacheError> {
+        self.node.restart_with_data(backup)
     }
 
     /// Restarts the server so that the next sequential child of `parent` gets the number `next`.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::access::{Read, Refusals};
 use super::past::{Known, Past, Position};
 use super::{Cache, Entry, Event, Node, Nodes, Reported, Rules, Scope, State, Stream, Violation};
 use crate::history::calm_stretch;
@@ -15,6 +16,8 @@ struct Shown<'a> {
     /// The transaction of the newest state.
     named: Option<Position>,
     nodes: Option<&'a Nodes>,
+    /// The paths that the cache can neither show nor call missing.
+    hidden: BTreeSet<&'a str>,
     started: Duration,
     /// The time of the newest report of a fresh cache, or of the start.
     fresh_at: Duration,
@@ -33,6 +36,8 @@ struct Sum {
     cache: Cache,
     nodes: Nodes,
     newest: Newest,
+    /// The paths with a failed read, which were not reported otherwise since.
+    failed: BTreeSet<String>,
     is_initialized: bool,
     /// The time at which it had no further event.
     drained: Option<Duration>,
@@ -43,6 +48,7 @@ pub(super) struct Checker<'a> {
     rules: &'a Rules,
     faults: &'a [(Duration, Duration)],
     past: Past,
+    refusals: Refusals,
     caches: BTreeMap<Cache, Shown<'a>>,
     streams: BTreeMap<Stream, Sum>,
     /// The violations that last, by cache, kind and path: each is reported once.
@@ -56,6 +62,7 @@ impl<'a> Checker<'a> {
             rules,
             faults,
             past: Past::new(),
+            refusals: Refusals::default(),
             caches: BTreeMap::new(),
             streams: BTreeMap::new(),
             lasting: BTreeSet::new(),
@@ -66,9 +73,20 @@ impl<'a> Checker<'a> {
     pub(super) fn apply(&mut self, entry: &'a Entry) {
         let at = entry.at;
         let in_order = match &entry.event {
-            Event::Server(change) => self.past.apply(at, change),
-            Event::Emptied => {
-                self.past.empty(at);
+            Event::Server(change) => {
+                let is_notified = !self.refusals.is_denied(&change.path);
+                if is_notified {
+                    self.refusals.notified(at, &change.path);
+                }
+                self.past.apply(at, change, is_notified)
+            }
+            Event::Access(path, access) => {
+                self.refusals.set(at, path, *access);
+                true
+            }
+            Event::Emptied(zxid) => {
+                self.past.empty(at, *zxid, |path| self.refusals.is_denied(path));
+                self.refusals.all_notified(at);
                 self.caches.values_mut().for_each(|shown| shown.may_go_back += 1);
                 true
             }
@@ -78,6 +96,7 @@ impl<'a> Checker<'a> {
                     state: State::Loading,
                     named: None,
                     nodes: None,
+                    hidden: BTreeSet::new(),
                     started: at,
                     fresh_at: at,
                     has_loaded: false,
@@ -91,6 +110,7 @@ impl<'a> Checker<'a> {
                     cache: *cache,
                     nodes: Nodes::new(),
                     newest: Newest::new(),
+                    failed: BTreeSet::new(),
                     is_initialized: false,
                     drained: None,
                     is_over: false,
@@ -101,6 +121,10 @@ impl<'a> Checker<'a> {
             Event::Drained(stream) => {
                 let sum = self.streams.get_mut(stream);
                 sum.map(|sum| sum.drained = Some(at)).is_some()
+            }
+            Event::Hides(cache, paths) => {
+                let shown = self.caches.get_mut(cache);
+                shown.map(|shown| shown.hidden = paths.iter().map(String::as_str).collect()).is_some()
             }
             Event::Shows(cache, state, nodes) => self.shows(at, *cache, *state, nodes),
             Event::CaughtUp { cache, from, zxid } => {
@@ -134,10 +158,13 @@ impl<'a> Checker<'a> {
             Reported::Created(path, node) => {
                 self.look_at_node(at, sum.cache, path, node, &mut sum.newest);
                 let parent = self.caches.get(&sum.cache).and_then(|shown| shown.scope.parent(path));
-                let has_parent = parent.is_none_or(|parent| sum.nodes.contains_key(parent));
+                // A parent that cannot be read has children all the same.
+                let is_known = |parent| sum.nodes.contains_key(parent) || self.refusals.was_refused(parent, Read::Data);
+                let has_parent = parent.is_none_or(is_known);
                 let applies = has_parent && !sum.nodes.contains_key(path);
                 self.replay(at, stream, reported, path, applies, &sum);
                 sum.nodes.insert(path.clone(), self.kept(sum.cache, node));
+                sum.failed.remove(path);
             }
             Reported::Changed { path, old, new } => {
                 self.look_at_node(at, sum.cache, path, new, &mut sum.newest);
@@ -145,25 +172,38 @@ impl<'a> Checker<'a> {
                     self.found.push(Violation::CreatedAgain { at, stream, path: path.clone() });
                 }
                 let old = self.kept(sum.cache, old);
-                let applies = old.mzxid != new.mzxid && sum.nodes.get(path) == Some(&old);
+                // The state of a node that could not be read may be the earlier one.
+                let is_news = old.mzxid != new.mzxid || sum.failed.contains(path);
+                let applies = is_news && sum.nodes.get(path) == Some(&old);
                 self.replay(at, stream, reported, path, applies, &sum);
                 sum.nodes.insert(path.clone(), self.kept(sum.cache, new));
+                sum.failed.remove(path);
             }
             Reported::Deleted(path, node) => {
                 let below = format!("{}/", path.trim_end_matches('/'));
-                let has_children = sum.nodes.keys().any(|other| other.starts_with(&below) && other != path);
+                // The children of a node that cannot be read are those of the next node at its path.
+                let has_children = !self.refusals.was_refused(path, Read::Data)
+                    && sum.nodes.keys().any(|other| other.starts_with(&below) && other != path);
                 let applies = sum.nodes.get(path) == Some(&self.kept(sum.cache, node)) && !has_children;
                 self.replay(at, stream, reported, path, applies, &sum);
                 sum.nodes.remove(path);
+                sum.failed.remove(path);
             }
             Reported::Initialized => {
                 if std::mem::replace(&mut sum.is_initialized, true) {
                     self.found.push(Violation::InitializedEarly { at, stream });
                 }
             }
+            Reported::Failed(path) => {
+                if ![Read::Data, Read::Children].iter().any(|read| self.refusals.was_refused(path, *read)) {
+                    self.found.push(Violation::NotRefused { at, cache: sum.cache, path: path.clone() });
+                }
+                sum.failed.insert(path.clone());
+            }
             Reported::Reset => {
                 sum.nodes.clear();
                 sum.newest.clear();
+                sum.failed.clear();
                 sum.is_initialized = false;
             }
         }
@@ -194,12 +234,14 @@ impl<'a> Checker<'a> {
         if !scope.contains(path) {
             self.found.push(Violation::OutOfScope { at, cache, path: path.to_owned() });
         }
-        let known = self.past.state(path, node).filter(|_| node.data.is_some() || !scope.keeps_data);
+        let before = newest.get(path).copied();
+        let known = self.past.next_state(path, node, before);
+        let known = known.filter(|_| node.data.is_some() || !scope.keeps_data);
         let Some(known) = known else {
             self.found.push(Violation::UnknownNode { at, cache, path: path.to_owned(), node: node.clone() });
             return;
         };
-        let before = newest.insert(path.to_owned(), known.since);
+        newest.insert(path.to_owned(), known.since);
         if let Some(before) = before.filter(|before| *before > known.since) {
             let (from, to) = (before.zxid(), known.since.zxid());
             self.found.push(Violation::WentBack { at, cache, path: path.to_owned(), from, to });
@@ -229,6 +271,7 @@ impl<'a> Checker<'a> {
         if state.is_over() {
             return true;
         }
+        self.look_at_hidden(at, cache);
         if let Some(zxid) = state.zxid() {
             let position = self.named(cache, zxid);
             self.look_for_older_nodes(at, cache, position, nodes);
@@ -247,7 +290,13 @@ impl<'a> Checker<'a> {
                 continue;
             }
             let paths: BTreeSet<_> = nodes.keys().chain(sum.nodes.keys()).collect();
-            let differs = |path: &&String| nodes.get(*path) != sum.nodes.get(*path);
+            let hidden = self.caches.get(&cache).map(|shown| &shown.hidden);
+            let is_hidden = |path: &str| hidden.is_some_and(|hidden| hidden.contains(path));
+            // The events of a node that cannot be read end with the last known state.
+            let differs = |path: &&String| {
+                let shown = nodes.get(*path);
+                shown != sum.nodes.get(*path) && !(shown.is_none() && sum.failed.contains(*path) && is_hidden(path))
+            };
             let paths: Vec<_> = paths.into_iter().filter(differs).cloned().collect();
             // A cache that was closed may have dropped its contents.
             if !paths.is_empty() && !state.is_over() {
@@ -272,9 +321,40 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// Returns `true` if the servers refuse a read, or have refused it so recently that the cache may not have repeated it.
+    fn is_refused(&self, at: Duration, path: &str, read: Read) -> bool {
+        let limit = self.rules.patience + self.rules.pause;
+        self.refusals.excuse(path, read, |end| calm_stretch(self.faults, end, at) <= limit)
+    }
+
+    /// Returns `true` if the servers refuse a read without which nothing below the root can be followed.
+    fn is_root_refused(&self, at: Duration, root: &str) -> bool {
+        self.is_refused(at, root, Read::Data) || self.is_refused(at, root, Read::Children)
+    }
+
+    /// Finds hidden paths of a loaded cache, although the servers answer.
+    fn look_at_hidden(&mut self, at: Duration, cache: Cache) {
+        let Some(shown) = self.caches.get(&cache).filter(|shown| shown.has_loaded) else { return };
+        let above = |path: &str| {
+            let parents = path.match_indices('/').map(|(end, _)| &path[..end]);
+            parents
+                .filter(|parent| shown.scope.contains(parent))
+                .any(|parent| self.is_refused(at, parent, Read::Children))
+        };
+        let is_wrong = |path: &&str| !self.is_refused(at, path, Read::Data) && !above(path);
+        let wrong: Vec<_> = shown.hidden.iter().copied().filter(is_wrong).map(str::to_owned).collect();
+        for path in wrong {
+            if self.lasting.insert((cache, "hidden", path.clone())) {
+                self.found.push(Violation::NotRefused { at, cache, path });
+            }
+        }
+    }
+
     /// Returns the paths in a cache's scope that ever had a node, each with the time of the state that the cache shows.
     fn all_known(&self, cache: Cache, nodes: &Nodes) -> Vec<(String, Known)> {
-        let in_scope = self.past.paths().filter(|path| self.is_in_scope(cache, path));
+        let hidden = self.caches.get(&cache).map(|shown| &shown.hidden);
+        let is_told = |path: &String| hidden.is_none_or(|hidden| !hidden.contains(&**path));
+        let in_scope = self.past.paths().filter(|path| self.is_in_scope(cache, path) && is_told(path));
         in_scope.filter_map(|path| Some((path.clone(), self.known(path, nodes)?))).collect()
     }
 
@@ -303,13 +383,30 @@ impl<'a> Checker<'a> {
     }
 
     fn look_at_the_state(&mut self, at: Duration, cache: Cache, before: State, state: State) {
+        let Some(scope) = self.caches.get(&cache).map(|shown| shown.scope) else { return };
+        let is_excused =
+            self.is_root_refused(at, &scope.root) || self.faults.iter().any(|(from, to)| (from..=to).contains(&&at));
         let Some(shown) = self.caches.get_mut(&cache) else { return };
+        if state == State::Failed {
+            if is_excused {
+                shown.fresh_at = at;
+            } else if self.lasting.insert((cache, "failed", scope.root.clone())) {
+                self.found.push(Violation::Failed { at, cache });
+            }
+            if !shown.has_loaded {
+                shown.started = at;
+            }
+        }
         if let (Some(from), Some(to)) = (before.zxid(), state.zxid()) {
             match shown.may_go_back.checked_sub(1) {
                 _ if to >= from => {}
                 Some(left) => shown.may_go_back = left,
                 None => self.found.push(Violation::StateWentBack { at, cache, from, to }),
             }
+        }
+        if matches!((before.zxid(), state.zxid()), (Some(from), Some(to)) if to > from) {
+            // It was fresh in between.
+            shown.fresh_at = at;
         }
         if matches!(state, State::Fresh(_)) {
             (shown.fresh_at, shown.has_loaded) = (at, true);

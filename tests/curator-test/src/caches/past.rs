@@ -29,9 +29,43 @@ pub(super) struct Moment {
 #[derive(Debug)]
 struct Spell {
     from: Moment,
-    /// The end; `None` while the state lasts.
+    /// The end; `None` while the state lasts, as far as clients are notified.
     until: Option<Moment>,
+    /// The first moment at which clients were notified of this state or a later one.
+    noticed: Option<Moment>,
     node: Node,
+}
+
+impl Spell {
+    const fn known(&self) -> Known {
+        Known { since: self.from.position, until: self.until }
+    }
+}
+
+/// The states of one node.
+#[derive(Debug, Default)]
+struct Spells {
+    all: Vec<Spell>,
+    /// The newest state lasts.
+    exists: bool,
+}
+
+impl Spells {
+    /// Ends all earlier states for the clients.
+    fn notice(&mut self, now: Moment) {
+        for spell in &mut self.all {
+            spell.until.get_or_insert(now);
+            spell.noticed.get_or_insert(now);
+        }
+    }
+}
+
+/// The transactions between two losses of all data.
+#[derive(Debug, Clone, Copy)]
+struct Era {
+    from: i64,
+    /// The newest known transaction.
+    newest: i64,
 }
 
 /// A state of a node that the server had, or its absence.
@@ -53,58 +87,60 @@ impl Known {
 /// All states of all nodes so far.
 #[derive(Debug)]
 pub(super) struct Past {
-    spells: BTreeMap<String, Vec<Spell>>,
-    /// The newest known transaction of each era.
-    newest: Vec<i64>,
+    spells: BTreeMap<String, Spells>,
+    eras: Vec<Era>,
 }
 
 impl Past {
     pub(super) fn new() -> Self {
-        Self { spells: BTreeMap::new(), newest: vec![0] }
+        Self { spells: BTreeMap::new(), eras: vec![Era { from: 0, newest: 0 }] }
     }
 
     pub(super) fn eras(&self) -> usize {
-        self.newest.len()
+        self.eras.len()
     }
 
     fn now(&self, at: Duration) -> Moment {
-        let zxid = self.newest.last().copied().unwrap_or_default();
+        let zxid = self.eras.last().map(|era| era.newest).unwrap_or_default();
         Moment { position: Position { era: self.eras(), zxid }, at }
     }
 
-    /// Applies a change. Returns `false` if it cannot follow the ones before it.
-    pub(super) fn apply(&mut self, at: Duration, change: &Change) -> bool {
+    /// Applies a change, of which clients are notified or not. Returns `false` if it cannot follow the ones before it.
+    pub(super) fn apply(&mut self, at: Duration, change: &Change, is_notified: bool) -> bool {
         let Change { zxid, path, node } = change;
-        let is_later = self.newest.last().is_some_and(|newest| zxid >= newest);
-        if let Some(newest) = self.newest.last_mut() {
-            *newest = *zxid;
-        }
+        let Some(era) = self.eras.last_mut() else { return false };
+        let is_later = *zxid >= era.newest;
+        era.newest = *zxid;
         let now = self.now(at);
         let spells = self.spells.entry(path.clone()).or_default();
-        let before = spells.last_mut().filter(|spell| spell.until.is_none());
-        let existed = before.is_some();
-        if let Some(before) = before {
-            before.until = Some(now);
+        let existed = std::mem::replace(&mut spells.exists, node.is_some());
+        if is_notified {
+            spells.notice(now);
         }
         if let Some(node) = node {
-            spells.push(Spell { from: now, until: None, node: node.clone() });
+            let noticed = is_notified.then_some(now);
+            spells.all.push(Spell { from: now, until: None, noticed, node: node.clone() });
         }
         is_later && (existed || node.is_some())
     }
 
-    /// Ends all states. Transactions begin again.
-    pub(super) fn empty(&mut self, at: Duration) {
-        self.newest.push(0);
+    /// Ends all states. The transactions continue from another one. Clients are not notified of a node that is denied.
+    pub(super) fn empty(&mut self, at: Duration, zxid: i64, is_denied: impl Fn(&str) -> bool) {
+        self.eras.push(Era { from: zxid, newest: zxid });
         let now = self.now(at);
-        for spell in self.spells.values_mut().filter_map(|spells| spells.last_mut()) {
-            spell.until.get_or_insert(now);
+        for (path, spells) in &mut self.spells {
+            if !is_denied(path) {
+                spells.notice(now);
+            }
+            spells.exists = false;
         }
     }
 
-    /// Returns the position in the newest era that has reached a transaction, or in the one that has come furthest.
+    /// Returns the position in the newest era that has this transaction, or in the furthest one that may have it.
     pub(super) fn position(&self, zxid: i64) -> Position {
-        let furthest = self.newest.iter().max().copied().unwrap_or_default();
-        let era = self.newest.iter().rposition(|newest| *newest >= zxid.min(furthest));
+        let eras = || self.eras.iter().enumerate().filter(|(_, era)| era.from <= zxid);
+        let known = eras().rfind(|(_, era)| zxid <= era.newest);
+        let era = known.or_else(|| eras().max_by_key(|(_, era)| era.newest)).map(|(index, _)| index);
         Position { era: era.map_or(self.eras(), |index| index + 1), zxid }
     }
 
@@ -113,28 +149,35 @@ impl Past {
         self.spells.keys()
     }
 
-    /// Returns the time of a state of a node; `None` if the node never had this state.
-    pub(super) fn state(&self, path: &str, node: &Node) -> Option<Known> {
-        let is_same = |spell: &&Spell| {
+    /// Returns the spells of a node in this state.
+    fn spells(&self, path: &str, node: &Node) -> impl DoubleEndedIterator<Item = &Spell> {
+        let all = self.spells.get(path).into_iter().flat_map(|spells| &spells.all);
+        all.filter(|spell| {
             let its = &spell.node;
             (its.czxid, its.mzxid, its.version) == (node.czxid, node.mzxid, node.version)
                 && (node.data.is_none() || node.data == its.data)
-        };
-        let spell = self.spells.get(path)?.iter().rev().find(is_same)?;
-        Some(Known { since: spell.from.position, until: spell.until })
+        })
+    }
+
+    /// Returns the newest time of a state of a node; `None` if the node never had this state.
+    pub(super) fn state(&self, path: &str, node: &Node) -> Option<Known> {
+        self.spells(path, node).next_back().map(Spell::known)
+    }
+
+    /// Returns the first time of a state of a node that is not before a position, or else the newest time.
+    pub(super) fn next_state(&self, path: &str, node: &Node, from: Option<Position>) -> Option<Known> {
+        let mut later = self.spells(path, node).filter(|spell| Some(spell.from.position) >= from);
+        later.next().map(Spell::known).or_else(|| self.state(path, node))
     }
 
     /// Returns the newest time without a node.
     pub(super) fn absence(&self, path: &str) -> Known {
         let origin = Position { era: 0, zxid: 0 };
         let lasting = Known { since: origin, until: None };
-        let Some(spells) = self.spells.get(path) else { return lasting };
-        let Some(last) = spells.last() else { return lasting };
-        if last.until.is_some() {
-            return lasting;
-        }
+        let Some(spells) = self.spells.get(path).filter(|spells| spells.exists) else { return lasting };
+        let Some(last) = spells.all.last() else { return lasting };
         let life = |spell: &Spell| (spell.from.position.era, spell.node.czxid);
-        let birth = spells.iter().rev().take_while(|spell| life(spell) == life(last)).last();
-        Known { since: origin, until: birth.map(|birth| birth.from) }
+        let birth = spells.all.iter().rev().take_while(|spell| life(spell) == life(last)).last();
+        Known { since: origin, until: birth.and_then(|birth| birth.noticed) }
     }
 }

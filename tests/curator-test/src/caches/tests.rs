@@ -327,13 +327,13 @@ fn a_state_that_goes_back_is_found() {
 
 #[test]
 fn transactions_begin_again_when_the_servers_have_lost_all_data() {
-    let emptied = |then: Vec<Event>| after_load([Event::Emptied].into_iter().chain(then).map(|event| (3, event)));
+    let emptied = |then: Vec<Event>| after_load([Event::Emptied(0)].into_iter().chain(then).map(|event| (3, event)));
     let empty = shows(State::Fresh(1), []);
     assert_eq!(emptied(vec![empty.clone()]), []);
     let found = [Violation::StateWentBack { at: seconds(3), cache: CACHE, from: 1, to: 0 }];
     assert_eq!(emptied(vec![empty.clone(), shows(State::Fresh(0), [])]), found);
     // The cache notices the first of two losses behind the second one.
-    let late = vec![Event::Emptied, shows(State::Stale(1), []), shows(State::Fresh(0), [])];
+    let late = vec![Event::Emptied(0), shows(State::Stale(1), []), shows(State::Fresh(0), [])];
     assert_eq!(emptied(late), []);
     let again = [created(ROOT, 1), created(PORT, 2)];
     let shown = |zxid| shows(State::Fresh(zxid), [(ROOT, node(1, 1)), (PORT, node(2, 3))]);
@@ -406,9 +406,113 @@ fn a_cache_that_is_not_fresh_in_time_is_found_but_not_in_a_fault() {
     for state in [State::Loading, State::Stale(3)] {
         assert_eq!(late(state), found(state));
     }
-    for state in [State::Fresh(3), State::Failed, State::Closed] {
+    for state in [State::Fresh(3), State::Closed] {
         assert_eq!(late(state), []);
     }
+}
+
+const ALL: Access = Access { is_denied: false, has_large_data: false, has_large_list: false };
+const DENIED: Access = Access { is_denied: true, ..ALL };
+const LARGE: Access = Access { has_large_data: true, ..ALL };
+const LARGE_LIST: Access = Access { has_large_list: true, ..ALL };
+
+fn access(path: &str, access: Access) -> Event {
+    Event::Access(path.to_owned(), access)
+}
+
+fn hides(path: &str) -> Event {
+    Event::Hides(CACHE, [path.to_owned()].into())
+}
+
+fn fails(path: &str) -> Event {
+    Event::Reports(STREAM, Reported::Failed(path.to_owned()))
+}
+
+#[test]
+fn a_node_that_a_cache_cannot_show_is_found_unless_the_servers_refuse_it() {
+    let root_alone = |at| [(at, hides(PORT)), (at, shows(State::Fresh(3), [(ROOT, node(1, 1))]))];
+    let not_refused = |at| [Violation::NotRefused { at: seconds(at), cache: CACHE, path: PORT.to_owned() }];
+    assert_eq!(after_load(root_alone(3)), not_refused(3));
+    let refused = |path: &str, kind, end: Event, at| {
+        let refusal = [(3, access(path, kind)), (4, access(path, ALL)), (5, end)];
+        after_load(refusal.into_iter().chain(root_alone(at)))
+    };
+    let other = || created("/config/other", 4);
+    let changes = || changed(PORT, 2, 4);
+    for (path, kind) in [(PORT, LARGE), (ROOT, LARGE_LIST)] {
+        let found = |at| refused(path, kind, access(PORT, ALL), at);
+        assert_eq!((found(39), found(40)), (vec![], not_refused(40).into()), "{path} {kind:?}");
+    }
+    // The data of the parent does not hide its children.
+    assert_eq!(refused(ROOT, LARGE, access(PORT, ALL), 6), not_refused(6));
+    assert_eq!(refused(PORT, LARGE_LIST, access(PORT, ALL), 6), not_refused(6));
+    // No notification has ended the silence, or one has.
+    assert_eq!(refused(PORT, DENIED, access(PORT, ALL), 99), []);
+    let found = |at| refused(PORT, DENIED, changes(), at);
+    assert_eq!((found(40), found(41)), (vec![], not_refused(41).into()));
+    assert_eq!(refused(ROOT, DENIED, changes(), 99), []);
+    let emptied = [Event::Emptied(3), created(ROOT, 4), created(PORT, 5)].map(|event| (6, event));
+    let denied = [(3, access(PORT, DENIED)), (3, access(PORT, ALL))];
+    assert!(after_load(denied.into_iter().chain(emptied).chain(root_alone(42))).contains(&not_refused(42)[0]));
+    // A failed read is reported only while it is refused.
+    assert_eq!(after_load([(3, fails(PORT))]), not_refused(3));
+    assert_eq!(after_load([(3, other()), (3, access(PORT, LARGE_LIST)), (3, fails(PORT))]), []);
+}
+
+#[test]
+fn clients_are_not_notified_of_changes_of_a_node_that_they_may_not_read() {
+    let shown = |at, zxid, mzxid| (at, shows(State::Fresh(zxid), [(ROOT, node(1, 1)), (PORT, node(2, mzxid))]));
+    let denied = |then: Vec<(u64, Event)>| {
+        let change = [(3, access(PORT, DENIED)), (3, changed(PORT, 2, 4)), (4, access(PORT, ALL))];
+        after_load(change.into_iter().chain(then))
+    };
+    assert_eq!(denied(vec![shown(20, 4, 3), shown(20, 4, 4)]), []);
+    assert!(matches!(denied(vec![shown(20, 4, 4), shown(20, 4, 3)])[..], [Violation::WentBack { .. }]));
+    let changes = vec![(20, changed(PORT, 2, 5))];
+    assert!(matches!(denied([changes, vec![shown(20, 5, 3)]].concat())[..], [Violation::NotFresh { .. }]));
+    // The cache cannot know of a new node, nor of the end of one.
+    let new = "/config/new";
+    let created = vec![(4, access(new, DENIED)), (4, created(new, 5)), (4, access(new, ALL)), shown(20, 5, 3)];
+    assert_eq!(denied(created.clone()), []);
+    let changes = vec![(20, changed(new, 5, 6)), shown(26, 6, 3)];
+    let found = denied([created, changes].concat());
+    assert!(matches!(found[..], [Violation::NotFresh { .. }, Violation::Differs { .. }]), "{found:?}");
+    assert_eq!(
+        after_load([(3, access(PORT, DENIED)), (3, deleted(PORT, 4)), (3, access(PORT, ALL)), shown(20, 4, 3)]),
+        []
+    );
+}
+
+#[test]
+fn the_events_of_a_node_end_with_a_failed_read_and_continue_behind_it() {
+    let (root_alone, both) = (|| [(ROOT, node(1, 1))], || [(ROOT, node(1, 1)), (PORT, node(2, 3))]);
+    let refused = |then: Vec<Event>| {
+        let events = [access(PORT, LARGE), fails(PORT)].into_iter().chain(then);
+        after_load(events.map(|event| (3, event)))
+    };
+    let hidden = vec![hides(PORT), Event::Drained(STREAM), shows(State::Fresh(3), root_alone())];
+    assert_eq!(refused(hidden.clone()), []);
+    let again = |old| vec![reports_changed(PORT, node(2, old), node(2, 3))];
+    let shown = vec![Event::Hides(CACHE, BTreeSet::new()), Event::Drained(STREAM), shows(State::Fresh(3), both())];
+    assert_eq!(refused([hidden, again(3), shown.clone()].concat()), []);
+    assert!(matches!(refused([again(3), again(3)].concat())[..], [Violation::DoesNotApply { .. }]));
+    // Without a failed read the contents are those of the events.
+    let secret = vec![access(PORT, LARGE), hides(PORT), Event::Drained(STREAM), shows(State::Fresh(3), root_alone())];
+    let found = after_load(secret.into_iter().map(|event| (3, event)));
+    assert!(matches!(found[..], [Violation::NotTheEvents { .. }]), "{found:?}");
+}
+
+#[test]
+fn a_cache_may_fail_only_while_its_root_is_refused() {
+    let failed = |at| (at, shows(State::Failed, [(ROOT, node(1, 1)), (PORT, node(2, 3))]));
+    let found = [Violation::Failed { at: seconds(30), cache: CACHE }];
+    for kind in [LARGE_LIST, LARGE, DENIED] {
+        assert_eq!(after_load([(3, access(ROOT, kind)), failed(30), failed(31)]), []);
+        assert_eq!(after_load([(3, access(PORT, kind)), failed(30), failed(31)])[..1], found);
+    }
+    let mut in_a_fault = caches(loaded().into_iter().chain([failed(30)]));
+    in_a_fault.fault(seconds(3), seconds(31));
+    assert_eq!(in_a_fault.check(&rules()), []);
 }
 
 #[test]

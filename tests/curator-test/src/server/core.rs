@@ -117,6 +117,30 @@ pub(super) struct Core {
     outputs: Vec<Output>,
 }
 
+/// A copy of a [`TestingServer`](crate::TestingServer)'s nodes and sessions at one moment.
+#[derive(Debug, Clone)]
+pub struct Backup {
+    tree: Tree,
+    sessions: Sessions,
+    zxid: i64,
+}
+
+impl Backup {
+    /// Returns the newest transaction of the copy.
+    #[must_use]
+    pub const fn zxid(&self) -> i64 {
+        self.zxid
+    }
+
+    /// Sets the transaction from which a restored server counts on. An ensemble that elects a leader after a restore
+    /// continues with a larger one, because the upper 32 bits are the number of the election.
+    #[must_use]
+    pub const fn with_zxid(mut self, zxid: i64) -> Self {
+        self.zxid = zxid;
+        self
+    }
+}
+
 impl Core {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
@@ -248,6 +272,20 @@ impl Core {
     pub(super) fn restart_empty(&mut self, zxid: i64, now: Duration) {
         self.tree = Tree::new();
         self.sessions.clear();
+        self.zxid = zxid;
+        self.restart(now);
+    }
+
+    /// Returns a copy of the nodes, the sessions and the newest transaction.
+    pub(super) fn backup(&self) -> Backup {
+        Backup { tree: self.tree.clone(), sessions: self.sessions.clone(), zxid: self.zxid }
+    }
+
+    /// Restarts the server with the nodes, sessions and newest transaction of a backup.
+    pub(super) fn restore(&mut self, backup: &Backup, now: Duration) {
+        let Backup { tree, sessions, zxid } = backup.clone();
+        self.tree = tree;
+        self.sessions.restore(sessions);
         self.zxid = zxid;
         self.restart(now);
     }

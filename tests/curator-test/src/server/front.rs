@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-use super::core::{ConnectionId, Core, Output};
+use super::core::{Backup, ConnectionId, Core, Output};
 use super::four_letter::{self, Word};
 use super::log::Traffic;
 use crate::wire::{MAX_FRAME, read_frame, write_frame};
@@ -197,6 +197,13 @@ impl Front {
         let mut state = self.state.lock();
         state.peers.clear();
         state.core.restart_empty(0, self.began.elapsed());
+    }
+
+    /// Drops all connections, and replaces data and sessions by those of a backup.
+    pub(super) fn restore(&self, backup: &Backup) {
+        let mut state = self.state.lock();
+        state.peers.clear();
+        state.core.restore(backup, self.began.elapsed());
     }
 
     fn next_deadline(&self) -> Option<Instant> {

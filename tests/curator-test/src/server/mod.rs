@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 pub use self::builder::TestingServerBuilder;
+pub use self::core::Backup;
 use self::core::Core;
 use self::front::{Command, Front, Port, serve};
 pub use self::log::{LoggedRequest, Traffic};
@@ -51,7 +52,7 @@ const DOWN: Duration = Duration::from_millis(20);
 ///
 /// # Faults
 /// [`kill_session`](Self::kill_session), [`stop`](Self::stop),
-/// [`restart`](Self::restart), [`restart_empty`](Self::restart_empty),
+/// [`restart`](Self::restart), [`restart_empty`](Self::restart_empty), [`backup`](Self::backup), [`restore`](Self::restore),
 /// [`freeze`](Self::freeze), [`thaw`](Self::thaw), [`stale_reads`](Self::stale_reads),
 /// [`set_next_sequence`](Self::set_next_sequence) and [`set_version`](Self::set_version).
 ///
@@ -181,6 +182,37 @@ impl TestingServer {
     pub fn restart_empty(&self) -> io::Result<()> {
         self.stop();
         self.front.restart_empty();
+        std::thread::sleep(DOWN);
+        self.listen()
+    }
+
+    /// Copies the nodes, the sessions and the number of the newest transaction.
+    #[must_use]
+    pub fn backup(&self) -> Backup {
+        self.front.with_core(|core| core.backup())
+    }
+
+    /// Restarts the server with the nodes and sessions of a backup. Later writes and sessions are lost.
+    ///
+    /// Transactions count from [`Backup::zxid`] again. As with Apache, the server disconnects a client that has seen a
+    /// newer one. Use [`Backup::with_zxid`] for servers that accept all clients. Blocks the calling thread for 20 ms.
+    ///
+    /// # Errors
+    /// Those of [`restart`](Self::restart).
+    ///
+    /// # Examples
+    /// ```
+    /// use curator_test::TestingServer;
+    ///
+    /// let server = TestingServer::start()?;
+    /// let backup = server.backup();
+    /// // Change nodes here, then continue in the next epoch, as an ensemble does.
+    /// server.restore(&backup.with_zxid(1 << 32))?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn restore(&self, backup: &Backup) -> io::Result<()> {
+        self.stop();
+        self.front.restore(backup);
         std::thread::sleep(DOWN);
         self.listen()
     }

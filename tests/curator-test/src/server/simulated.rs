@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use super::DEFAULT_CONTAINER_CHECK_INTERVAL;
-use super::core::{ConnectionId, Core, Output, Settings};
-use crate::wire::{ConnectRequest, ErrorCode, OpCode, Reader, RequestHeader, Stat, Writer};
+use super::acl::{Identities, READ};
+use super::core::{Backup, ConnectionId, Core, Output, Settings};
+use crate::wire::{Acl, ConnectRequest, ErrorCode, OpCode, Reader, RequestHeader, Stat, Writer};
 
 /// The name of a simulated connection.
 pub(crate) type Connection = ConnectionId;
@@ -25,6 +26,11 @@ pub(crate) struct SimulatedServer {
 pub(crate) struct SimulatedNode {
     pub(crate) stat: Stat,
     pub(crate) data: Vec<u8>,
+    /// A client without credentials may read it.
+    pub(crate) is_readable: bool,
+    /// The lengths of the replies with its data and with its children.
+    pub(crate) data_reply: usize,
+    pub(crate) list_reply: usize,
 }
 
 impl SimulatedServer {
@@ -83,6 +89,15 @@ impl SimulatedServer {
         outputs
     }
 
+    /// Refuses the credentials of a connection, as a server does after a change of its users.
+    pub(crate) fn refuse_credentials(&mut self, connection: Connection, bytes: &[u8], now: Duration) -> Vec<Delivery> {
+        self.core.refusals.push((OpCode::Auth, ErrorCode::AuthFailed));
+        let mut outputs = self.frame(connection, bytes, now);
+        self.closed(connection);
+        outputs.push(Delivery::Close(connection));
+        outputs
+    }
+
     /// Answers a request as a server that has too many, if such a server would.
     pub(crate) fn throttle(&mut self, connection: Connection, bytes: &[u8], now: Duration) -> Option<Vec<Delivery>> {
         let op = RequestHeader::decode(&mut Reader::new(bytes)).ok()?.op;
@@ -114,18 +129,42 @@ impl SimulatedServer {
         self.core.kill_session(session, now).unwrap_or_default()
     }
 
-    /// Deletes a node in a session of its own.
-    pub(crate) fn delete(&mut self, path: &str, now: Duration) -> Vec<Delivery> {
+    /// Carries out a request in a session of its own.
+    fn administer(&mut self, op: OpCode, body: impl FnOnce(&mut Writer), now: Duration) -> Vec<Delivery> {
         let connection = self.open();
         let mut connect = Writer::new();
         ConnectRequest { timeout_ms: 10_000, password: vec![0; 16], ..ConnectRequest::default() }.encode(&mut connect);
-        let mut delete = Writer::new();
-        RequestHeader { xid: 1, op: OpCode::Delete }.encode(&mut delete);
-        delete.string(path).int(-1);
+        let mut request = Writer::new();
+        RequestHeader { xid: 1, op }.encode(&mut request);
+        body(&mut request);
         let mut close = Writer::new();
         RequestHeader { xid: 2, op: OpCode::CloseSession }.encode(&mut close);
-        let frames = [connect.into_bytes(), delete.into_bytes(), close.into_bytes()];
+        let frames = [connect.into_bytes(), request.into_bytes(), close.into_bytes()];
         frames.iter().flat_map(|frame| self.frame(connection, frame, now)).collect()
+    }
+
+    pub(crate) fn delete(&mut self, path: &str, now: Duration) -> Vec<Delivery> {
+        self.administer(OpCode::Delete, |body| _ = body.string(path).int(-1), now)
+    }
+
+    pub(crate) fn create(&mut self, path: &str, now: Duration) -> Vec<Delivery> {
+        let body = |body: &mut Writer| {
+            body.string(path).buffer(&[]);
+            body.vector(&[Acl::open()], |to, acl| acl.encode(to)).int(0);
+        };
+        self.administer(OpCode::Create, body, now)
+    }
+
+    pub(crate) fn set_data(&mut self, path: &str, data: &[u8], now: Duration) -> Vec<Delivery> {
+        self.administer(OpCode::SetData, |body| _ = body.string(path).buffer(data).int(-1), now)
+    }
+
+    /// Lets clients read a node, or not. They may do anything else.
+    pub(crate) fn set_readable(&mut self, path: &str, is_readable: bool, now: Duration) -> Vec<Delivery> {
+        let open = Acl::open();
+        let acl = Acl { perms: if is_readable { open.perms } else { open.perms & !READ }, ..open };
+        let body = |body: &mut Writer| _ = body.string(path).vector(&[acl], |to, acl| acl.encode(to)).int(-1);
+        self.administer(OpCode::SetAcl, body, now)
     }
 
     pub(crate) fn restart(&mut self, now: Duration) {
@@ -134,6 +173,14 @@ impl SimulatedServer {
 
     pub(crate) fn restart_empty(&mut self, zxid: i64, now: Duration) {
         self.core.restart_empty(zxid, now);
+    }
+
+    pub(crate) fn backup(&self) -> Backup {
+        self.core.backup()
+    }
+
+    pub(crate) fn restore(&mut self, backup: &Backup, now: Duration) {
+        self.core.restore(backup, now);
     }
 
     pub(crate) fn sessions(&self) -> Vec<i64> {
@@ -151,6 +198,11 @@ impl SimulatedServer {
 
     /// Returns all nodes below a path.
     pub(crate) fn below(&self, root: &str) -> BTreeMap<String, SimulatedNode> {
+        /// The header of a reply, the length before data, the number of names, the stat.
+        const HEADER: usize = 16;
+        const LENGTH: usize = 4;
+        const STAT: usize = 68;
+        let anonymous = Identities::of_peer(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let mut found = BTreeMap::new();
         let mut parents = vec![root.to_owned()];
         while let Some(parent) = parents.pop() {
@@ -158,7 +210,11 @@ impl SimulatedServer {
                 let Ok(node) = self.core.tree.get(&path) else { continue };
                 let stat = node.stat();
                 let data = node.data.clone().unwrap_or_default();
-                found.insert(path.clone(), SimulatedNode { stat, data });
+                let is_readable = anonymous.check(&node.acl, READ).is_ok();
+                let data_reply = HEADER + LENGTH + data.len() + STAT;
+                let names = node.children().map(|name| LENGTH + name.len()).sum::<usize>();
+                let list_reply = HEADER + LENGTH + names;
+                found.insert(path.clone(), SimulatedNode { stat, data, is_readable, data_reply, list_reply });
                 parents.push(path);
             }
         }

@@ -16,6 +16,7 @@ use self::stream::SimulatedNetwork;
 use self::world::World;
 use crate::caches;
 use crate::nodes::Change;
+use crate::server::Backup;
 
 /// A simulated ensemble: the core of the in-process server behind the framework's own client, on a network that a seed
 /// determines.
@@ -118,14 +119,34 @@ impl SimulatedEnsemble {
         self.world.throttle(client);
     }
 
+    /// Has the client's server refuse the client's credentials at each new connection, until a [`repair`](Self::repair).
+    pub fn refuse_credentials(&self, client: ClientId) {
+        self.world.refuse_credentials(client);
+    }
+
     /// Ends a session at once, by the servers.
     pub fn kill_session(&self, session: i64) {
-        self.world.kill_session(session);
+        self.world.administer(|server, now| server.kill_session(session, now));
     }
 
     /// Deletes a node in another client's session.
     pub fn delete(&self, path: &str) {
-        self.world.delete(path);
+        self.world.administer(|server, now| server.delete(path, now));
+    }
+
+    /// Creates an empty node in another client's session.
+    pub fn create(&self, path: &str) {
+        self.world.administer(|server, now| server.create(path, now));
+    }
+
+    /// Sets a node's data in another client's session.
+    pub fn set_data(&self, path: &str, data: &[u8]) {
+        self.world.administer(|server, now| server.set_data(path, data, now));
+    }
+
+    /// Allows clients to read a node, or forbids it. They may do anything else.
+    pub fn set_readable(&self, path: &str, is_readable: bool) {
+        self.world.administer(|server, now| server.set_readable(path, is_readable, now));
     }
 
     /// Restarts all servers: connections and watches are lost, sessions and data are kept.
@@ -142,6 +163,19 @@ impl SimulatedEnsemble {
     /// the one after `zxid`.
     pub fn restart_empty_at(&self, zxid: i64) {
         self.world.restart(Some(zxid));
+    }
+
+    /// Returns a copy of the nodes and the sessions.
+    #[must_use]
+    pub fn backup(&self) -> Backup {
+        self.world.with_server(|server| server.backup())
+    }
+
+    /// Restarts all servers with the nodes and sessions of a backup. They continue in an election after all before, so they
+    /// accept all clients, and no two transactions have the same number.
+    pub fn restore(&self, backup: &Backup) {
+        let election = (self.zxid() >> 32) + 1;
+        self.world.restore(&backup.clone().with_zxid(election << 32));
     }
 
     /// Lets the client's machine sleep: its clock, but no timer, advances by this much at once.
@@ -169,7 +203,13 @@ impl SimulatedEnsemble {
 
     /// Records from now on each change below a node.
     pub fn record_changes(&self, root: &str) {
-        self.world.record_changes(root);
+        self.record_changes_for(root, usize::MAX);
+    }
+
+    /// Records from now on each change below a node, as [`record_changes`](Self::record_changes) does. Records the refused
+    /// reads too: clients without credentials have no permission, or the reply would be longer than `max_reply`.
+    pub fn record_changes_for(&self, root: &str, max_reply: usize) {
+        self.world.record_changes(root, max_reply);
     }
 
     /// Returns the [recorded](Self::record_changes) changes since the last call, each with its [time](Self::now).

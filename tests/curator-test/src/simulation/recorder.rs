@@ -13,14 +13,19 @@ pub(super) struct Recorder {
     /// The newest transaction that is recorded; `None` before the first comparison.
     zxid: Option<i64>,
     known: BTreeMap<String, SimulatedNode>,
+    /// The nodes of which the servers do not answer all reads of anonymous clients.
+    refused: BTreeMap<String, caches::Access>,
+    /// The longest reply that these clients accept.
+    max_reply: usize,
     changes: Vec<(Duration, nodes::Change)>,
     /// The same changes, for the checker of caches.
     events: Vec<(Duration, caches::Event)>,
 }
 
 impl Recorder {
-    pub(super) fn new(root: &str) -> Self {
-        Self { root: root.to_owned(), zxid: None, known: BTreeMap::new(), changes: Vec::new(), events: Vec::new() }
+    pub(super) fn new(root: &str, max_reply: usize) -> Self {
+        let (known, refused) = (BTreeMap::new(), BTreeMap::new());
+        Self { root: root.to_owned(), zxid: None, known, refused, max_reply, changes: Vec::new(), events: Vec::new() }
     }
 
     pub(super) fn take(&mut self) -> Vec<(Duration, nodes::Change)> {
@@ -36,9 +41,7 @@ impl Recorder {
             return;
         }
         if self.zxid.is_some_and(|before| before > server.zxid()) {
-            self.events.push((now, caches::Event::Emptied));
-            let gone = std::mem::take(&mut self.known);
-            self.changes.extend(gone.into_keys().map(|path| (now, nodes::Change::Deleted { path })));
+            self.restarted(server, now);
         }
         self.zxid = Some(server.zxid());
         let present = server.below(&self.root);
@@ -49,6 +52,7 @@ impl Recorder {
         for (path, _) in known.iter().filter(|(path, node)| !is_same(path, node)) {
             self.note(now, nodes::Change::Deleted { path: path.clone() }, path, None);
         }
+        self.note_access(now, &present);
         for (path, node) in &present {
             let change = match known.get(path) {
                 Some(before) if before.stat.mzxid == node.stat.mzxid => continue,
@@ -56,7 +60,7 @@ impl Recorder {
                     nodes::Change::DataChanged { path: path.clone(), data: node.data.clone() }
                 }
                 _ => {
-                    let SimulatedNode { stat, data } = node.clone();
+                    let SimulatedNode { stat, data, .. } = node.clone();
                     let node = nodes::Node { czxid: stat.czxid, session: stat.ephemeral_owner, data };
                     nodes::Change::Created { path: path.clone(), node }
                 }
@@ -66,8 +70,33 @@ impl Recorder {
         self.known = present;
     }
 
+    /// Records that the servers have lost their data, or continue from a backup.
+    pub(super) fn restarted(&mut self, server: &SimulatedServer, now: Duration) {
+        self.zxid = None;
+        self.events.push((now, caches::Event::Emptied(server.zxid())));
+        let gone = std::mem::take(&mut self.known);
+        self.changes.extend(gone.into_keys().map(|path| (now, nodes::Change::Deleted { path })));
+    }
+
+    /// Records the nodes of which the servers refuse a read from now on, or no longer.
+    fn note_access(&mut self, now: Duration, present: &BTreeMap<String, SimulatedNode>) {
+        let access = |node: &SimulatedNode| caches::Access {
+            is_denied: !node.is_readable,
+            has_large_data: node.data_reply > self.max_reply,
+            has_large_list: node.list_reply > self.max_reply,
+        };
+        let refused = present.iter().map(|(path, node)| (path.clone(), access(node)));
+        let refused: BTreeMap<_, _> = refused.filter(|(_, access)| *access != caches::Access::default()).collect();
+        let before = std::mem::replace(&mut self.refused, refused);
+        let ended =
+            before.keys().filter(|path| !self.refused.contains_key(*path)).map(|path| (path, Default::default()));
+        let newer = self.refused.iter().filter(|(path, access)| before.get(*path) != Some(access));
+        let all = ended.chain(newer.map(|(path, access)| (path, *access)));
+        self.events.extend(all.map(|(path, access)| (now, caches::Event::Access(path.clone(), access))));
+    }
+
     fn note(&mut self, now: Duration, change: nodes::Change, path: &str, node: Option<&SimulatedNode>) {
-        let node = node.map(|SimulatedNode { stat, data }| caches::Node {
+        let node = node.map(|SimulatedNode { stat, data, .. }| caches::Node {
             czxid: stat.czxid,
             mzxid: stat.mzxid,
             version: stat.version,

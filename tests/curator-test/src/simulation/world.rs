@@ -15,6 +15,7 @@ use super::follower::TouchTable;
 use super::recorder::Recorder;
 use crate::caches;
 use crate::nodes::Change;
+use crate::server::Backup;
 use crate::server::simulated::{Connection, Delivery, SimulatedServer};
 use crate::wire::{ConnectRequest, OpCode, Reader, RequestHeader};
 
@@ -104,6 +105,8 @@ struct Client {
     drops_reply: bool,
     /// Its server has too many requests, and carries out only some.
     throttled: bool,
+    /// Its server does not accept its credentials.
+    refuses: bool,
     /// The newest state of the servers that it can reach.
     lagging: Option<SimulatedServer>,
     skipped: Arc<Mutex<Duration>>,
@@ -146,8 +149,8 @@ impl World {
         look(&mut self.state.lock().server)
     }
 
-    pub(super) fn record_changes(&self, root: &str) {
-        self.change(|state, _| state.recorder = Some(Recorder::new(root)));
+    pub(super) fn record_changes(&self, root: &str, max_reply: usize) {
+        self.change(|state, _| state.recorder = Some(Recorder::new(root, max_reply)));
     }
 
     pub(super) fn take_changes(&self) -> Vec<(Duration, Change)> {
@@ -214,6 +217,7 @@ impl World {
             healed.partitioned = false;
             healed.drops_reply = false;
             healed.throttled = false;
+            healed.refuses = false;
             if std::mem::take(&mut healed.cut_off) {
                 // It is another server from now on, without sessions to report.
                 healed.touched.take();
@@ -242,6 +246,10 @@ impl World {
         self.change(|state, _| state.clients.entry(client).or_default().throttled = true);
     }
 
+    pub(super) fn refuse_credentials(&self, client: ClientId) {
+        self.change(|state, _| state.clients.entry(client).or_default().refuses = true);
+    }
+
     pub(super) fn lag(&self, client: ClientId, cut_off: bool) {
         self.change(|state, _| {
             let known = state.server.clone();
@@ -260,16 +268,10 @@ impl World {
         });
     }
 
-    pub(super) fn kill_session(&self, session: i64) {
+    /// Has an administrator change nodes at the leader.
+    pub(super) fn administer(&self, change: impl FnOnce(&mut SimulatedServer, Duration) -> Vec<Delivery>) {
         self.change(|state, now| {
-            let outputs = state.server.kill_session(session, now);
-            state.deliver(outputs, now);
-        });
-    }
-
-    pub(super) fn delete(&self, path: &str) {
-        self.change(|state, now| {
-            let outputs = state.server.delete(path, now);
+            let outputs = change(&mut state.server, now);
             state.deliver(outputs, now);
         });
     }
@@ -280,16 +282,22 @@ impl World {
 
     pub(super) fn restart(&self, empty_at: Option<i64>) {
         self.change(|state, now| {
-            let links: Vec<_> = state.links.keys().copied().collect();
-            for link in links {
-                state.break_link(link);
-            }
-            for client in state.clients.values_mut() {
-                client.touched.take();
-            }
+            state.disconnect();
             match empty_at {
                 Some(zxid) => state.server.restart_empty(zxid, now),
                 None => state.server.restart(now),
+            }
+        });
+    }
+
+    pub(super) fn restore(&self, backup: &Backup) {
+        self.change(|state, now| {
+            state.disconnect();
+            // No server has the newer state any more.
+            state.clients.values_mut().for_each(|client| client.lagging = None);
+            state.server.restore(backup, now);
+            if let Some(recorder) = &mut state.recorder {
+                recorder.restarted(&state.server, now);
             }
         });
     }
@@ -298,6 +306,17 @@ impl World {
 impl State {
     fn links_of(&self, client: ClientId) -> Vec<LinkId> {
         self.links.iter().filter(|(_, link)| link.client == client).map(|(id, _)| *id).collect()
+    }
+
+    /// Breaks all links. The followers forget the sessions that they have not reported.
+    fn disconnect(&mut self) {
+        let links: Vec<_> = self.links.keys().copied().collect();
+        for link in links {
+            self.break_link(link);
+        }
+        for client in self.clients.values_mut() {
+            client.touched.take();
+        }
     }
 
     /// Breaks the link for both ends; messages in transit are lost.
@@ -417,6 +436,13 @@ impl State {
                 if let Some(session) = self.server.session_of(link.connection) {
                     client.touched.note(session, now, self.half_tick, &mut self.random);
                 }
+                if client.refuses && !is_greeting && is_login(&bytes) {
+                    link.behind = None;
+                    for output in self.server.refuse_credentials(link.connection, &bytes, now) {
+                        self.post(parcel_of(output, id), now);
+                    }
+                    return;
+                }
                 if client.throttled && !is_greeting && self.random.random_ratio(1, 4) {
                     let server = link.behind.as_mut().map_or(&mut self.server, |behind| &mut behind.server);
                     if let Some(outputs) = server.throttle(link.connection, &bytes, now) {
@@ -518,6 +544,11 @@ fn goes_through_leader(frame: &[u8]) -> bool {
                 | OpCode::RemoveWatches
         )
     })
+}
+
+/// Returns whether this frame has credentials.
+fn is_login(frame: &[u8]) -> bool {
+    RequestHeader::decode(&mut Reader::new(frame)).is_ok_and(|header| header.op == OpCode::Auth)
 }
 
 /// Returns the newest transaction that a connect request names.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, Error};
+use curator_framework::{CuratorFramework, Error, SessionId};
 use curator_integration::simulated_stage::{LATENCY, ONE, SESSION, TWO, client, play, soon, until};
-use curator_recipes::{BarrierError, DistributedBarrier};
+use curator_recipes::{BarrierError, DistributedBarrier, Release};
 use curator_test::SimulatedEnsemble;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -43,9 +43,9 @@ fn barrier_of_an_owner_is_set_and_removed_whatever_its_connection_does() {
             assert!(stands(&ensemble) && session.is_some_and(|session| session != 0), "seed {seed}");
             let refused = soon(barrier(&two).set_owned()).await;
             assert!(matches!(refused, Err(BarrierError::AlreadySet { .. })), "seed {seed}: {refused:?}");
-            let removing = tokio::spawn(async move { owned.remove().await });
+            let removing = tokio::spawn(async move { owned.release().await });
             fault(&ensemble, &one, seed).await;
-            let _was_set: bool = soon(removing).await.unwrap().unwrap();
+            let _released: Release = soon(removing).await.unwrap().unwrap();
             ensemble.repair(ONE);
             until("the barrier is removed", || !stands(&ensemble)).await;
             let next = soon(barrier(&two).set_owned()).await.unwrap();
@@ -171,7 +171,7 @@ fn wait_keeps_to_its_budget() {
             let (passed, took) = soon(waiting).await.unwrap();
             assert_eq!(took.as_millis(), budget.as_millis(), "after {millis} ms");
             match passed {
-                Ok(passed) => assert!(!passed, "after {millis} ms"),
+                Ok(passed) => assert!(passed.is_none(), "after {millis} ms"),
                 // No reply has shown the barrier.
                 Err(error) => assert!(millis <= 2 * LATENCY.as_millis() as u64, "after {millis} ms: {error}"),
             }
@@ -210,9 +210,12 @@ fn barrier_is_not_set_over_an_owned_one() {
         let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
         let owned = soon(barrier(&one).set_owned()).await.unwrap();
         let refused = soon(barrier(&two).set_barrier()).await.unwrap_err();
-        let owner = one.session().await.unwrap().id().unwrap();
-        assert!(matches!(refused, BarrierError::AlreadySet { session, .. } if session == owner), "{refused}");
-        assert!(soon(owned.remove()).await.unwrap());
+        let owner = one.session().await.unwrap().id().unwrap().get();
+        assert!(
+            matches!(refused, BarrierError::AlreadySet { session, .. } if session == SessionId::new(owner)),
+            "{refused}"
+        );
+        assert_eq!(soon(owned.release()).await.unwrap(), Release::Released);
         for _ in 0..2 {
             soon(barrier(&two).set_barrier()).await.unwrap();
         }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use curator_framework::{
-    CuratorFramework, FixedEnsembleProvider, LossReason, RetryForever, ZooKeeperAsyncFactory, make_path, node_from_path,
+    CuratorFramework, FixedEnsembleProvider, LossReason, RetryForever, SessionId, ZooKeeperAsyncFactory, make_path,
+    node_from_path,
 };
 use curator_integration::env::{answered, connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
@@ -47,7 +48,7 @@ impl Pair {
 
     /// Returns the path of the node of a client's member.
     async fn node_of(&self, client: &CuratorFramework) -> String {
-        let own = client.session().await.unwrap().id().unwrap();
+        let own = client.session().await.unwrap().id().unwrap().get();
         for name in self.children() {
             let path = make_path(PATH, &name);
             if client.check_exists().for_path(&path).await.unwrap().is_some_and(|stat| stat.ephemeral_owner == own) {
@@ -82,7 +83,7 @@ impl Pair {
         let first = in_time(waiting).await.unwrap();
         assert_eq!(in_time(first.round()).await.unwrap(), in_time(second.round()).await.unwrap());
         // A fault may keep the first one's look until the second one has joined. Then either opens.
-        assert_ne!(first.is_leader(), second.is_leader());
+        assert_ne!(first.has_opened(), second.has_opened());
         (first, second)
     }
 }
@@ -200,7 +201,7 @@ async fn lost_connection_while_members_wait_keeps_them_waiting() {
     eventually("another connection", async || pair.proxies[0].total_connections() > before).await;
     answered(&pair.clients).await;
     assert!(!waiting.is_finished() && pair.children().len() == 1);
-    let mut second = in_time(pair.barriers[1].enter()).await.unwrap();
+    let second = in_time(pair.barriers[1].enter()).await.unwrap();
     let first = in_time(&mut waiting).await.unwrap();
     let mut leaving = tokio::spawn(all_leave(vec![first]));
     pair.has_children(2).await;
@@ -224,7 +225,7 @@ async fn member_without_a_connection_finds_the_open_barrier_and_the_end_of_the_r
     answered(&pair.clients).await;
     pair.proxies[0].refuse();
     pair.proxies[0].reset();
-    let mut second = in_time(pair.barriers[1].enter()).await.unwrap();
+    let second = in_time(pair.barriers[1].enter()).await.unwrap();
     assert!(!waiting.is_finished());
     pair.proxies[0].accept();
     let first = in_time(waiting).await.unwrap();
@@ -247,12 +248,12 @@ async fn member_whose_session_ends_while_it_waits_arrives_again() {
     pair.has_children(1).await;
     answered(&pair.clients).await;
     let session = pair.clients[0].session().await.unwrap();
-    assert!(pair.server.kill_session(session.id().unwrap()));
+    assert!(pair.server.kill_session(session.id().unwrap().get()));
     in_time(session.ended()).await;
-    let next = in_time(pair.clients[0].session()).await.unwrap().id();
+    let next = in_time(pair.clients[0].session()).await.unwrap().id().map(|id| id.get());
     let arrived = async || {
         let members = pair.barriers[1].members().await.unwrap();
-        members.len() == 1 && members[0].session == next.unwrap_or_default()
+        members.len() == 1 && members[0].session == SessionId::new(next.unwrap_or_default())
     };
     eventually("it arrives again", arrived).await;
     let second = in_time(pair.barriers[1].enter()).await.unwrap();
@@ -270,7 +271,7 @@ async fn member_of_two_sessions_counts_once() {
     pair.has_children(1).await;
     answered(&pair.clients).await;
     let session = pair.clients[0].session().await.unwrap();
-    let (node, before) = (format!("{PATH}/{}", pair.children()[0]), session.id().unwrap());
+    let (node, before) = (format!("{PATH}/{}", pair.children()[0]), session.id().unwrap().get());
     pair.server.clear_requests();
     pair.proxies[0].swap_session();
     pair.proxies[0].reset();
@@ -289,12 +290,12 @@ async fn member_of_two_sessions_counts_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn member_that_has_left_waits_on_in_the_next_session() {
     let pair = Pair::new(2).await;
-    let (first, mut second) = pair.enter().await;
+    let (first, second) = pair.enter().await;
     let mut leaving = tokio::spawn(all_leave(vec![first]));
     pair.has_children(2).await;
     answered(&pair.clients).await;
     let session = pair.clients[0].session().await.unwrap();
-    assert!(pair.server.kill_session(session.id().unwrap()));
+    assert!(pair.server.kill_session(session.id().unwrap().get()));
     in_time(session.ended()).await;
     in_time(pair.clients[0].session()).await.unwrap();
     answered(&pair.clients).await;
@@ -307,13 +308,13 @@ async fn member_that_has_left_waits_on_in_the_next_session() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn death_is_reported_to_the_others() {
     let pair = Pair::new(2).await;
-    let (mut first, second) = pair.enter().await;
+    let (first, second) = pair.enter().await;
     let lost = Box::pin(first.member_lost());
     let kill = async {
         // The data of the other member is read, and watched.
         eventually("the watch", async || pair.proxies[0].replies(OpCode::GetData) >= 2).await;
         let session = pair.clients[1].session().await.unwrap();
-        assert!(pair.server.kill_session(session.id().unwrap()));
+        assert!(pair.server.kill_session(session.id().unwrap().get()));
     };
     let (lost, ()) = in_time(join(lost, kill)).await;
     assert_eq!(lost.unwrap(), String::from_utf8_lossy(pair.clients[1].default_data()));
@@ -326,7 +327,7 @@ async fn death_is_reported_to_the_others() {
 async fn leave_is_not_reported_as_a_death_over_a_lost_connection() {
     let pair = Pair::new(2).await;
     for is_lost in [false, true] {
-        let (mut first, mut second) = pair.enter().await;
+        let (first, second) = pair.enter().await;
         {
             let reads = pair.proxies[0].replies(OpCode::GetData);
             let mut lost = Box::pin(first.member_lost());
@@ -384,7 +385,7 @@ async fn both_clients_go_through_rounds_together() {
         [barrier(&client(&server).await, PATH, 3), barrier(&other, PATH, 3), barrier(&client(&server).await, PATH, 3)];
     for _ in 0..20 {
         let members = all_enter(&barriers).await;
-        assert_eq!(members.iter().filter(|member| member.is_leader()).count(), 1);
+        assert_eq!(members.iter().filter(|member| member.has_opened()).count(), 1);
         all_leave(members).await;
         assert_eq!(server.children(PATH).unwrap_or_default(), [""; 0]);
     }

@@ -18,7 +18,7 @@ fn enter_beside(other: &str) -> String {
         two.create().with_mode(CreateMode::Ephemeral).for_path(&late).await.unwrap();
         let first = DistributedDoubleBarrier::new(one.clone(), PATH, 3).unwrap();
         let entering = tokio::spawn(async move { first.enter().await });
-        let own = one.session().await.unwrap().id();
+        let own = one.session().await.unwrap().id().map(|id| id.get());
         let nodes = || ensemble.children(PATH).into_iter().map(|name| (format!("{PATH}/{name}"), name));
         let member = || nodes().find(|(path, _)| ensemble.owner(path) == own).map(|(_, name)| name);
         until("the member stands", || member().is_some()).await;

@@ -22,9 +22,9 @@ pub(crate) async fn fault(ensemble: &SimulatedEnsemble, one: &CuratorFramework, 
         3 => {
             ensemble.drop_reply(ONE);
             sleep(Duration::from_millis(seed / FAULTS % 20)).await;
-            ensemble.kill_session(session.id().unwrap());
+            ensemble.kill_session(session.id().unwrap().get());
         }
-        4 => ensemble.kill_session(session.id().unwrap()),
+        4 => ensemble.kill_session(session.id().unwrap().get()),
         _ => {
             ensemble.partition(ONE);
             sleep(SESSION * 2).await;

@@ -194,7 +194,7 @@ fn wait_keeps_to_its_budget() {
             let (passed, took) = soon(waiting).await.unwrap();
             assert_eq!(took.as_millis(), budget.as_millis(), "after {millis} ms");
             match passed {
-                Ok(passed) => assert!(!passed, "after {millis} ms"),
+                Ok(passed) => assert!(passed.is_none(), "after {millis} ms"),
                 Err(error) => assert!(error.to_string().contains(&format!("the wait for {PATH}")), "{error}"),
             }
             assert_eq!(one.watched_paths(), [""; 0], "after {millis} ms");
@@ -312,8 +312,8 @@ fn call_on_a_server_that_lags_behind_finds_the_present_round() {
                         let round = soon(others.round()).await.unwrap();
                         assert_eq!(soon(ours.participate("ours")).await.unwrap().round(), round);
                     }
-                    2 => assert!(!soon(ours.wait_timeout(SESSION)).await.unwrap()),
-                    3 => assert!(!soon(ours.wait_timeout(Duration::ZERO)).await.unwrap()),
+                    2 => assert!(soon(ours.wait_timeout(SESSION)).await.unwrap().is_none()),
+                    3 => assert!(soon(ours.wait_timeout(Duration::ZERO)).await.unwrap().is_none()),
                     _ => assert_eq!(soon(ours.count()).await.unwrap(), 4),
                 }
             });
@@ -350,7 +350,7 @@ fn count_reaches_no_round_of_a_latch_that_was_deleted() {
             let what = format!("{before} before, {behind} behind");
             assert_eq!(soon(ours.count_down()).await.unwrap(), left, "{what}");
             assert_eq!(soon(others.count()).await.unwrap(), left, "{what}");
-            assert_eq!(soon(others.wait_timeout(SESSION)).await.unwrap(), left == 0, "{what}");
+            assert_eq!(soon(others.wait_timeout(SESSION)).await.unwrap().is_some(), left == 0, "{what}");
         });
     }
 }
@@ -371,7 +371,7 @@ fn notification_of_the_begin_of_a_round_ends_no_wait_for_it() {
             let is_begin = |(_, change): &(Duration, Change)| matches!(change, Change::DataChanged { .. });
             until("the round begins", || ensemble.take_changes().iter().any(is_begin)).await;
             let is_behind = one.watchers() == 1;
-            assert!(!soon(ours.wait_timeout(SESSION)).await.unwrap(), "seed {seed}");
+            assert!(soon(ours.wait_timeout(SESSION)).await.unwrap().is_none(), "seed {seed}");
             assert!(soon(setting).await.unwrap().unwrap());
             drop(watched);
             is_behind
@@ -395,7 +395,7 @@ fn participant_on_a_server_that_lags_behind_joins_the_present_round() {
         assert_eq!(participant.round(), soon(others.round()).await.unwrap());
         assert_eq!(ensemble.children("/test/latch/here").len(), 1);
         assert_eq!(soon(participant.count_down()).await.unwrap(), 0);
-        assert!(soon(others.wait_timeout(SESSION)).await.unwrap());
+        assert!(soon(others.wait_timeout(SESSION)).await.unwrap().is_some());
     });
 }
 
@@ -416,6 +416,6 @@ fn waiter_on_a_server_that_lags_behind_waits_for_the_present_round() {
         ensemble.repair(ONE);
         let opened = soon(waiting).await.unwrap().unwrap();
         assert_eq!(soon(others.count()).await.unwrap(), 4);
-        assert!(!opened, "a waiter has passed a round with four counts left");
+        assert!(opened.is_none(), "a waiter has passed a round with four counts left");
     });
 }

@@ -34,7 +34,7 @@ async fn waiter_reads_twice_however_many_counts_follow() {
         let server = server();
         let (waiter, counter) = (client(&server).await, client(&server).await);
         let counting = latch(&counter, counts).await;
-        let session = waiter.session().await.unwrap().id().unwrap();
+        let session = waiter.session().await.unwrap().id().unwrap().get();
         server.clear_requests();
         let ours = CountDownLatch::new(waiter.clone(), PATH).unwrap();
         let waiting = tokio::spawn(async move { ours.wait().await });
@@ -53,7 +53,7 @@ async fn count_behind_an_own_one_is_one_request() {
     let server = server();
     let client = client(&server).await;
     let latch = latch(&client, 4).await;
-    let session = client.session().await.unwrap().id().unwrap();
+    let session = client.session().await.unwrap().id().unwrap().get();
     server.clear_requests();
     for expected in [vec![OpCode::GetData, OpCode::Exists, OpCode::Multi], vec![OpCode::Multi], vec![OpCode::Multi]] {
         in_time(latch.count_down()).await.unwrap();
@@ -68,7 +68,7 @@ async fn waiter_of_a_barrier_sends_one_request() {
     let (ours, others) =
         (DistributedBarrier::new(waiter.clone(), PATH).unwrap(), DistributedBarrier::new(other, PATH).unwrap());
     in_time(others.set_barrier()).await.unwrap();
-    let session = waiter.session().await.unwrap().id().unwrap();
+    let session = waiter.session().await.unwrap().id().unwrap().get();
     server.clear_requests();
     let waiting = {
         let ours = ours.clone();
@@ -89,8 +89,8 @@ async fn waiter_that_gives_up_leaves_no_watch_at_the_server() {
     let (barrier, latch) = (DistributedBarrier::new(client.clone(), "/test/barrier").unwrap(), latch(&client, 1).await);
     in_time(barrier.set_barrier()).await.unwrap();
     for budget in [Duration::ZERO, Duration::from_millis(20)] {
-        assert!(!in_time(barrier.wait_on_barrier_timeout(budget)).await.unwrap());
-        assert!(!in_time(latch.wait_timeout(budget)).await.unwrap());
+        assert!(in_time(barrier.wait_on_barrier_timeout(budget)).await.unwrap().is_none());
+        assert!(in_time(latch.wait_timeout(budget)).await.unwrap().is_none());
         eventually("the watches are removed", async || server.watch_count() == 0).await;
     }
 }
@@ -109,10 +109,10 @@ async fn wait_that_goes_on_in_the_next_session_looks_behind_a_sync() {
         let requests = server.requests();
         requests.into_iter().any(|request| request.session_id == session && request.op == OpCode::Exists)
     };
-    eventually("it waits", async || has_looked(first.id().unwrap())).await;
-    assert!(server.kill_session(first.id().unwrap()));
+    eventually("it waits", async || has_looked(first.id().unwrap().get())).await;
+    assert!(server.kill_session(first.id().unwrap().get()));
     in_time(first.ended()).await;
-    let next = in_time(waiter.session()).await.unwrap().id().unwrap();
+    let next = in_time(waiter.session()).await.unwrap().id().unwrap().get();
     eventually("it waits again", async || has_looked(next)).await;
     assert_eq!(requests(&server, next), [OpCode::Sync, OpCode::Exists]);
     in_time(others.remove_barrier()).await.unwrap();
@@ -128,7 +128,7 @@ async fn participant_that_has_counted_is_not_reported_as_lost_behind_its_round()
     let (watcher, counter) = (connected(options(&server).ensemble_provider(provider)).await, client(&server).await);
     let counting = latch(&counter, 2).await;
     let participant = in_time(counting.participate("first")).await.unwrap();
-    let session = watcher.session().await.unwrap().id().unwrap();
+    let session = watcher.session().await.unwrap().id().unwrap().get();
     let watching = {
         let ours = CountDownLatch::new(watcher.clone(), PATH).unwrap();
         tokio::spawn(async move { ours.participant_lost().await })
@@ -147,4 +147,28 @@ async fn participant_that_has_counted_is_not_reported_as_lost_behind_its_round()
     assert!(in_time(counting.try_set_count(1)).await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!watching.is_finished(), "{:?}", watching.await);
+}
+
+/// The transfer of a listing above the limit would delay the replies behind it, at each later round.
+#[tokio::test]
+async fn round_above_the_reply_limit_is_listed_once() {
+    const COUNTS: u32 = 30;
+    let server = server();
+    let client = connected(options(&server).max_reply(4096)).await;
+    let latch = latch(&client, COUNTS).await;
+    let session = client.session().await.unwrap();
+    for count in 0..COUNTS {
+        in_time(latch.count_down_as(&format!("{count:0>200}"))).await.unwrap();
+    }
+    let mut listings = Vec::new();
+    for _round in 0..3 {
+        server.clear_requests();
+        assert!(in_time(latch.try_set_count(1)).await.unwrap());
+        in_time(latch.count_down()).await.unwrap();
+        let sent = requests(&server, session.id().unwrap().get());
+        listings.push(sent.into_iter().filter(|&op| op == OpCode::GetChildren).count());
+    }
+    // The latch with the large round; then the latch with the round before.
+    assert_eq!(listings, [2, 2, 2]);
+    assert_eq!(session.epoch(), 1);
 }

@@ -50,7 +50,7 @@ async fn death_in_an_outage(is_async: bool, is_watched: bool) -> String {
             proxy.reset();
         }
         eventually("it is cut off", async || !watcher.is_connected()).await;
-        assert!(server.kill_session(two.session().await.unwrap().id().unwrap()));
+        assert!(server.kill_session(two.session().await.unwrap().id().unwrap().get()));
         eventually("it is dead", async || server.children(PATH).unwrap().len() == 2).await;
         proxy.accept();
         std::future::pending::<()>().await;
@@ -81,13 +81,13 @@ async fn death_during_the_wait_in_leave_is_counted() {
     let leaver = connected(options(&server).session_timeout(Duration::from_secs(3))).await;
     let two = client(&server).await;
     let mut members = all_enter(&[named(&leaver, "leaver", 2), named(&two, "dead", 2)]).await;
-    let (_dead, mut first) = (members.pop().unwrap(), members.pop().unwrap());
+    let (_dead, first) = (members.pop().unwrap(), members.pop().unwrap());
     let leaving = tokio::spawn(async move { first.leave().await.unwrap() });
     eventually("it watches the other one", async || {
         leaver.watched_paths().iter().any(|path| path.ends_with("-member"))
     })
     .await;
-    assert!(server.kill_session(two.session().await.unwrap().id().unwrap()));
+    assert!(server.kill_session(two.session().await.unwrap().id().unwrap().get()));
     assert_eq!(in_time(leaving).await.unwrap().died(), 1);
 }
 
@@ -100,7 +100,7 @@ async fn slow_read_of_the_deaths_does_not_end_a_leave() {
     let options = options(&server).session_timeout(Duration::from_secs(10)).ensemble_provider(provider);
     let (leaver, two) = (connected(options).await, client(&server).await);
     let mut members = all_enter(&[named(&leaver, "leaver", 2), named(&two, "two", 2)]).await;
-    let (mut second, mut first) = (members.pop().unwrap(), members.pop().unwrap());
+    let (second, first) = (members.pop().unwrap(), members.pop().unwrap());
     let leaving = tokio::spawn(async move { first.leave_timeout(Duration::from_millis(4500)).await });
     eventually("it watches the other one", async || {
         leaver.watched_paths().iter().any(|path| path.ends_with("-member"))
@@ -121,7 +121,7 @@ async fn leaver_without_transactions_leaves_the_next_round_open() {
     let (two, three) = (client(&server).await, client(&server).await);
     let barriers = [named(&one, "async", 2), named(&two, "two", 2)];
     let mut members = all_enter(&barriers).await;
-    let (mut second, mut first) = (members.pop().unwrap(), members.pop().unwrap());
+    let (second, first) = (members.pop().unwrap(), members.pop().unwrap());
     assert!(in_time(second.leave_timeout(Duration::ZERO)).await.unwrap().is_none());
     proxy.latency(Duration::from_millis(200));
     let leaving = tokio::spawn(async move { first.leave().await });
@@ -129,7 +129,7 @@ async fn leaver_without_transactions_leaves_the_next_round_open() {
     eventually("its node is gone", async || server.children(PATH).unwrap() == ["ready"]).await;
     let before = version().await;
     eventually("it has begun to close", async || version().await >= before + 2).await;
-    let (mut next, other) = {
+    let (next, other) = {
         let mut members = all_enter(&[named(&two, "two", 2), named(&three, "three", 2)]).await;
         let other = members.pop().unwrap();
         (members.pop().unwrap(), other)

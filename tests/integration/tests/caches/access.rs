@@ -226,24 +226,24 @@ on_every_server! {
         assert_eq!(tree.size(), 4);
         in_time(cache.synced()).await.unwrap();
         assert_eq!(cache.current_data().len(), 3);
-        while events.try_next().is_some() {}
+        while events.try_recv().is_ok() {}
         for data in ["", "plain", ""] {
             client.set_data().for_path(&root, data).await.unwrap();
             in_time(cache.synced()).await.unwrap();
             in_time(tree.synced()).await.unwrap();
             let children = tree.current_children(&root).unwrap().len();
             assert_eq!((cache.current_data().len(), children, tree.current_data(&kids[0]).unwrap().data.as_slice()), (3, 3, &b"kid"[..]));
-            while let Some(event) = events.try_next() {
+            while let Ok(event) = events.try_recv() {
                 assert!(matches!(&event, PathChildrenCacheEvent::Failed { path, .. } if *path == root), "{event:?}");
             }
         }
         // A child is not reported as removed because it cannot be read.
         client.set_data().for_path(&kids[0], "plain").await.unwrap();
         in_time(cache.synced()).await.unwrap();
-        assert!(matches!(events.try_next(), Some(PathChildrenCacheEvent::Failed { path, .. }) if path == kids[0]));
+        assert!(matches!(events.try_recv(), Ok(PathChildrenCacheEvent::Failed { path, .. }) if path == kids[0]));
         client.delete().for_path(&kids[0]).await.unwrap();
         in_time(cache.synced()).await.unwrap();
-        assert!(matches!(events.try_next(), Some(PathChildrenCacheEvent::ChildRemoved(kid)) if kid.data == b"kid"));
-        assert!(events.try_next().is_none());
+        assert!(matches!(events.try_recv(), Ok(PathChildrenCacheEvent::ChildRemoved(kid)) if kid.data == b"kid"));
+        assert!(events.try_recv().is_err());
     }
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use curator_framework::{CuratorFramework, CuratorOp, Error, RetryForever};
 use curator_integration::env::{self, Env, builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{CacheError, CacheEvents, CuratorCache, CuratorCacheListener, CuratorCacheOptions, Lookup};
+use curator_recipes::{
+    CacheError, CacheEvent, Changes, CuratorCache, CuratorCacheListener, CuratorCacheOptions, Lookup,
+};
 use curator_test::{ApacheCluster, FaultProxy};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -318,7 +320,7 @@ struct Watcher {
     proxy: FaultProxy,
     client: CuratorFramework,
     cache: CuratorCache,
-    events: CacheEvents,
+    events: Changes<CacheEvent>,
     replay: Replay,
 }
 

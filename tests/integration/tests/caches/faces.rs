@@ -2,7 +2,7 @@
 
 use curator_framework::CuratorFramework;
 use curator_integration::env::in_time;
-use curator_recipes::{ChildData, LegacyCacheEvents, NodeChanged, PathChildrenCacheEvent, TreeCacheEvent};
+use curator_recipes::{Changes, ChildData, NodeChanged, PathChildrenCacheEvent, TreeCacheEvent};
 
 /// An event, as tests compare it: its kind, and the name and the data of its node.
 pub(crate) trait Brief {
@@ -56,24 +56,24 @@ impl Brief for TreeCacheEvent {
 }
 
 /// Asserts the next events.
-pub(crate) async fn assert_next<T: Brief>(events: &mut LegacyCacheEvents<T>, expected: &[&str]) {
+pub(crate) async fn assert_next<T: Brief>(events: &mut Changes<T>, expected: &[&str]) {
     let mut heard = Vec::new();
     while heard.len() < expected.len() {
-        heard.push(in_time(events.next()).await.expect("the cache is open").brief());
+        heard.push(in_time(events.recv()).await.expect("the cache is open").brief());
     }
     assert_eq!(heard, expected);
 }
 
 /// Returns the events that have arrived.
-pub(crate) fn arrived<T: Brief>(events: &mut LegacyCacheEvents<T>) -> Vec<String> {
-    std::iter::from_fn(|| events.try_next()).map(|event| event.brief()).collect()
+pub(crate) fn arrived<T: Brief>(events: &mut Changes<T>) -> Vec<String> {
+    std::iter::from_fn(|| events.try_recv().ok()).map(|event| event.brief()).collect()
 }
 
 /// Collects the events up to one, which is included.
-pub(crate) async fn until<T: Brief>(events: &mut LegacyCacheEvents<T>, last: &str) -> Vec<String> {
+pub(crate) async fn until<T: Brief>(events: &mut Changes<T>, last: &str) -> Vec<String> {
     let mut heard = Vec::new();
     while heard.last().is_none_or(|heard| heard != last) {
-        heard.push(in_time(events.next()).await.expect("the cache is open").brief());
+        heard.push(in_time(events.recv()).await.expect("the cache is open").brief());
     }
     heard
 }

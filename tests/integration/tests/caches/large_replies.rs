@@ -72,7 +72,7 @@ async fn node_that_is_too_large_is_reported_and_keeps_its_children() {
     for path in ["/tree", "/tree/dir"] {
         stage.set(path, 1).await;
         let event = loop {
-            let event = in_time(events.next()).await.unwrap();
+            let event = in_time(events.recv()).await.unwrap();
             if let event @ (Reported::Created(_) | Reported::Changed(_) | Reported::Deleted(_)) = replay.apply(event) {
                 break event;
             }
@@ -103,7 +103,7 @@ async fn listing_that_is_too_large_keeps_the_known_children() {
     assert_eq!((late.len(), late.get("/tree/dir/kid")), (3, Lookup::NotLoaded));
     let mut events = late.events();
     stage.disperse("/tree/dir").await;
-    in_time(async { while !matches!(events.next().await, Some(curator_recipes::CacheEvent::Created(node)) if node.path == "/tree/dir/kid") {} }).await;
+    in_time(async { while !matches!(events.recv().await, Some(curator_recipes::CacheEvent::Created(node)) if node.path == "/tree/dir/kid") {} }).await;
     in_time(late.synced()).await.unwrap();
     assert_eq!((late.len(), late.get("/tree/dir/other")), (4, Lookup::Missing));
 }

@@ -70,7 +70,7 @@ on_every_server! {
         in_time(cache.caught_up()).await.unwrap();
         cache.close().await;
         for (events, mut replay) in streams {
-            let reported: Vec<_> = events.into_stream().map(|event| replay.apply(event)).collect().await;
+            let reported: Vec<_> = events.map(|event| replay.apply(event)).collect().await;
             assert_eq!(reported, [Reported::Deleted(format!("{root}/7"))]);
         }
         assert!(in_time(cache.events().next()).await.is_none());
@@ -386,7 +386,7 @@ async fn events_share_large_states() {
         in_time(cache.caught_up()).await.unwrap();
     }
     let mut last = None;
-    while let Some(event) = events.try_next() {
+    while let Ok(event) = events.try_recv() {
         if let CacheEvent::Changed { old, new } = event {
             assert!(last.is_none_or(|last| Arc::ptr_eq(&last, &old)));
             last = Some(new);

@@ -5,6 +5,7 @@
 
 mod access;
 mod both_clients;
+mod crowded;
 mod curator_cache;
 mod faces;
 mod large_replies;

@@ -30,7 +30,7 @@ on_every_server! {
         assert_next(&mut events, &["none"]).await;
         assert_eq!(cache.current_data(), None);
         cache.close().await;
-        assert!(in_time(events.next()).await.is_none());
+        assert!(in_time(events.recv()).await.is_none());
         cache.close().await;
         assert!(matches!(cache.state(), CacheState::Closed));
     }

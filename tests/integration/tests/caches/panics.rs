@@ -68,9 +68,9 @@ impl Stage {
 }
 
 /// Asserts that a stream ends with the failure.
-async fn ends(events: &mut curator_recipes::CacheEvents) {
+async fn ends(events: &mut curator_recipes::Changes<CacheEvent>) {
     let mut last = None;
-    while let Some(event) = timeout(PATIENCE, events.next()).await.expect("the stream ends") {
+    while let Some(event) = timeout(PATIENCE, events.recv()).await.expect("the stream ends") {
         last = Some(event);
     }
     assert!(matches!(last, Some(CacheEvent::Failed { error: CacheError::Panicked { .. }, .. })), "{last:?}");
@@ -114,7 +114,7 @@ async fn panic_of_filter_in_the_load_publishes_no_load() {
     let initialized = timeout(PATIENCE, cache.initialized()).await.unwrap();
     assert!(matches!(initialized, Err(CacheError::Panicked { .. })), "{initialized:?}");
     let mut was_initialized = false;
-    while let Some(event) = timeout(PATIENCE, events.next()).await.expect("the stream ends") {
+    while let Some(event) = timeout(PATIENCE, events.recv()).await.expect("the stream ends") {
         was_initialized |= matches!(event, CacheEvent::Initialized);
     }
     assert!(!was_initialized);

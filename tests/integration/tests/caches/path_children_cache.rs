@@ -81,13 +81,13 @@ on_every_server! {
         for child in ["one", "two"] {
             client.create().for_path(&format!("{path}/{child}")).await.unwrap();
         }
-        assert_eq!(in_time(events.next()).await.unwrap().data().unwrap().path, format!("{path}/one"));
-        assert_eq!(in_time(events.next()).await.unwrap().data().unwrap().path, format!("{path}/two"));
+        assert_eq!(in_time(events.recv()).await.unwrap().data().unwrap().path, format!("{path}/one"));
+        assert_eq!(in_time(events.recv()).await.unwrap().data().unwrap().path, format!("{path}/two"));
         for child in ["/one", "/two", ""] {
             delete(&client, &format!("{path}{child}")).await;
         }
         for _ in 0..2 {
-            assert!(matches!(in_time(events.next()).await, Some(PathChildrenCacheEvent::ChildRemoved(_))));
+            assert!(matches!(in_time(events.recv()).await, Some(PathChildrenCacheEvent::ChildRemoved(_))));
         }
         eventually("the path again", async || exists(&client, &path).await).await;
         client.create().with_data("x").for_path(&format!("{path}/new")).await.unwrap();
@@ -128,7 +128,7 @@ on_every_server! {
             assert_next(&mut events, &["updated 2=2"]).await;
             assert!(matches!(cache.start_with(StartMode::Normal).await, Err(CacheError::AlreadyStarted { .. })));
             cache.close().await;
-            assert!(in_time(events.next()).await.is_none());
+            assert!(in_time(events.recv()).await.is_none());
         }
     }
 
@@ -139,7 +139,7 @@ on_every_server! {
         let mut events = cache.events();
         in_time(cache.start_with(StartMode::PostInitializedEvent)).await.unwrap();
         assert_next(&mut events, &["added one=one"]).await;
-        match in_time(events.next()).await.unwrap() {
+        match in_time(events.recv()).await.unwrap() {
             PathChildrenCacheEvent::Initialized(children) => assert_eq!(children, cache.current_data()),
             other => panic!("{other:?}"),
         }
@@ -317,7 +317,7 @@ on_every_server! {
         let mut heard = BTreeSet::new();
         let expected = ["lost", "reconnected", "removed me=data"].map(String::from);
         while !expected.iter().all(|event| heard.contains(event)) {
-            heard.insert(in_time(events.next()).await.unwrap().brief());
+            heard.insert(in_time(events.recv()).await.unwrap().brief());
         }
         assert!(cache.current_data().is_empty());
     }
@@ -338,7 +338,7 @@ on_every_server! {
         assert!(client.session().await.is_err(), "the server cannot be reached");
         proxy.accept();
         assert_next(&mut events, &["suspended", "reconnected"]).await;
-        assert_eq!(in_time(events.next()).await.unwrap().data().unwrap().path, ours);
+        assert_eq!(in_time(events.recv()).await.unwrap().data().unwrap().path, ours);
         assert_eq!(cache.current_data().len(), 1);
         assert!(cache.current_data_of(&ours).is_some() && cache.current_data_of("/").is_none());
     }

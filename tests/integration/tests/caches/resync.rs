@@ -9,7 +9,7 @@ use curator_integration::on_every_server;
 use curator_recipes::{CacheState, CuratorCache, CuratorCacheOptions, Lookup};
 use curator_test::FaultProxy;
 
-use crate::stage::{Replay, Reported, commit, contents, loaded, reads};
+use crate::stage::{Replay, Reported, commit, contents, loaded, questions, reads};
 
 /// A tree of 10 × 100 nodes, with a client behind a proxy and another client.
 struct Stage {
@@ -103,10 +103,13 @@ on_every_server! {
         replay.arrived(&mut events);
         for changes in [0, 1, 100] {
             let (before, mut reported) = (reads(&stage.proxy), Vec::new());
+            let asked = questions(&stage.proxy);
             stage.away(&cache, async { reported = stage.change(changes).await }).await;
             let mut heard = replay.arrived(&mut events);
             heard.sort();
             assert_eq!((heard, reads(&stage.proxy) - before), (reported, changes));
+            let asked = questions(&stage.proxy) - asked;
+            assert!((1..=if changes == 0 { 2 } else { 64 }).contains(&asked), "{asked} questions for {changes} changes");
         }
         // A node is created again, with one below it, while the connection is lost.
         let parent = format!("{}/3", stage.root);

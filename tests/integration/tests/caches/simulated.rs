@@ -3,12 +3,17 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, CuratorOp};
+use async_trait::async_trait;
+use curator_framework::{
+    ConnectConfig, ConnectError, Connection, CuratorFramework, CuratorOp, DefaultZooKeeperFactory, HandleEvent,
+    RetryNTimes, ZooKeeperFactory,
+};
 use curator_integration::simulated_stage::{LATENCY, ONE, SESSION, TWO, client, play, soon, until};
-use curator_recipes::{CacheState, CuratorCache};
+use curator_recipes::{CacheState, CuratorCache, TreeCache};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::faces::{assert_next, until as events_until};
 use crate::stage::commit;
 
 /// Far more than a load takes.
@@ -122,5 +127,53 @@ fn a_cache_sends_nothing_in_an_outage_and_little_to_a_root_that_it_may_not_read(
         }
         // The pauses double from 50 ms to 30 s.
         assert!((10..20).contains(&failures), "{failures}");
+    });
+}
+
+/// Delays the report of each reconnect, but not the notifications on the new connection.
+#[derive(Debug)]
+struct Late(DefaultZooKeeperFactory);
+
+#[async_trait]
+impl ZooKeeperFactory for Late {
+    async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
+        let mut connection = self.0.connect(config).await?;
+        let (late, events) = tokio::sync::mpsc::unbounded_channel();
+        let mut early = std::mem::replace(&mut connection.events, events);
+        tokio::spawn(async move {
+            while let Some(event) = early.recv().await {
+                if matches!(event, HandleEvent::Reconnected(_)) {
+                    sleep(LATENCY * 10).await;
+                }
+                if late.send(event).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(connection)
+    }
+
+    fn needs_io(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn change_is_reported_behind_the_connection_that_has_brought_it() {
+    play(1, async |ensemble| {
+        let two = client(&ensemble, TWO).await;
+        commit(&two, ["/tree", "/tree/a"].into_iter().map(CuratorOp::create)).await;
+        let options = ensemble.client(ONE).session_timeout(SESSION).zookeeper_factory(Late(ensemble.factory(ONE)));
+        let options = options.retry_policy(RetryNTimes::new(1000, Duration::from_millis(100)));
+        let one = options.build().unwrap();
+        one.start().unwrap();
+        let cache = TreeCache::builder(one.clone(), "/tree").build().unwrap();
+        let mut events = cache.events();
+        soon(cache.start()).await.unwrap();
+        events_until(&mut events, "initialized").await;
+        ensemble.reset(ONE);
+        ensemble.delete("/tree/a");
+        assert_next(&mut events, &["suspended", "reconnected", "removed a="]).await;
+        soon(cache.close()).await;
     });
 }

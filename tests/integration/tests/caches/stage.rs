@@ -6,7 +6,7 @@ use std::sync::Arc;
 use curator_framework::{CuratorFramework, CuratorOp};
 use curator_integration::env::{eventually, in_time};
 use curator_recipes::{
-    CacheEvent, CacheEvents, CacheState, ChildData, CuratorCache, CuratorCacheListenerBuilder, CuratorCacheOptions,
+    CacheEvent, CacheState, Changes, ChildData, CuratorCache, CuratorCacheListenerBuilder, CuratorCacheOptions,
 };
 use curator_test::FaultProxy;
 use curator_test::wire::OpCode;
@@ -85,15 +85,20 @@ impl Replay {
     }
 
     /// Applies the events that have arrived.
-    pub(crate) fn arrived(&mut self, events: &mut CacheEvents) -> Vec<Reported> {
-        std::iter::from_fn(|| events.try_next()).map(|event| self.apply(event)).collect()
+    pub(crate) fn arrived(&mut self, events: &mut Changes<CacheEvent>) -> Vec<Reported> {
+        std::iter::from_fn(|| events.try_recv().ok()).map(|event| self.apply(event)).collect()
     }
 }
 
 /// Returns the number of replies to reads that the proxy has forwarded.
 pub(crate) fn reads(proxy: &FaultProxy) -> usize {
-    let ops = [OpCode::Exists, OpCode::GetData, OpCode::GetChildren, OpCode::GetChildren2];
+    let ops = [OpCode::GetData, OpCode::GetChildren, OpCode::GetChildren2];
     ops.iter().map(|op| proxy.replies(*op)).sum()
+}
+
+/// The questions about known writes that were asked.
+pub(crate) fn questions(proxy: &FaultProxy) -> usize {
+    proxy.replies(OpCode::Exists)
 }
 
 /// The calls of a listener, in their order.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use curator_framework::{CreateMode, CuratorFramework};
 use curator_integration::env::{self, Env, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{CacheError, LegacyCacheEvents, TreeCache, TreeCacheBuilder, TreeCacheEvent};
+use curator_recipes::{CacheError, Changes, TreeCache, TreeCacheBuilder, TreeCacheEvent};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -28,7 +28,7 @@ fn builder(client: &CuratorFramework, path: &str) -> TreeCacheBuilder {
 }
 
 /// Starts a cache, and returns it with its events.
-async fn started(builder: TreeCacheBuilder) -> (TreeCache, LegacyCacheEvents<TreeCacheEvent>) {
+async fn started(builder: TreeCacheBuilder) -> (TreeCache, Changes<TreeCacheEvent>) {
     let cache = builder.build().unwrap();
     let events = cache.events();
     in_time(cache.start()).await.unwrap();
@@ -36,7 +36,7 @@ async fn started(builder: TreeCacheBuilder) -> (TreeCache, LegacyCacheEvents<Tre
 }
 
 /// Asserts the events of the load, which come in the order of the replies.
-async fn assert_loads(events: &mut LegacyCacheEvents<TreeCacheEvent>, expected: &[&str]) {
+async fn assert_loads(events: &mut Changes<TreeCacheEvent>, expected: &[&str]) {
     let mut heard = until(events, "initialized").await;
     heard.pop();
     heard.sort();
@@ -187,7 +187,7 @@ on_every_server! {
         }
         set(&client, &child, "sup!").await;
         for (cache, events) in caches.iter().zip(&mut streams) {
-            let event = in_time(events.next()).await.unwrap();
+            let event = in_time(events.recv()).await.unwrap();
             assert_eq!(event.old_data().unwrap().data, b"hey there");
             assert_eq!(event.data().unwrap().data, b"sup!");
             assert_eq!(cache.current_data(&child).unwrap().data, b"sup!");
@@ -227,7 +227,7 @@ on_every_server! {
         in_time(cache.start()).await.unwrap();
         assert_next(&mut events, &["added test=root", "added packed=small", "initialized"]).await;
         create(&client, &format!("{path}/plain"), "plain").await;
-        match in_time(events.next()).await.unwrap() {
+        match in_time(events.recv()).await.unwrap() {
             TreeCacheEvent::Failed { path: failed, .. } => assert_eq!(failed, format!("{path}/plain")),
             other => panic!("{other:?}"),
         }
@@ -318,7 +318,7 @@ on_every_server! {
         cache.close().await;
         delete(&client, &format!("{path}/one")).await;
         env::answered(&[client]).await;
-        assert!(in_time(events.next()).await.is_none());
+        assert!(in_time(events.recv()).await.is_none());
         assert_eq!((heard.lock().len(), cache.size()), (3, 0));
         assert!(matches!(cache.rebuild().await, Err(CacheError::Closed { .. })));
     }

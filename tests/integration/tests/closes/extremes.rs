@@ -11,15 +11,16 @@ use std::{fs, panic};
 use curator_framework::{
     BoundedExponentialBackoffRetry, Budget, CreateMode, CuratorFramework, CuratorOp, ExponentialBackoffRetry,
     Permission, Randomness, RetryAttempt, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy, RetryUntilElapsed,
-    SeededRandomness, owning_session,
+    SeededRandomness, SessionId, Zxid, owning_session,
 };
 use curator_integration::simulated_stage::{ONE, client, play, soon};
 use curator_recipes::{
     CountDownLatch, CounterOptions, CuratorCache, CuratorCacheOptions, DistributedAtomicLong, DistributedBarrier,
-    DistributedDoubleBarrier, DoubleBarrierOptions, GroupMember, InterProcessMutex, InterProcessSemaphoreV2,
-    LeaderLatch, LeaderLatchOptions, LeaderSelector, LeaderSelectorOptions, LockOptions, LockOwner, Partition,
-    PartitionOptions, PathChildrenCache, PersistentNode, PersistentTtlNode, PersistentTtlNodeOptions, PromotedToLock,
-    SemaphoreProtocol, SharedCount, TreeCache, UniqueIds, VersionedValue,
+    DistributedDoubleBarrier, DoubleBarrierOptions, FencingToken, GroupMember, InterProcessMutex,
+    InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderSelector, LeaderSelectorOptions, LockOptions,
+    LockOwner, Partition, PartitionOptions, PathChildrenCache, PersistentNode, PersistentTtlNode,
+    PersistentTtlNodeOptions, PromotedToLock, SemaphoreOptions, SemaphoreProtocol, SharedCount, TreeCache, UniqueIds,
+    VersionedValue,
 };
 use curator_test::{ClientId, SimulatedEnsemble};
 use tokio::time::{sleep, timeout};
@@ -62,6 +63,7 @@ macro_rules! row {
 const ROWS: [Row; 17] = [
     row!(
         [
+            "client/mod block_until_connected_timeout",
             "client/builder session_timeout",
             "client/builder connection_timeout",
             "client/builder max_close_wait",
@@ -88,6 +90,9 @@ const ROWS: [Row; 17] = [
                 let Ok(client) = builder.build() else { continue };
                 client.start().unwrap();
                 let _connected = tried(client.block_until_connected()).await;
+                for time in TIMES {
+                    let _connected = tried(client.block_until_connected_timeout(time)).await;
+                }
                 let _created = tried(client.create().creating_parents_if_needed().for_path(&path())).await;
                 soon(client.close()).await;
             }
@@ -153,6 +158,8 @@ const ROWS: [Row; 17] = [
     row!(
         [
             "environment/randomness new",
+            "held new",
+            "model/ids new",
             "model/types owning_session",
             "model/types from_bits",
             "shared/versioned new",
@@ -161,6 +168,8 @@ const ROWS: [Row; 17] = [
         |_ensemble, _client| {
             let _numbers = [0, 1, u64::MAX].map(|seed| SeededRandomness::new(seed).next());
             let _sessions = [i64::MIN, -1, 0, 1, i64::MAX].map(owning_session);
+            let _ids = [i64::MIN, -1, 0, 1, i64::MAX].map(|number| (SessionId::new(number), Zxid::new(number)));
+            let _tokens = [0, 1, u64::MAX].map(|pass| FencingToken::new(Zxid::new(i64::MIN), pass).to_string());
             let _permissions = COUNTS.map(Permission::from_bits);
             let _values = VERSIONS.map(|version| VersionedValue::new(i64::from(version), version, ()));
             // Only a driver gets sorted children, and they are read like a slice.
@@ -230,7 +239,7 @@ const ROWS: [Row; 17] = [
                     let options = DoubleBarrierOptions::new().quorum(size, time);
                     let barrier = DistributedDoubleBarrier::with_options(client.clone(), path(), size.max(1), options);
                     let Ok(barrier) = barrier else { continue };
-                    if let Some(Ok(Some(mut member))) = tried(barrier.enter_timeout(time)).await {
+                    if let Some(Ok(Some(member))) = tried(barrier.enter_timeout(time)).await {
                         let _left = tried(member.leave_timeout(time)).await;
                     }
                 }
@@ -286,12 +295,18 @@ const ROWS: [Row; 17] = [
         }
     }),
     row!(
-        ["groups/member join_within", "groups/partition/options settle", "groups/partition/options grace",],
+        [
+            "groups/group initialized_timeout",
+            "groups/member join_timeout",
+            "groups/partition/options settle",
+            "groups/partition/options grace",
+        ],
         |_ensemble, client| {
             for time in TIMES {
                 let member = GroupMember::new(client.clone(), path(), "one").unwrap();
                 member.start().unwrap();
-                let _joined = tried(member.join_within(time)).await;
+                let _joined = tried(member.join_timeout(time)).await;
+                let _known = tried(member.group().initialized_timeout(time)).await;
                 soon(member.close()).await;
                 for options in [PartitionOptions::new().settle(time), PartitionOptions::new().grace(time)] {
                     let partition = Partition::with_options(client.clone(), path(), "one", ["a"], options).unwrap();
@@ -304,7 +319,7 @@ const ROWS: [Row; 17] = [
     ),
     row!(
         [
-            "leader/latch await_leadership",
+            "leader/latch leading_timeout",
             "leader/latch abstain",
             "leader/latch resign_to",
             "leader/options delay_after_unclean_loss",
@@ -318,13 +333,13 @@ const ROWS: [Row; 17] = [
                 latch.start().unwrap();
                 let other = LeaderLatch::new(client.clone(), path).unwrap();
                 other.start().unwrap();
-                let _led = tried(other.await_leadership(time)).await;
+                let _led = tried(other.leading_timeout(time)).await;
                 let candidates = tried(latch.participants()).await.unwrap().unwrap();
                 for candidate in &candidates {
                     let _resigned = tried(latch.resign_to(candidate, time)).await;
                 }
                 latch.abstain(time);
-                let _led = tried(other.await_leadership(time)).await;
+                let _led = tried(other.leading_timeout(time)).await;
                 soon(latch.close()).await;
                 soon(other.close()).await;
                 for longest in TIMES {
@@ -362,26 +377,25 @@ const ROWS: [Row; 17] = [
     row!(
         [
             "locks/semaphore/mod new",
-            "locks/semaphore/mod with_node_data",
             "locks/semaphore/mod with_options",
-            "locks/semaphore/mod with_protocol",
+            "locks/semaphore/lease_set split",
             "locks/semaphore/mod acquire_many",
             "locks/semaphore/mod acquire_many_timeout",
             "locks/semaphore/mod try_acquire_many",
         ],
         |_ensemble, client| {
             for size in SIZES {
-                drop(InterProcessSemaphoreV2::with_node_data(client.clone(), path(), size, ""));
-                drop(InterProcessSemaphoreV2::with_options(client.clone(), path(), size, LockOptions::new()));
-                let direct = SemaphoreProtocol::Direct;
-                let options = LockOptions::new();
-                let direct = InterProcessSemaphoreV2::with_protocol(client.clone(), path(), size, direct, options);
+                let options = SemaphoreOptions::new().protocol(SemaphoreProtocol::Direct);
+                let direct = InterProcessSemaphoreV2::with_options(client.clone(), path(), size, options);
                 for semaphore in [InterProcessSemaphoreV2::new(client.clone(), path(), size), direct] {
                     let Ok(semaphore) = semaphore else { continue };
                     for leases in SIZES {
                         // Leases without end are taken one by one.
                         let _leases = timeout(ENOUGH, semaphore.acquire_many(leases)).await;
-                        let _leases = timeout(ENOUGH, semaphore.try_acquire_many(leases)).await;
+                        let set = timeout(ENOUGH, semaphore.try_acquire_many(leases)).await;
+                        if let Ok(Ok(Some(mut set))) = set {
+                            let _part = set.split(leases);
+                        }
                         for time in TIMES {
                             let _leases = timeout(ENOUGH, semaphore.acquire_many_timeout(leases, time)).await;
                         }
@@ -393,16 +407,16 @@ const ROWS: [Row; 17] = [
     row!(
         [
             "nodes/options touch_factor",
-            "nodes/persistent_node wait_for_initial_create",
+            "nodes/persistent_node created_timeout",
             "nodes/ttl_node new",
             "nodes/ttl_node with_options",
-            "nodes/ttl_node wait_for_initial_create",
+            "nodes/ttl_node created_timeout",
         ],
         |_ensemble, client| {
             for time in TIMES {
-                let node = PersistentNode::new(client.clone(), CreateMode::Ephemeral, path(), "").unwrap();
+                let node = PersistentNode::new(client.clone(), path(), "").unwrap();
                 node.start().unwrap();
-                let _created = tried(node.wait_for_initial_create(time)).await;
+                let _created = tried(node.created_timeout(time)).await;
                 soon(node.close()).await;
                 drop(PersistentTtlNode::new(client.clone(), path(), time, ""));
                 for count in COUNTS {
@@ -410,7 +424,7 @@ const ROWS: [Row; 17] = [
                     let node = PersistentTtlNode::with_options(client.clone(), path(), time, "", options);
                     let Ok(node) = node else { continue };
                     node.start().unwrap();
-                    let _created = tried(node.wait_for_initial_create(time)).await;
+                    let _created = tried(node.created_timeout(time)).await;
                     sleep(PATIENCE).await;
                     soon(node.close()).await;
                 }
@@ -437,12 +451,13 @@ const ROWS: [Row; 17] = [
 
 /// Returns the public functions of a file that take a time or a number.
 fn functions_of(name: &str, source: &str) -> Vec<String> {
-    const KINDS: [&str; 12] = [
+    const KINDS: [&str; 13] = [
         "Duration",
         "std::time::Duration",
         "Option<Duration>",
         "impl Into<Option<Duration>>",
         "impl Into<Option<i64>>",
+        "impl Into<MaxLeases>",
         "usize",
         "u32",
         "u64",

@@ -10,10 +10,10 @@ use curator_framework::{
 use curator_integration::held::Way;
 use curator_integration::simulated_stage::{LATENCY, ONE, TWO, play, soon, until};
 use curator_recipes::{
-    BarrierError, CuratorCache, DistributedAtomicLong, DistributedBarrier, DistributedDoubleBarrier, Group,
-    GroupMember, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderError, LeaderLatch,
-    LeaderObserver, LeaderSelector, LockError, LockGuard, NodeCache, Partition, PathChildrenCache, PersistentNode,
-    PersistentTtlNode, Release, SharedCount, SharedValue, TreeCache,
+    BarrierError, CuratorCache, DistributedAtomicLong, DistributedBarrier, DistributedDoubleBarrier, GroupMember,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderError, LeaderLatch, LeaderSelector,
+    LockError, LockGuard, NodeCache, Partition, PathChildrenCache, PersistentNode, PersistentTtlNode, Release,
+    SharedCount, SharedValue, TreeCache,
 };
 use curator_test::{ClientId, SimulatedEnsemble};
 use futures_util::FutureExt as _;
@@ -182,7 +182,7 @@ const CLOSES: [(&str, Open); 29] = [
     }),
     ("a node", |client| {
         Box::pin(async move {
-            let node = PersistentNode::new(client, CreateMode::Ephemeral, PATH, "data").unwrap();
+            let node = PersistentNode::new(client, PATH, "data").unwrap();
             node.start().unwrap();
             node.created().await.unwrap();
             closing(node, async |node| node.close().await)
@@ -192,7 +192,7 @@ const CLOSES: [(&str, Open); 29] = [
         Box::pin(async move {
             let options = curator_recipes::PersistentNodeOptions::new().protected();
             let mode = CreateMode::EphemeralSequential;
-            let node = PersistentNode::with_options(client, mode, PATH, "data", options).unwrap();
+            let node = PersistentNode::with_options(client, PATH, "data", options.mode(mode)).unwrap();
             node.start().unwrap();
             node.created().await.unwrap();
             closing(node, async |node| node.close().await)
@@ -215,13 +215,13 @@ const CLOSES: [(&str, Open); 29] = [
     }),
     ("a group", |client| {
         Box::pin(async move {
-            let group = Group::observe(client, PATH).unwrap();
+            let group = curator_integration::following::group(client, PATH);
             closing(group, async |group| group.close().await)
         })
     }),
     ("an observer", |client| {
         Box::pin(async move {
-            let observer = LeaderObserver::start(client, PATH).unwrap();
+            let observer = curator_integration::following::observer(client, PATH);
             closing(observer, async |observer| observer.close().await)
         })
     }),
@@ -229,7 +229,7 @@ const CLOSES: [(&str, Open); 29] = [
         Box::pin(async move {
             let barrier = DistributedBarrier::new(client, PATH).unwrap().set_owned().await.unwrap();
             Close(Box::pin(async move {
-                let removed = barrier.remove().await;
+                let removed = barrier.release().await;
                 let is_right = matches!(&removed, Err(BarrierError::Framework(error)) if is_unanswered(error));
                 assert!(is_right, "{removed:?}");
                 Box::new(()) as Box<dyn Any>
@@ -238,7 +238,7 @@ const CLOSES: [(&str, Open); 29] = [
     }),
     ("a member of a double barrier", |client| {
         Box::pin(async move {
-            let mut member = DistributedDoubleBarrier::new(client, PATH, 1).unwrap().enter().await.unwrap();
+            let member = DistributedDoubleBarrier::new(client, PATH, 1).unwrap().enter().await.unwrap();
             Close(Box::pin(async move {
                 let left = member.leave().await;
                 let is_right = matches!(&left, Err(BarrierError::Framework(error)) if is_unanswered(error));
@@ -403,4 +403,15 @@ fn a_release_without_a_reply_is_repeated() {
             assert!(next.iter().all(LockGuard::is_held), "{way}");
         });
     }
+}
+
+#[cfg(curator_mutants)]
+#[test]
+fn close_without_a_bound_is_found() {
+    let latch = |client| -> Opened {
+        Box::pin(async move { closing(leading(client).await, async |latch| latch.close().await) })
+    };
+    let fault = || fault_of_close("a latch", Duration::ZERO, latch);
+    assert_eq!(fault(), None);
+    assert!(curator_framework::mutants::with("close-without-a-bound", fault).is_some());
 }

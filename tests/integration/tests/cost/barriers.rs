@@ -2,7 +2,7 @@
 
 use curator_framework::CuratorFramework;
 use curator_integration::env::{eventually, in_time};
-use curator_recipes::DistributedBarrier;
+use curator_recipes::{DistributedBarrier, Release};
 use curator_test::wire::OpCode::{Create2, Delete, Exists, GetData, RemoveWatches};
 use tokio::time::Instant;
 
@@ -32,7 +32,7 @@ async fn a_barrier_with_an_owner_is_set_and_removed_by_two_requests_each() {
     let owned = in_time(barrier(&stage.client).set_owned()).await.unwrap();
     eventually("it watches", async || stage.client.watchers() == 1).await;
     assert_eq!(stage.requests().await, [Create2, GetData]);
-    assert!(in_time(owned.remove()).await.unwrap());
+    assert_eq!(in_time(owned.release()).await.unwrap(), Release::Released);
     eventually("the watch is gone", async || stage.client.watchers() == 0).await;
     // The notification of the delete may make the watch read the node at the path.
     let requests = stage.requests().await;

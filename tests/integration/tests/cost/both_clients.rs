@@ -109,7 +109,7 @@ async fn holder_watches_its_node_once_when_others_join() {
     for _ in 0..2 {
         server.clear_requests();
         let guard = mutex.acquire().await.unwrap();
-        let session = holder.session().await.unwrap().id();
+        let session = holder.session().await.unwrap().id().map(|id| id.get());
         let mut waiters = Vec::new();
         for joined in 1..=3 {
             let other = InterProcessMutex::new(client(&server).await, "/lock").unwrap();
@@ -256,6 +256,29 @@ async fn a_free_lease_is_four_requests_in_two_round_trips_and_no_queue() {
     assert!(lease.release().await.unwrap().is_released());
     assert_eq!(requests(&server, "/semaphore").last(), Some(&OpCode::Delete));
     assert_eq!(requests(&server, "/semaphore").len(), 4);
+}
+
+#[tokio::test]
+async fn a_slot_is_two_requests_a_watch_and_two_for_its_end() {
+    let server = server();
+    let client = client(&server).await;
+    let semaphore = InterProcessSemaphoreV2::new(client, "/semaphore", 2).unwrap();
+    let lease = semaphore.acquire().await.unwrap();
+    lease.slot().await.unwrap();
+    assert!(lease.release().await.unwrap().is_released());
+    let lease = semaphore.acquire().await.unwrap();
+    server.clear_requests();
+    assert_eq!(lease.slot().await.unwrap(), 0);
+    let asked = || requests(&server, "/semaphore/slots");
+    eventually("it is watched", async || asked().len() == 3).await;
+    assert_eq!(asked(), [OpCode::GetChildren, OpCode::Create2, OpCode::GetData]);
+    assert_eq!(lease.slot().await.unwrap(), 0);
+    assert_eq!(asked().len(), 3, "a further call sends nothing");
+    server.clear_requests();
+    assert!(lease.release().await.unwrap().is_released());
+    let all = requests(&server, "/semaphore");
+    assert_eq!(all[..3], [OpCode::Exists, OpCode::Delete, OpCode::Delete], "{all:?}");
+    assert_eq!(asked(), [OpCode::Exists, OpCode::Delete]);
 }
 
 /// A client creates a lease before it queues only where it has seen one free.

@@ -90,7 +90,7 @@ async fn a_lost_reply_is_settled_by_a_write_that_changes_nothing_and_a_read() {
     let (stage, number) = known().await;
     stage.proxy.drop_reply(Multi, 1);
     assert_eq!(*in_time(number.increment()).await.unwrap().post_value(), 2);
-    assert_eq!(stage.requests().await, [Multi, CreateSession, Delete, GetData], "behind the reconnect");
+    assert_eq!(stage.requests().await, [Multi, CreateSession, Exists, Exists, Delete, GetData], "behind the reconnect");
 }
 
 #[tokio::test]

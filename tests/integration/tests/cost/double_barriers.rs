@@ -32,10 +32,10 @@ async fn enter_and_leave(stage: &Stage, members: usize) -> Vec<OpCode> {
         waiting.push(tokio::spawn(async move { barrier.enter().await.unwrap() }));
         has_nodes(stage, number).await;
     }
-    let mut last = in_time(barrier(stage, members).enter()).await.unwrap();
+    let last = in_time(barrier(stage, members).enter()).await.unwrap();
     let mut leaving = Vec::new();
     for (number, member) in waiting.into_iter().enumerate() {
-        let mut member: BarrierMember = in_time(member).await.unwrap();
+        let member: BarrierMember = in_time(member).await.unwrap();
         leaving.push(tokio::spawn(async move { member.leave().await.unwrap() }));
         has_nodes(stage, members - number).await;
     }
@@ -78,7 +78,7 @@ async fn members_that_leave_at_once_send_two_requests_each() {
         answered(&clients).await;
         stage.server.clear_requests();
         let leaving: Vec<_> =
-            members.into_iter().map(|mut member| tokio::spawn(async move { member.leave().await.unwrap() })).collect();
+            members.into_iter().map(|member| tokio::spawn(async move { member.leave().await.unwrap() })).collect();
         for member in leaving {
             assert_eq!(in_time(member).await.unwrap().died(), 0);
         }
@@ -98,7 +98,7 @@ fn requests_of(stage: &Stage, session: i64) -> Vec<(OpCode, Option<String>)> {
 async fn member_watches_its_node_by_one_read_after_a_tenth_of_the_session_timeout() {
     let stage = Stage::new(PATH).await;
     let client = connected(options(&stage.server).session_timeout(Duration::from_secs(3))).await;
-    let session = client.session().await.unwrap().id().unwrap();
+    let session = client.session().await.unwrap().id().unwrap().get();
     answered(std::slice::from_ref(&client)).await;
     stage.server.clear_requests();
     let barrier = DistributedDoubleBarrier::new(client.clone(), PATH, 2).unwrap();
@@ -110,8 +110,8 @@ async fn member_watches_its_node_by_one_read_after_a_tenth_of_the_session_timeou
     let first: Vec<_> = requests_of(&stage, session).into_iter().take(3).map(|(op, _)| op).collect();
     assert_eq!(first, [Multi, Exists, GetData]);
 
-    let mut other = in_time(self::barrier(&stage, 2).enter()).await.unwrap();
-    let mut member = in_time(waiting).await.unwrap();
+    let other = in_time(self::barrier(&stage, 2).enter()).await.unwrap();
+    let member = in_time(waiting).await.unwrap();
     answered(std::slice::from_ref(&client)).await;
     stage.server.clear_requests();
     let leaving = tokio::spawn(async move { member.leave().await.unwrap() });
@@ -133,8 +133,8 @@ async fn member_that_waits_long_to_leave_sends_four_requests() {
     let enter = async |client: &CuratorFramework| {
         DistributedDoubleBarrier::new(client.clone(), PATH, 2).unwrap().enter().await.unwrap()
     };
-    let (mut leaves, _other) = in_time(join(enter(&leaver), enter(&stage.client))).await;
-    let session = leaver.session().await.unwrap().id().unwrap();
+    let (leaves, _other) = in_time(join(enter(&leaver), enter(&stage.client))).await;
+    let session = leaver.session().await.unwrap().id().unwrap().get();
     answered(std::slice::from_ref(&leaver)).await;
     stage.server.clear_requests();
     let leaving = tokio::spawn(async move { leaves.leave().await.unwrap() });
@@ -190,7 +190,7 @@ async fn last_member_enters_in_three_round_trips_and_leaves_in_two() {
     assert_eq!(members.await, 2, "members");
     let leave = round_trips(async |_, client| {
         parents(client).await;
-        let mut member = alone(client).enter().await.unwrap();
+        let member = alone(client).enter().await.unwrap();
         let began = Instant::now();
         assert_eq!(member.leave().await.unwrap().died(), 0);
         began.elapsed()

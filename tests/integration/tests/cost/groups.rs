@@ -36,7 +36,7 @@ async fn fill(client: &CuratorFramework, members: usize) {
 async fn observed(stage: &Stage, members: usize) -> (Group, Vec<OpCode>) {
     fill(&stage.observer, members).await;
     stage.requests().await;
-    let group = Group::observe(stage.client.clone(), GROUP).unwrap();
+    let group = curator_integration::following::group(stage.client.clone(), GROUP);
     sees(&group, |seen| seen.len() == members).await;
     let requests = stage.requests().await;
     (group, requests)
@@ -76,7 +76,7 @@ async fn a_reconnect_of_an_observer_is_the_connect_and_the_watches() {
     let stage = Stage::new(GROUP).await;
     let (group, _) = observed(&stage, 10).await;
     stage.reconnect().await;
-    assert_eq!(stage.requests().await, [CreateSession, SetWatches]);
+    assert_eq!(stage.requests().await, [CreateSession, Exists, SetWatches]);
     assert_eq!(group.members().unwrap().len(), 10);
 }
 
@@ -110,10 +110,10 @@ async fn a_member_behind_one_with_its_id_waits_without_requests() {
     let first = member(&stage.observer, "same");
     in_time(first.join()).await.unwrap();
     let second = member(&stage.client, "same");
-    let answer = second.join_within(Stage::QUIET).await;
+    let answer = second.join_timeout(Stage::QUIET).await;
     assert!(matches!(answer, Err(NodeError::DuplicateMember { .. })), "{answer:?}");
     stage.requests().await;
-    let answer = second.join_within(Stage::QUIET).await;
+    let answer = second.join_timeout(Stage::QUIET).await;
     assert!(matches!(answer, Err(NodeError::DuplicateMember { .. })), "{answer:?}");
     assert_eq!(stage.requests().await, []);
 }
@@ -124,7 +124,7 @@ async fn round_trips_of_a_group() {
         client.create().creating_parents_if_needed().for_path(GROUP).await.unwrap();
         fill(client, 5).await;
         let began = Instant::now();
-        let group = Group::observe(client.clone(), GROUP).unwrap();
+        let group = curator_integration::following::group(client.clone(), GROUP);
         sees(&group, |seen| seen.len() == 5).await;
         began.elapsed()
     });

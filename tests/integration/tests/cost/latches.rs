@@ -97,7 +97,7 @@ async fn participant_lost_lists_again_when_a_participant_joins_or_counts() {
     assert!(in_time(others.try_set_count(2)).await.unwrap());
     let first = in_time(others.participate("first")).await.unwrap();
     stage.requests().await;
-    let session = stage.client.session().await.unwrap().id();
+    let session = stage.client.session().await.unwrap().id().map(|id| id.get());
     let sent = || stage.server.requests().into_iter().filter(|one| Some(one.session_id) == session).map(|one| one.op);
     let watching = {
         let ours = latch(&stage);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{ConnectionState, CreateMode, CuratorFramework, DEFAULT_MAX_CLOSE_WAIT};
+use curator_framework::{ConnectionState, CuratorFramework, DEFAULT_MAX_CLOSE_WAIT};
 use curator_integration::env::in_time;
 use curator_recipes::{NodeError, NodeState, PersistentNode, StandingNode};
 use curator_test::ClientId;
@@ -16,7 +16,7 @@ use crate::meter::{Stage, round_trips};
 const PATH: &str = "/app/node";
 
 fn started(client: &CuratorFramework, path: &str) -> PersistentNode {
-    let node = PersistentNode::new(client.clone(), CreateMode::Ephemeral, path, "data").unwrap();
+    let node = PersistentNode::new(client.clone(), path, "data").unwrap();
     node.start().unwrap();
     node
 }
@@ -90,7 +90,7 @@ async fn a_reconnect_is_the_connect_and_the_watches() {
     let (node, before) = standing(&stage.client, PATH).await;
     stage.requests().await;
     stage.reconnect().await;
-    assert_eq!(stage.requests().await, [CreateSession, SetWatches]);
+    assert_eq!(stage.requests().await, [CreateSession, Exists, SetWatches]);
     assert!(matches!(node.state(), NodeState::Standing(now) if now == before));
 }
 
@@ -99,7 +99,7 @@ async fn a_new_session_behind_an_expiry_is_two_requests() {
     let stage = Stage::new("/app").await;
     let (node, before) = standing(&stage.client, PATH).await;
     stage.requests().await;
-    assert!(stage.server.kill_session(before.session));
+    assert!(stage.server.kill_session(before.session.unwrap().get()));
     stands_again(&node, &before).await;
     // The server refuses the old session, and grants a new one.
     assert_eq!(stage.requests().await, [CreateSession, CreateSession, Create2, Exists]);
@@ -113,7 +113,7 @@ async fn a_node_of_a_dying_session_is_replaced_in_one_transaction() {
     stage.proxy.swap_session();
     stage.proxy.reset();
     stands_again(&node, &before).await;
-    assert!(stage.server.sessions().contains(&before.session), "the old session lives");
+    assert!(stage.server.sessions().contains(&before.session.unwrap().get()), "the old session lives");
     // The first connect is the one that the proxy has changed.
     assert_eq!(stage.requests().await, [CreateSession, CreateSession, Create2, Exists, Multi, Exists]);
 }
@@ -134,7 +134,7 @@ async fn a_node_behind_that_of_another_session_waits_without_requests() {
     stage.requests().await;
     let node = started(&stage.client, PATH);
     in_time(node.watch().wait_for(|state| matches!(state, NodeState::TakenBy { .. }))).await.unwrap();
-    let first = node.wait_for_initial_create(Stage::QUIET).await;
+    let first = node.created_timeout(Stage::QUIET).await;
     assert!(matches!(first, Err(NodeError::TakenBy { .. })), "{first:?}");
     assert_eq!(stage.requests().await, [Create2, Exists]);
     in_time(other.close()).await;
@@ -170,7 +170,7 @@ async fn round_trips_of_a_node() {
     let expiry = round_trips(async |ensemble, client| {
         let (node, before) = standing(client, PATH).await;
         let again = stands_again(&node, &before);
-        ensemble.kill_session(before.session);
+        ensemble.kill_session(before.session.unwrap().get());
         becomes(client, ConnectionState::Lost).await;
         becomes(client, ConnectionState::Reconnected).await;
         let began = Instant::now();

@@ -28,7 +28,7 @@ impl Inside {
     fn enters(&self, guard: &MutexGuard) {
         assert_eq!(self.now.fetch_add(1, Ordering::SeqCst), 0, "two at once");
         assert!(guard.is_held());
-        self.tokens.lock().push(guard.fencing_token());
+        self.tokens.lock().push(guard.token().czxid().get());
     }
 
     fn leaves(&self) {

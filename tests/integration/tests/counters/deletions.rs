@@ -6,7 +6,7 @@ use curator_framework::{ConnectionState, CuratorFramework, Error, FixedEnsembleP
 use curator_integration::connection_stage::comes_to;
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{self, options, server};
-use curator_recipes::{Compared, CounterError, CounterResult, DistributedAtomicLong, UniqueIds};
+use curator_recipes::{Compared, CounterError, DistributedAtomicLong, UniqueIds};
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
 use tokio::task::JoinHandle;
@@ -73,7 +73,7 @@ impl Stage {
     }
 }
 
-type Change = JoinHandle<CounterResult<(i64, i64)>>;
+type Change = JoinHandle<Result<(i64, i64), CounterError>>;
 
 /// The new node has the version of the one that was read.
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn change_never_rests_on_a_node_that_was_deleted() {
         } else {
             assert_eq!(values(&in_time(number.add(5)).await.unwrap()), (0, 5));
         }
-        let session = stage.client.session().await.unwrap().id().unwrap();
+        let session = stage.client.session().await.unwrap().id().unwrap().get();
         stage.server.clear_requests();
         stage.proxy.latency(Duration::from_millis(50));
         let change = stage.add(&number);
@@ -132,7 +132,7 @@ async fn lost_request_is_not_repeated_on_a_node_that_was_created_again() {
         } else {
             assert_eq!(values(&in_time(number.add(5)).await.unwrap()), (0, 5));
         }
-        let session = stage.client.session().await.unwrap().id().unwrap();
+        let session = stage.client.session().await.unwrap().id().unwrap().get();
         // The first transaction of an object creates its marker.
         let change = stage.cut_off(&number, false, 1 + usize::from(is_first)).await;
         stage.delete().await;
@@ -154,7 +154,7 @@ async fn lost_first_change_is_not_repeated_if_the_node_was_deleted() {
     for (is_create, ends) in [(true, false), (true, true), (false, false), (false, true)] {
         let stage = Stage::new().await;
         let number = long(&stage.client, PATH);
-        let session = stage.client.session().await.unwrap().id().unwrap();
+        let session = stage.client.session().await.unwrap().id().unwrap().get();
         let change = if is_create {
             let number = number.clone();
             let set = async move { number.try_set(7).await.map(|change| values(&change)) };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use curator_framework::{
-    Acl, ConnectConfig, ConnectError, Connection, CuratorFramework, CuratorFrameworkBuilder, CuratorOp, Error,
+    Acl, Chain, ConnectConfig, ConnectError, Connection, CuratorFramework, CuratorFrameworkBuilder, CuratorOp, Error,
     Permission, RetryNTimes, ZooKeeperFactory,
 };
 use curator_integration::env::{Env, PATIENCE, builder, connected, in_time};
@@ -178,7 +178,7 @@ on_every_server! {
         for error in refusals {
             assert!(matches!(&error, Error::AuthFailed { .. }), "{error:?}");
             assert!(!error.is_retryable() && !error.outcome_unknown());
-            let text = error.to_string();
+            let text = Chain(&error).to_string();
             let reason = format!("{}: the server did not accept the credentials of the scheme nonsense", env.address());
             assert!(text.contains(&reason) && !format!("{text}{error:?}").contains("my-secret"), "{error:?}");
         }
@@ -243,4 +243,32 @@ async fn attempts_become_slow_when_the_credentials_are_refused() {
     }
     assert!(matches!(client.get_data().for_path("/").await, Err(Error::AuthFailed { .. })));
     client.close().await;
+}
+
+/// Returns how long an operation waits that begins before the server refuses the credentials.
+fn time_to_the_refusal() -> Duration {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let ensemble = SimulatedEnsemble::new(7, Duration::from_millis(4));
+        let options = ensemble.client(ClientId(1)).zookeeper_factory(Refusing::default());
+        let options = options.retry_policy(RetryNTimes::new(3, Duration::from_millis(10)));
+        let client = options.connection_timeout(PATIENCE).build().unwrap();
+        client.start().unwrap();
+        let begun = tokio::time::Instant::now();
+        client.get_data().for_path("/").await.unwrap_err();
+        begun.elapsed()
+    })
+}
+
+#[test]
+fn waiting_operation_fails_at_the_refusal_of_the_credentials() {
+    let time = time_to_the_refusal();
+    assert!(time < Duration::from_secs(1), "{time:?}");
+}
+
+#[cfg(curator_mutants)]
+#[test]
+fn refusal_that_does_not_wake_the_waiting_operations_is_found() {
+    let time = curator_framework::mutants::with("wake-nothing-at-a-refusal", time_to_the_refusal);
+    assert!(time >= Duration::from_secs(1), "{time:?}");
 }

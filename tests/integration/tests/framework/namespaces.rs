@@ -50,7 +50,7 @@ on_every_server! {
         shows(client.set_data().for_path("/node", vec![7; 2 << 20]).await, "setData /node", ns);
         let both = client.transaction().set_data("/node", "").check("/none");
         shows(both.commit().await, "check /none", ns);
-        client.add_watch("/node", AddWatchMode::Persistent).await.unwrap();
+        let _watcher = client.add_watch("/node", AddWatchMode::Persistent).await.unwrap();
     }
 
     async fn lost_requests_name_the_callers_path(env) {

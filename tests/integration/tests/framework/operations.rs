@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use curator_framework::{
-    Acl, ConnectConfig, ConnectError, Connection, CreateMode, DefaultZooKeeperFactory, EnsembleProvider, Error,
+    Acl, Chain, ConnectConfig, ConnectError, Connection, CreateMode, DefaultZooKeeperFactory, EnsembleProvider, Error,
     FixedEnsembleProvider, ZooKeeperFactory, validate_path,
 };
 use curator_integration::env::{builder, connected, eventually, in_time};
@@ -121,7 +121,10 @@ on_every_server! {
         let client = connected(impatient(&proxy)).await;
         cut_off(&proxy, &client).await;
         let error = in_time(client.check_exists().for_path("/")).await.unwrap_err();
-        assert!(error.to_string().contains(&proxy.connect_string()), "{error}");
+        assert!(Chain(&error).to_string().contains(&proxy.connect_string()), "{error:?}");
+        let error = in_time(client.block_until_connected_timeout(Duration::from_millis(10))).await.unwrap_err();
+        assert!(matches!(error, Error::ConnectionLoss { sent: false, .. }), "{error:?}");
+        assert!(Chain(&error).to_string().contains(&proxy.connect_string()), "{error:?}");
         proxy.accept();
         eventually("it is connected again", async || client.check_exists().for_path("/").await.is_ok()).await;
         assert!(exists(&client, "/zookeeper").await);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use curator_framework::{
     Acl, AclProvider, AddWatchMode, ByteStream, CompressionProvider, ConnectConfig, ConnectError, Connection,
-    ConnectionState, ConnectionStateErrorPolicy, Connector, CreateMode, CuratorFramework, CuratorFrameworkBuilder,
+    ConnectionState, ConnectionStateErrorPolicy, Connector, CuratorFramework, CuratorFrameworkBuilder,
     DefaultZooKeeperFactory, EnsembleProvider, Error, FixedEnsembleProvider, KnownNodes, LossReason, OtherPaths,
     Randomness, Resync, RetryAttempt, RetryPolicy, Schema, SchemaSet, SubscriptionEvent, ThreadRandomness,
     ZooKeeperFactory,
@@ -127,7 +127,7 @@ impl Stage {
 async fn panic_of_an_acl_provider_fails_the_request() {
     let faulty = Faulty::default();
     let stage = Stage::new(|options| options.acl_provider(faulty.clone())).await;
-    let node = PersistentNode::new(stage.client.clone(), CreateMode::Ephemeral, "/standing", "").unwrap();
+    let node = PersistentNode::new(stage.client.clone(), "/standing", "").unwrap();
     faulty.breaks();
     let refused = stage.client.create().for_path("/a").await;
     assert!(matches!(refused, Err(Error::InvalidAcl { .. })), "{refused:?}");
@@ -239,7 +239,7 @@ async fn panic_of_a_resync_resets_its_subscription() {
     };
     let subscribe = || session.subscribe("/lock", AddWatchMode::PersistentRecursive, Some(resync()));
     let next = async |subscription: &mut curator_framework::Subscription| {
-        tokio::time::timeout(PATIENCE, subscription.next()).await.expect("an event").expect("the session lives")
+        tokio::time::timeout(PATIENCE, subscription.recv()).await.expect("an event").expect("the session lives")
     };
     let mut before = subscribe().await.unwrap();
     while next(&mut before).await != SubscriptionEvent::Resynced {}

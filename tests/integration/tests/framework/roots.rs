@@ -67,7 +67,7 @@ on_every_server! {
             assert_eq!(mutex.participant_nodes().await.unwrap()[0], guard.path());
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             let other = in_time(waiter).await.unwrap();
-            assert!(other.path().starts_with(&full) && other.fencing_token() > guard.fencing_token());
+            assert!(other.path().starts_with(&full) && other.token() > guard.token());
             // And the other way round.
             let waiter = tokio::spawn({ let mutex = mutex.clone(); async move { mutex.acquire().await.unwrap() } });
             env.wait_for_children(&outside, &full, 2).await;

@@ -95,7 +95,7 @@ impl Stage {
             assert_eq!(joined.id, "ann");
         }
         let barrier = DistributedDoubleBarrier::new(client.clone(), "/barrier", 1).unwrap();
-        let mut entered = self.passes("enter", OpCode::Multi, barrier.enter()).await.unwrap();
+        let entered = self.passes("enter", OpCode::Multi, barrier.enter()).await.unwrap();
         let _departure = self.passes("leave", OpCode::Multi, entered.leave()).await.unwrap();
         let latch = LeaderLatch::new(client.clone(), "/latch").unwrap();
         latch.start().unwrap();
@@ -149,4 +149,18 @@ async fn throttled_requests_are_repeated_without_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn throttled_requests_are_repeated_with_growing_pauses() {
     all_pass("ExponentialBackoffRetry", Arc::new(ExponentialBackoffRetry::new(PAUSE, 5).unwrap())).await;
+}
+
+#[cfg(curator_mutants)]
+#[test]
+fn throttled_request_that_is_not_repeated_is_found() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let created = curator_framework::mutants::with("take-throttling-for-final", || {
+        runtime.block_on(async {
+            let stage = Stage::new("RetryForever", Arc::new(RetryForever::new(PAUSE).unwrap())).await;
+            stage.server.refuse(OpCode::Create2, 1, ErrorCode::ThrottledOp);
+            stage.client.create().for_path("/node").await
+        })
+    });
+    assert!(created.is_err(), "{created:?}");
 }

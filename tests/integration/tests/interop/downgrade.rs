@@ -25,7 +25,7 @@ on_every_server! {
         writer.begin(&format!("compete write {path} 1 0"));
         env.wait_for_children(&client, &path, 3).await;
         let reading = in_time(writing.downgrade()).await.unwrap();
-        assert!(reader.holds().await > reading.fencing_token());
+        assert!(reader.holds().await > reading.token().czxid().get());
         reader.release("read", &path).await;
         env.wait_for_children(&client, &path, 2).await;
         tokio::time::sleep(A_WHILE).await;

@@ -60,7 +60,7 @@ on_every_server! {
     }
 }
 
-/// `LockOptions::extra_lock_patterns`: without it we do not see kazoo's nodes.
+/// `MutexOptions::extra_lock_patterns`: without it we do not see kazoo's nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_name_of_its_nodes_kazoos_lock_does_not_exclude_ours() {
     let env = Env::new(Kind::InProcess);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use curator_integration::env::{Env, Kind, children, eventually, in_time};
-use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, SemaphoreProtocol};
+use curator_recipes::{InterProcessSemaphoreV2, LockError, SemaphoreOptions, SemaphoreProtocol};
 
 use crate::peer::Peer;
 
@@ -18,8 +18,8 @@ async fn at_a_limit_of_one_java_and_a_direct_client_block_each_other() {
     let java = Peer::java(&env).await;
     let (client, path) = (env.client().await, env.path("semaphore"));
     let leases = format!("{path}/leases");
-    let (protocol, options) = (SemaphoreProtocol::Direct, LockOptions::new());
-    let direct = InterProcessSemaphoreV2::with_protocol(client.clone(), &path, 1, protocol, options).unwrap();
+    let options = SemaphoreOptions::new().protocol(SemaphoreProtocol::Direct);
+    let direct = InterProcessSemaphoreV2::with_options(client.clone(), &path, 1, options).unwrap();
     let held = in_time(direct.acquire()).await.unwrap();
     let mut thread = java.thread("waits");
     thread.begin_to_acquire("semaphore:1", &path);
@@ -46,8 +46,8 @@ async fn a_direct_client_is_refused_where_java_holds_or_waits() {
     holder.acquire("semaphore:1", &path).await;
     waiter.begin_to_acquire("semaphore:1", &path);
     env.wait_for_children(&client, &format!("{path}/leases"), 2).await;
-    let (protocol, options) = (SemaphoreProtocol::Direct, LockOptions::new());
-    let direct = InterProcessSemaphoreV2::with_protocol(client.clone(), &path, 1, protocol, options).unwrap();
+    let options = SemaphoreOptions::new().protocol(SemaphoreProtocol::Direct);
+    let direct = InterProcessSemaphoreV2::with_options(client.clone(), &path, 1, options).unwrap();
     for waits in [true, false] {
         let refused = in_time(direct.acquire()).await;
         let is_told = matches!(refused, Err(LockError::ProtocolMismatch { found: SemaphoreProtocol::Curator, .. }));
@@ -58,6 +58,32 @@ async fn a_direct_client_is_refused_where_java_holds_or_waits() {
         }
     }
     waiter.release("semaphore:1", &path).await;
+    java.end().await;
+}
+
+/// `Lease::slot`: Java's leases have no numbers, and take none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_of_our_leases_do_not_disturb_java() {
+    let env = Env::new(Kind::Apache);
+    let java = Peer::java(&env).await;
+    let (client, path) = (env.client().await, env.path("semaphore"));
+    let semaphore = InterProcessSemaphoreV2::new(client.clone(), &path, 2).unwrap();
+    let [mut holder, mut waiter] = ["holds", "waits"].map(|name| java.thread(name));
+    for _ in 0..3 {
+        holder.acquire("semaphore:2", &path).await;
+        let ours = in_time(semaphore.acquire()).await.unwrap();
+        assert_eq!(in_time(ours.slot()).await.unwrap(), 0);
+        waiter.begin_to_acquire("semaphore:2", &path);
+        env.wait_for_children(&client, &format!("{path}/leases"), 3).await;
+        assert!(waiter.is_silent());
+        assert!(ours.release().await.unwrap().is_released());
+        waiter.holds().await;
+        holder.release("semaphore:2", &path).await;
+        let ours = in_time(semaphore.acquire()).await.unwrap();
+        assert_eq!(in_time(ours.slot()).await.unwrap(), 0);
+        waiter.release("semaphore:2", &path).await;
+        assert!(ours.release().await.unwrap().is_released());
+    }
     java.end().await;
 }
 

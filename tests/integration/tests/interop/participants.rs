@@ -1,5 +1,6 @@
 //! Both sides see the same contenders in the same order.
 
+use curator_framework::{SessionId, Zxid};
 use curator_integration::env::{Env, Kind, children, in_time};
 use curator_recipes::{InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, Participant};
 
@@ -12,7 +13,7 @@ async fn seen_by_java(thread: &mut Thread, kind: &str, path: &str) -> Vec<String
 
 /// Java's nodes belong to Java's session; the holders are told.
 fn of_whom(participants: &[Participant], java: i64) -> Vec<(&'static str, bool)> {
-    let whose = |one: &Participant| (if one.session == java { "java" } else { "rust" }, one.holds);
+    let whose = |one: &Participant| (if one.session == SessionId::new(java) { "java" } else { "rust" }, one.holds);
     participants.iter().map(whose).collect()
 }
 
@@ -38,7 +39,7 @@ async fn both_see_the_same_contenders_in_the_same_order() {
     env.wait_for_children(&client, &path, 3).await;
     let ours = mutex.participants().await.unwrap();
     assert_eq!(of_whom(&ours, session), [("java", true), ("rust", false), ("java", false)]);
-    assert_eq!(ours[0].czxid, token);
+    assert_eq!(ours[0].czxid, Zxid::new(token));
     // What Java writes by default: its address.
     assert_eq!(ours[0].data, ours[2].data);
     let nodes: Vec<_> = ours.iter().map(|one| one.path.clone()).collect();

@@ -1,5 +1,6 @@
 //! Each can ask the other one to give a lock back.
 
+use curator_framework::Zxid;
 use curator_integration::env::in_time;
 use curator_integration::on_every_server;
 use curator_recipes::{InterProcessMutex, LockOptions, Release, RevokeOutcome, Revoker};
@@ -18,7 +19,7 @@ on_every_server! {
         thread.begin(&format!("revocable {path}"));
         let token = thread.holds().await;
         let holder = lock.participants().await.unwrap().remove(0);
-        assert!(holder.holds && holder.data.is_empty() && holder.czxid == token, "{holder:?}");
+        assert!(holder.holds && holder.data.is_empty() && holder.czxid == Zxid::new(token), "{holder:?}");
         assert_eq!(Revoker::attempt_revoke(&client, &holder.path).await.unwrap(), RevokeOutcome::Requested);
         thread.says("released").await;
 

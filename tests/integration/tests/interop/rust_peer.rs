@@ -8,7 +8,7 @@ use curator_framework::{CreateMode, CuratorFramework, Error, RetryNTimes};
 use curator_integration::env::{Env, Kind};
 use curator_recipes::{
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, LockError, LockGuard, LockOptions, Release, WriteLock,
+    InterProcessSemaphoreV2, LockError, LockGuard, MutexOptions, Release, WriteLock,
 };
 use parking_lot::Mutex;
 use tokio::process::Command;
@@ -139,7 +139,7 @@ async fn answer(
             let budget = Duration::from_millis(millis.parse()?);
             match Contended::new(client, kind, path)?.acquire(budget).await? {
                 Some(guards) => {
-                    let token = guards[0].fencing_token();
+                    let token = guards[0].token().czxid().get();
                     held.insert(format!("{kind}{path}"), guards);
                     format!("held {token}")
                 }
@@ -192,11 +192,11 @@ async fn compete(
         say(name, &format!("asked {} {kind}", now()));
         let guards = if let Contended::Downgrade(write) = lock {
             let writing = write.acquire_timeout(PATIENCE).await?.ok_or("not granted in time")?;
-            say(name, &format!("granted {} {}", now(), writing.fencing_token()));
+            say(name, &format!("granted {} {}", now(), writing.token().czxid().get()));
             // Readers may be granted before this process sees the reply.
             let started = now();
             let reading = writing.downgrade().await?;
-            say(name, &format!("downgraded {started} {}", reading.fencing_token()));
+            say(name, &format!("downgraded {started} {}", reading.token().czxid().get()));
             vec![reading.into()]
         } else {
             let Some(guards) = lock.acquire(PATIENCE).await? else {
@@ -205,7 +205,7 @@ async fn compete(
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 continue;
             };
-            say(name, &format!("granted {} {}", now(), guards[0].fencing_token()));
+            say(name, &format!("granted {} {}", now(), guards[0].token().czxid().get()));
             guards
         };
         // As long as it takes Java to ask for its token.
@@ -274,7 +274,7 @@ impl Contended {
         Ok(Self::Lock(match kind.split(':').collect::<Vec<_>>()[..] {
             ["mutex"] => Box::new(InterProcessMutex::new(client, path)?),
             ["kazoo"] => {
-                let options = LockOptions::new().extra_lock_patterns(["__lock__"]);
+                let options = MutexOptions::new().extra_lock_patterns(["__lock__"]);
                 Box::new(InterProcessMutex::with_options(client, path, options)?)
             }
             ["read"] => Box::new(InterProcessReadWriteLock::new(client, path)?.read_lock()),
@@ -283,7 +283,7 @@ impl Contended {
             ["semaphore-mutex"] => Box::new(InterProcessSemaphoreMutex::new(client, path)?),
             ["multi"] => Box::new(InterProcessMultiLock::new(client, [path, &format!("{path}-too")])?),
             ["semaphore", limit, ref leases @ ..] => {
-                let semaphore = InterProcessSemaphoreV2::new(client, path, limit.parse()?)?;
+                let semaphore = InterProcessSemaphoreV2::new(client, path, limit.parse::<usize>()?)?;
                 let how = leases.get(1).map_or(Ok(How::WithinPatience), |how| How::new(how))?;
                 let leases = leases.first().map_or(Ok(1), |leases| leases.parse())?;
                 return Ok(Self::Leases { semaphore, leases, how });
@@ -292,7 +292,7 @@ impl Contended {
         }))
     }
 
-    async fn acquire(&self, budget: Duration) -> curator_recipes::Result<Option<Vec<LockGuard>>> {
+    async fn acquire(&self, budget: Duration) -> Result<Option<Vec<LockGuard>>, LockError> {
         Ok(match self {
             Self::Downgrade(write) => write.acquire_timeout(budget).await?.map(|guard| vec![guard.into()]),
             Self::Lock(lock) => lock.acquire_timeout(budget).await?.map(|guard| vec![guard]),

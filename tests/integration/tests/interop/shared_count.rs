@@ -1,7 +1,7 @@
 //! A count that both set and follow.
 
 use curator_integration::env::{Env, Kind, in_time};
-use curator_recipes::{InterProcessSemaphoreV2, LockOptions, SemaphoreProtocol, SharedCount};
+use curator_recipes::{InterProcessSemaphoreV2, SharedCount};
 
 use crate::peer::Peer;
 
@@ -54,9 +54,7 @@ async fn a_limit_that_either_changes_counts_for_both() {
     let (client, limit, path) = (env.client().await, env.path("limit"), env.path("semaphore"));
     let count = SharedCount::new(client.clone(), &limit, 1).unwrap();
     count.start().await.unwrap();
-    let (protocol, options) = (SemaphoreProtocol::Curator, LockOptions::new());
-    let semaphore =
-        InterProcessSemaphoreV2::with_shared_count(client.clone(), &path, &count, protocol, options).unwrap();
+    let semaphore = InterProcessSemaphoreV2::new(client.clone(), &path, &count).unwrap();
     let kind = format!("semaphore:{limit}");
     let (mut sets, mut one, mut two) = (java.thread("sets"), java.thread("one"), java.thread("two"));
 

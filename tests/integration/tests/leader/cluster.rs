@@ -42,11 +42,11 @@ async fn latch_whose_server_dies_is_followed_by_one_other() {
     let now = one_leads(&latches).await;
     assert_ne!(now, dead);
     let new = leads(&latches[now]).await;
-    assert!(new.term() > old.term());
+    assert!(new.token() > old.token());
     let other = 3 - dead - now;
     eventually("the old node is gone", async || children(&clients[now], "/latch").await.len() == 2).await;
     assert_eq!(leaders(&latches), [now]);
-    assert!(new.is_leader() && !latches[other].has_leadership());
+    assert!(new.is_held() && !latches[other].has_leadership());
     // The dead server comes back, and its latch joins again.
     block_in_place(|| cluster.restart(dead)).unwrap();
     eventually("all are in the queue", async || children(&clients[now], "/latch").await.len() == 3).await;
@@ -72,7 +72,7 @@ async fn selector_goes_on_while_each_server_dies_in_turn() {
                     let names = reader.get_children().for_path("/leader").await?;
                     leadership.verify().await?;
                     assert!(!names.is_empty(), "the leader has no node");
-                    sender.send(leadership.term()).unwrap();
+                    sender.send(leadership.token()).unwrap();
                     // One term is followed by the next, but not in a loop without a pause.
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     Ok::<(), LeaderError>(())

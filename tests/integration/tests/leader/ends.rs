@@ -5,7 +5,7 @@ use std::time::Duration;
 use curator_framework::{ConnectionState, FixedEnsembleProvider, RetryNTimes};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
-use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderState, Observed};
+use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, LeaderState, Observed};
 use curator_test::FaultProxy;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -36,7 +36,7 @@ async fn the_drop_of_a_latch_publishes_its_end() {
     drop(latch);
     let last = in_time(states.wait_for(|state| matches!(state, LeaderState::Closed))).await;
     assert!(last.is_ok());
-    while in_time(changes.next()).await.is_some() {}
+    while in_time(changes.recv()).await.is_some() {}
 }
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn a_latch_that_is_not_eligible_ends_with_its_client() {
 async fn a_latch_and_an_observer_wait_for_the_start_of_their_client() {
     let server = server();
     let client = options(&server).build().unwrap();
-    let (latch, observer) = (started(&client), LeaderObserver::start(client.clone(), "/election").unwrap());
+    let (latch, observer) = (started(&client), curator_integration::following::observer(client.clone(), "/election"));
     let (mut states, mut observed) = (latch.watch(), observer.watch());
     let early = async {
         tokio::select! {

@@ -6,7 +6,7 @@ use curator_framework::{ConnectionState, CreateMode, LossReason, StandardConnect
 use curator_integration::env::{builder, connected, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
-    InterProcessMutex, LeaderError, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderState, Participant, TermEnd,
+    InterProcessMutex, LeaderError, LeaderLatch, LeaderLatchOptions, LeaderState, Participant, TermEnd,
 };
 
 use crate::stage::{Call, Calls, LONG, becomes, end_of, leaders, leads, named, one_leads, sees, started_with, three};
@@ -28,17 +28,17 @@ on_every_server! {
         assert!(in_time(latches[0].resign_to(&cat, BUDGET)).await.unwrap());
         assert_eq!(end_of(&old).await, TermEnd::Resigned);
         let new = leads(&latches[2]).await;
-        assert!(new.term() > old.term());
+        assert!(new.token() > old.token());
         assert_eq!(leaders(&latches), [2]);
         assert!(bobs_calls.is_quiet(), "the candidate between them led");
         // The old leader is behind the candidate that was passed over.
         env.wait_for_children(&clients[0], &path, 3).await;
         in_time(latches[2].close()).await;
         let next = leads(&latches[1]).await;
-        assert!(next.term() > new.term(), "terms grow also behind a hand-over");
+        assert!(next.token() > new.token(), "terms grow also behind a hand-over");
         assert_eq!(bobs_calls.next().await, Call::IsLeader);
         in_time(latches[1].close()).await;
-        assert!(leads(&latches[0]).await.term() > next.term());
+        assert!(leads(&latches[0]).await.token() > next.token());
         env.wait_for_children(&clients[0], &path, 1).await;
     }
 
@@ -46,11 +46,11 @@ on_every_server! {
         let path = env.path("latch");
         let (clients, latches) = three(&env, &path).await;
         let ids = ["ann", "bob", "cat"];
-        let (mut leader, mut term) = (0, 0);
+        let (mut leader, mut term) = (0, None);
         for round in 0..6 {
             let leadership = leads(&latches[leader]).await;
-            assert!(leadership.term() > term, "round {round}");
-            term = leadership.term();
+            assert!(Some(leadership.token()) > term, "round {round}");
+            term = Some(leadership.token());
             let to = (leader + 1 + round % 2) % 3;
             let chosen = participant(&latches[leader], ids[to]).await;
             assert!(in_time(latches[leader].resign_to(&chosen, BUDGET)).await.unwrap(), "round {round}");
@@ -80,7 +80,7 @@ on_every_server! {
         // The next hand-over is not disturbed by the wish that failed.
         let bob = participant(&latches[0], "bob").await;
         assert!(in_time(latches[0].resign_to(&bob, BUDGET)).await.unwrap());
-        assert!(leads(&latches[1]).await.term() > leadership.term());
+        assert!(leads(&latches[1]).await.token() > leadership.token());
     }
 
     async fn hand_over_to_a_wrong_candidate_is_refused(env) {
@@ -112,7 +112,7 @@ on_every_server! {
         assert!(!in_time(latches[0].resign_to(&chosen, Duration::from_millis(300))).await.unwrap());
         in_time(leadership.verify()).await.unwrap();
         let observer = latches[0].observe().unwrap();
-        let seen = sees(&mut observer.watch(), |leader| leader.term == leadership.term()).await;
+        let seen = sees(&mut observer.watch(), |leader| leader.token == leadership.token()).await;
         assert_eq!(seen.data.as_deref(), Some(&b"kept"[..]));
         for latch in &latches {
             leads(latch).await;
@@ -124,7 +124,7 @@ on_every_server! {
         env.wait_for_children(&clients[0], &path, 2).await;
         assert!(!last.has_leadership());
         clients[0].delete().for_path(&java).await.unwrap();
-        assert!(leads(&last).await.term() > leadership.term());
+        assert!(leads(&last).await.token() > leadership.token());
     }
 
     /// The delay is for the work of another process.
@@ -136,16 +136,16 @@ on_every_server! {
         let latch = started_with(&client, &path, LeaderLatchOptions::new().delay_after_unclean_loss(delay));
         let before = leads(&latch).await;
         in_time(before.proclaim("kept")).await.unwrap();
-        let observer = LeaderObserver::start(direct.clone(), &path).unwrap();
+        let observer = curator_integration::following::observer(direct.clone(), &path);
         for _ in 0..2 {
             proxy.reset();
             becomes(&client, ConnectionState::Suspended).await;
             let begun = Instant::now();
-            let states = |state: &LeaderState| matches!(state, LeaderState::Leading(term) if term.is_leader());
+            let states = |state: &LeaderState| matches!(state, LeaderState::Leading(term) if term.is_held());
             in_time(latch.watch().wait_for(states)).await.unwrap();
             assert!(begun.elapsed() < delay, "led again after {:?}", begun.elapsed());
-            assert_eq!(latch.leadership().unwrap().term(), before.term());
-            let seen = sees(&mut observer.watch(), |leader| leader.term == before.term()).await;
+            assert_eq!(latch.leadership().unwrap().token(), before.token());
+            let seen = sees(&mut observer.watch(), |leader| leader.token == before.token()).await;
             assert_eq!(seen.data.as_deref(), Some(&b"kept"[..]));
         }
         env.wait_for_children(&direct, &path, 1).await;
@@ -174,7 +174,7 @@ on_every_server! {
         assert!(in_time(second.resign()).await.unwrap());
         leads(&first).await;
         let clean = begun.elapsed();
-        assert!(!next.is_leader());
+        assert!(!next.is_held());
         println!("alone {alone:?}, behind an unclean loss {unclean:?}, behind a resignation {clean:?}");
         assert!(clean < delay, "led after {clean:?}");
     }

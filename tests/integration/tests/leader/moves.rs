@@ -111,9 +111,9 @@ async fn terms_rise_although_the_record_of_a_hand_over_is_emptied() {
     let chosen = started(&clients[2]);
     let named = participant(&chosen).await;
     assert!(in_time(first.resign_to(&named, BUDGET)).await.unwrap());
-    let moved = in_time(chosen.leading()).await.unwrap().term();
+    let moved = in_time(chosen.leading()).await.unwrap().token();
     clients[0].set_data().for_path(PATH, "").await.unwrap();
     in_time(chosen.close()).await;
-    let term = in_time(older.leading()).await.unwrap().term();
+    let term = in_time(older.leading()).await.unwrap().token();
     assert!(term > moved, "{term} behind {moved}");
 }

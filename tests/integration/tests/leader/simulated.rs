@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework};
+use curator_framework::{CreateMode, CuratorFramework, Zxid};
 use curator_integration::env::tasks;
 use curator_integration::simulated_stage::{LATENCY, ONE, PATIENCE, SESSION, TWO, client, play, soon, until};
 use curator_recipes::{
-    Change, InterProcessMutex, LeaderError, LeaderLatch, LeaderSelector, LeaderSelectorOptions, LeaderState,
-    Leadership, TermEnd, TermOutcome,
+    Change, FencingToken, InterProcessMutex, LeaderError, LeaderLatch, LeaderSelector, LeaderSelectorOptions,
+    LeaderState, Leadership, TermEnd, TermOutcome,
 };
 use curator_test::{ClientId, SimulatedEnsemble};
 use tokio::time::{Instant, sleep, timeout};
@@ -23,11 +23,16 @@ async fn leads(latch: &LeaderLatch) -> Leadership {
 }
 
 /// Closes each leader. The numbers of the terms do not fall, and no node is left.
-async fn all_lead_in_turn(ensemble: &SimulatedEnsemble, mut latches: Vec<LeaderLatch>, mut term: i64, what: &str) {
+async fn all_lead_in_turn(
+    ensemble: &SimulatedEnsemble,
+    mut latches: Vec<LeaderLatch>,
+    mut term: FencingToken,
+    what: &str,
+) {
     while !latches.is_empty() {
         until("one leads", || leaders(&latches).len() == 1).await;
         let latch = latches.remove(leaders(&latches)[0]);
-        let next = leads(&latch).await.term();
+        let next = leads(&latch).await.token();
         assert!(next >= term, "{what}: {next} behind {term}");
         term = next;
         soon(latch.close()).await;
@@ -110,7 +115,7 @@ fn term_is_over_before_the_next_one_begins() {
             let cut = Instant::now();
             while !second.has_leadership() {
                 assert!(cut.elapsed() < SESSION * 3, "the second waits for ever");
-                if old.is_leader() {
+                if old.is_held() {
                     assert!(old.remaining() <= SESSION * 3 / 4);
                 } else {
                     assert!(cut.elapsed() <= SESSION * 3 / 4, "seed {seed}: over after {:?}", cut.elapsed());
@@ -118,13 +123,13 @@ fn term_is_over_before_the_next_one_begins() {
                 }
                 sleep(Duration::from_millis(1)).await;
             }
-            assert!(!old.is_leader() && !first.has_leadership(), "seed {seed}: two leaders");
-            assert!(matches!(soon(old.lost()).await, TermEnd::Lost(_)));
+            assert!(!old.is_held() && !first.has_leadership(), "seed {seed}: two leaders");
+            assert!(matches!(soon(old.ended()).await, TermEnd::Lost(_)));
             let new = leads(&second).await;
-            assert!(new.term() > old.term());
+            assert!(new.token() > old.token());
             ensemble.repair(ONE);
             until("the first waits again", || ensemble.children(PATH).len() == 2).await;
-            assert!(new.is_leader() && !first.has_leadership());
+            assert!(new.is_held() && !first.has_leadership());
         });
     }
 }
@@ -271,7 +276,7 @@ fn task_of_a_latch_does_not_keep_its_client() {
         drop(one);
         drop(latch);
         until("the session is closed", || ensemble.sessions().is_empty()).await;
-        assert!(!leadership.is_leader());
+        assert!(!leadership.is_held());
         assert_eq!(ensemble.children(PATH), [""; 0]);
         drop(leadership);
         until("all tasks have ended", || tasks() <= before).await;
@@ -293,14 +298,14 @@ fn states_of_an_outage_are_told_in_order() {
         let new = leads(&latch).await;
         soon(latch.close()).await;
         let mut told = Vec::new();
-        while let Some(change) = soon(changes.next()).await {
+        while let Some(change) = soon(changes.recv()).await {
             match change {
-                Change::Item(LeaderState::Leading(leadership)) => told.push(leadership.term()),
+                Change::Item(LeaderState::Leading(leadership)) => told.push(leadership.token()),
                 Change::Item(_) => {}
                 Change::Dropped(count) => panic!("{count} were dropped"),
             }
         }
-        assert_eq!(told, [old.term(), new.term()]);
+        assert_eq!(told, [old.token(), new.token()]);
     });
 }
 
@@ -310,8 +315,8 @@ fn outcomes_of_a_run() {
     play(5, async |ensemble| {
         let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
         let selector = LeaderSelector::new(one.clone(), PATH).unwrap();
-        let done = soon(selector.run_once(|leadership| async move { leadership.term() })).await.unwrap();
-        assert!(matches!(done, TermOutcome::Done(term) if term > 0), "{done:?}");
+        let done = soon(selector.run_once(|leadership| async move { leadership.token() })).await.unwrap();
+        assert!(matches!(done, TermOutcome::Done(token) if token.czxid() > Zxid::new(0)), "{done:?}");
         let lost = soon(selector.run_once(|leadership| async move {
             ensemble_delete(&two, leadership.path()).await;
             std::future::pending::<()>().await;
@@ -336,7 +341,7 @@ fn unread_changes_are_dropped_with_a_marker() {
         let (mut unread, mut read) = (latch.changes(), latch.changes());
         let reader = tokio::spawn(async move {
             let mut all = Vec::new();
-            while let Some(change) = read.next().await {
+            while let Some(change) = read.recv().await {
                 match change {
                     Change::Item(state) => all.push(state),
                     Change::Dropped(count) => panic!("{count} were dropped although all are read"),
@@ -349,10 +354,10 @@ fn unread_changes_are_dropped_with_a_marker() {
             leads(&latch).await;
             assert!(soon(latch.resign()).await.unwrap());
         }
-        let last = leads(&latch).await.term();
+        let last = leads(&latch).await.token();
         soon(latch.close()).await;
         let (mut kept, mut dropped) = (Vec::new(), 0);
-        while let Some(change) = soon(unread.next()).await {
+        while let Some(change) = soon(unread.recv()).await {
             match change {
                 Change::Item(state) => kept.push(state),
                 Change::Dropped(count) => {
@@ -365,7 +370,7 @@ fn unread_changes_are_dropped_with_a_marker() {
         assert_eq!((kept.len(), kept.len() + dropped), (128, all.len()));
         assert!(matches!(kept.last(), Some(LeaderState::Closed)), "{kept:?}");
         let term = |state: &LeaderState| match state {
-            LeaderState::Leading(leadership) => Some(leadership.term()),
+            LeaderState::Leading(leadership) => Some(leadership.token()),
             _ => None,
         };
         let (led, newest): (Vec<_>, Vec<_>) =
@@ -385,7 +390,7 @@ fn leader_that_abstains_for_no_time_resigns() {
         let second = started(&two, PATH);
         until("both are in the queue", || ensemble.children(PATH).len() == 2).await;
         first.abstain(Duration::ZERO);
-        assert_eq!(soon(leadership.lost()).await, TermEnd::Resigned);
+        assert_eq!(soon(leadership.ended()).await, TermEnd::Resigned);
         leads(&second).await;
         until("the first is back", || ensemble.children(PATH).len() == 2).await;
         assert!(!first.has_leadership() && second.has_leadership());
@@ -416,14 +421,14 @@ fn hand_over_that_is_given_up_at_any_moment_leaves_one_leader() {
             };
             if let Some(handed_over) = &handed_over {
                 let handed_over = handed_over.as_ref().unwrap();
-                assert_eq!(*handed_over, !old.is_leader(), "after {millis} ms");
+                assert_eq!(*handed_over, !old.is_held(), "after {millis} ms");
             }
             sleep(SESSION).await;
             let now = leaders(&latches);
             assert_eq!(now.len(), 1, "after {millis} ms: {now:?} lead");
             assert!(now != [1], "after {millis} ms: the candidate between them leads");
             assert_eq!(ensemble.children(PATH).len(), 3, "after {millis} ms");
-            let term = leads(&latches[now[0]]).await.term();
+            let term = leads(&latches[now[0]]).await.token();
             all_lead_in_turn(&ensemble, latches, term, &format!("after {millis} ms")).await;
             handed_over.map_or(0, |handed_over| if handed_over.unwrap() { 1 } else { 2 })
         });
@@ -449,7 +454,8 @@ fn session_that_ends_at_any_moment_of_a_hand_over_leaves_one_leader() {
             let old = leads(&latches[0]).await;
             sleep(SESSION).await;
             let chosen = latches[0].participants().await.unwrap().pop().unwrap();
-            let killed = if millis % 2 == 0 { ensemble.owner(old.path()).unwrap() } else { chosen.session };
+            let killed =
+                if millis % 2 == 0 { ensemble.owner(old.path()).unwrap() } else { chosen.session.unwrap().get() };
             let (leader, budget) = (latches[0].clone(), SESSION);
             let handing_over = tokio::spawn(async move { leader.resign_to(&chosen, budget).await });
             sleep(Duration::from_millis(millis / 2)).await;
@@ -459,7 +465,7 @@ fn session_that_ends_at_any_moment_of_a_hand_over_leaves_one_leader() {
             until("all are in the queue", || ensemble.children(PATH).len() == 3).await;
             sleep(SESSION).await;
             assert_eq!(leaders(&latches).len(), 1, "after {millis} ms: {:?} lead", leaders(&latches));
-            all_lead_in_turn(&ensemble, latches, old.term(), &format!("after {millis} ms")).await;
+            all_lead_in_turn(&ensemble, latches, old.token(), &format!("after {millis} ms")).await;
         });
     }
 }
@@ -481,7 +487,7 @@ fn hand_over_behind_another_one_ends_with_its_own_budget() {
         assert!(!leader.resign_to(&deaf, SESSION / 10).await.unwrap());
         assert_eq!(begun.elapsed(), SESSION / 10);
         assert!(!soon(first).await.unwrap().unwrap());
-        assert!(leadership.is_leader());
+        assert!(leadership.is_held());
     });
 }
 
@@ -498,15 +504,15 @@ fn two_latches_of_one_session_do_not_lead_at_once_behind_its_end() {
                 let leadership = leads(&latches[leaders(&latches)[0]]).await;
                 ensemble.kill_session(ensemble.owner(leadership.path()).unwrap());
                 let at = Instant::now();
-                while leadership.is_leader() || leaders(&latches).is_empty() {
+                while leadership.is_held() || leaders(&latches).is_empty() {
                     assert!(leaders(&latches).len() <= 1, "seed {seed}, round {round}: two leaders");
                     assert!(at.elapsed() < PATIENCE, "seed {seed}, round {round}: no leader");
                     tokio::task::yield_now().await;
                     sleep(Duration::from_micros(100)).await;
                 }
                 let next = leads(&latches[leaders(&latches)[0]]).await;
-                assert!(ensemble.owner(next.path()).is_some() || !next.is_leader(), "seed {seed}: led without a node");
-                assert!(next.term() > leadership.term(), "seed {seed}");
+                assert!(ensemble.owner(next.path()).is_some() || !next.is_held(), "seed {seed}: led without a node");
+                assert!(next.token() > leadership.token(), "seed {seed}");
                 until("both are in the queue", || ensemble.children(PATH).len() == 2).await;
             }
         });
@@ -552,7 +558,7 @@ fn moves_of_one_leader_at_once_leave_one_leader() {
             until("all are in the queue", || ensemble.children(PATH).len() == 3).await;
             sleep(SESSION).await;
             assert_eq!(leaders(&latches).len(), 1, "{outcome}");
-            all_lead_in_turn(&ensemble, latches, old.term(), &outcome).await;
+            all_lead_in_turn(&ensemble, latches, old.token(), &outcome).await;
         });
     }
 }
@@ -583,7 +589,7 @@ fn candidate_that_leaves_at_any_moment_of_a_hand_over_leaves_one_leader() {
             assert_eq!(leaders(&latches).len(), 1, "after {millis} ms: {handed_over:?}");
             assert_eq!(ensemble.children(PATH).len(), 2, "after {millis} ms: {handed_over:?}");
             if matches!(handed_over, Ok(true)) {
-                assert!(!old.is_leader(), "after {millis} ms");
+                assert!(!old.is_held(), "after {millis} ms");
             }
         });
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use curator_framework::{ConnectionState, CuratorFramework};
 use curator_integration::env::{Env, eventually, in_time};
 use curator_recipes::{
-    Leader, LeaderError, LeaderLatch, LeaderLatchListener, LeaderLatchOptions, LeaderSelector, Leadership, Observed,
-    TermEnd,
+    FencingToken, Leader, LeaderError, LeaderLatch, LeaderLatchOptions, LeaderSelector, LeaderState, Leadership,
+    Observed, TermEnd,
 };
 use curator_test::FaultProxy;
 use futures_util::FutureExt;
@@ -46,8 +46,8 @@ pub(crate) async fn leads(latch: &LeaderLatch) -> Leadership {
 
 /// Waits for the end of a term.
 pub(crate) async fn end_of(leadership: &Leadership) -> TermEnd {
-    let end = in_time(leadership.lost()).await;
-    assert!(!leadership.is_leader() && leadership.remaining().is_zero(), "{leadership:?}");
+    let end = in_time(leadership.ended()).await;
+    assert!(!leadership.is_held() && leadership.remaining().is_zero(), "{leadership:?}");
     end
 }
 
@@ -83,16 +83,20 @@ pub(crate) enum Call {
     NotLeader,
 }
 
-/// Sends its calls to a channel.
-pub(crate) struct Reporter(pub(crate) UnboundedSender<Call>);
-
-impl LeaderLatchListener for Reporter {
-    fn is_leader(&self) {
-        self.0.send(Call::IsLeader).ok();
+impl Call {
+    /// Returns the call with a state.
+    pub(crate) fn with(state: &LeaderState) -> Self {
+        match state {
+            LeaderState::Leading(_) => Self::IsLeader,
+            _ => Self::NotLeader,
+        }
     }
+}
 
-    fn not_leader(&self) {
-        self.0.send(Call::NotLeader).ok();
+/// Returns a listener that sends its calls to a channel.
+fn reporter(calls: UnboundedSender<Call>) -> impl Fn(&LeaderState) + Send + Sync + 'static {
+    move |state| {
+        calls.send(Call::with(state)).ok();
     }
 }
 
@@ -104,7 +108,7 @@ impl Calls {
     /// Listens to a latch from now on.
     pub(crate) fn of(latch: &LeaderLatch) -> Self {
         let (sender, calls) = unbounded_channel();
-        latch.add_listener(Reporter(sender));
+        latch.add_listener(reporter(sender));
         Self(calls)
     }
 
@@ -115,7 +119,7 @@ impl Calls {
         client.connection_state_listenable().add_listener(move |_, state| {
             states.send(Call::State(state)).ok();
         });
-        latch.add_listener(Reporter(sender));
+        latch.add_listener(reporter(sender));
         Self(calls)
     }
 
@@ -148,7 +152,7 @@ impl Calls {
 /// A report of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Report {
-    Began { id: String, term: i64, path: String },
+    Began { id: String, term: FencingToken, path: String },
     Ended { id: String },
 }
 
@@ -186,11 +190,11 @@ pub(crate) struct Begin {
 impl Begin {
     pub(crate) fn term(&self, leadership: &Leadership) -> Term {
         // Another thread of the test may interrupt the term before the work begins.
-        let is_interrupted = leadership.lost().now_or_never() == Some(TermEnd::Resigned);
-        assert!(leadership.is_leader() || is_interrupted, "a term begins after its end: {leadership:?}");
+        let is_interrupted = leadership.ended().now_or_never() == Some(TermEnd::Resigned);
+        assert!(leadership.is_held() || is_interrupted, "a term begins after its end: {leadership:?}");
         let others = self.inside.fetch_add(1, Ordering::SeqCst);
         let (id, path) = (self.id.clone(), leadership.path().to_owned());
-        self.sender.send(Report::Began { id, term: leadership.term(), path }).ok();
+        self.sender.send(Report::Began { id, term: leadership.token(), path }).ok();
         let term = Term { id: self.id.clone(), inside: Arc::clone(&self.inside), sender: self.sender.clone() };
         assert_eq!(others, 0, "two terms at once");
         term
@@ -238,7 +242,7 @@ impl Terms {
     }
 
     /// Waits for the beginning of a term, and returns the selector's id and the term's number.
-    pub(crate) async fn begins(&mut self) -> (String, i64) {
+    pub(crate) async fn begins(&mut self) -> (String, FencingToken) {
         match self.next().await {
             Report::Began { id, term, .. } => (id, term),
             ended => panic!("{ended:?}"),

@@ -11,6 +11,7 @@ use curator_integration::in_process::{client, options, server, simulated};
 use curator_integration::lock_stage::play;
 use curator_recipes::{LeaderError, LeaderSelector, TermEnd, TermOutcome};
 use curator_test::{ClientId, FaultProxy, SimulatedEnsemble};
+use futures_util::FutureExt as _;
 
 use crate::moves::{participant, started};
 
@@ -22,11 +23,27 @@ async fn a_term_that_was_lost_has_not_resigned() {
     let leadership = in_time(latch.leading()).await.unwrap();
     client.delete().for_path(leadership.path()).await.unwrap();
     let lost = TermEnd::Lost(LossReason::NodeDeleted);
-    assert_eq!(in_time(leadership.lost()).await, lost);
+    assert_eq!(in_time(leadership.ended()).await, lost);
+    assert_eq!(in_time(leadership.lost()).await, LossReason::NodeDeleted);
     in_time(latch.leading()).await.unwrap();
-    assert_eq!(in_time(leadership.lost()).await, lost);
+    assert_eq!(in_time(leadership.ended()).await, lost);
     let refused = in_time(leadership.proclaim("late")).await;
     assert!(matches!(&refused, Err(LeaderError::LeadershipLost { reason, .. }) if *reason == lost), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_term_that_has_resigned_is_never_lost() {
+    let server = server();
+    let client = client(&server).await;
+    let latch = started(&client);
+    let leadership = in_time(latch.leading()).await.unwrap();
+    in_time(leadership.verify()).await.unwrap();
+    in_time(latch.close()).await;
+    in_time(client.close()).await;
+    assert_eq!(in_time(leadership.ended()).await, TermEnd::Resigned);
+    assert_eq!(leadership.lost().now_or_never(), None);
+    assert!(!leadership.is_held() && leadership.remaining().is_zero());
+    assert!(matches!(leadership.verify().await, Err(LeaderError::LeadershipLost { reason: TermEnd::Resigned, .. })));
 }
 
 /// A caller may keep a future without polling it.

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use curator_integration::env::{builder, connected, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{LeaderError, LeaderLatch, LeaderObserver, Observed, TermEnd};
+use curator_recipes::{LeaderError, LeaderLatch, Observed, TermEnd};
 
 use crate::stage::{LONG, end_of, leads, named, sees, started};
 
@@ -12,39 +12,39 @@ on_every_server! {
     async fn observer_sees_each_leader_and_its_data(env) {
         let path = env.path("latch");
         let (one, two, other) = (env.client().await, env.client().await, env.client().await);
-        let observer = LeaderObserver::start(other.clone(), &path).unwrap();
+        let observer = curator_integration::following::observer(other.clone(), &path);
         let mut observed = observer.watch();
         in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap();
         assert!(observer.leader().is_none());
         let first = named(&one, &path, "ann");
         let leadership = leads(&first).await;
-        let seen = sees(&mut observed, |leader| leader.term == leadership.term()).await;
+        let seen = sees(&mut observed, |leader| leader.token == leadership.token()).await;
         assert_eq!((seen.id.as_str(), seen.path.as_str(), &seen.data), ("ann", leadership.path(), &None));
         let stat = other.check_exists().for_path(leadership.path()).await.unwrap().unwrap();
-        assert_eq!(seen.session, stat.ephemeral_owner);
+        assert_eq!(seen.session.get(), stat.ephemeral_owner);
         let age = SystemTime::now().duration_since(seen.since).unwrap_or_default();
         assert!(age < LONG, "{age:?}");
         for data in ["10.0.0.7:80", "", "again"] {
             in_time(leadership.proclaim(data)).await.unwrap();
             sees(&mut observed, |leader| leader.data.as_deref() == Some(data.as_bytes())).await;
-            assert_eq!(observer.leader().unwrap().term, leadership.term());
+            assert_eq!(observer.leader().unwrap().token, leadership.token());
         }
         // The data of a term ends with it.
         let second = named(&two, &path, "bob");
         env.wait_for_children(&other, &path, 2).await;
         assert!(in_time(first.resign()).await.unwrap());
         let next = leads(&second).await;
-        let seen = sees(&mut observed, |leader| leader.term == next.term()).await;
+        let seen = sees(&mut observed, |leader| leader.token == next.token()).await;
         assert_eq!((seen.id.as_str(), seen.data), ("bob", None));
         let refused = in_time(leadership.proclaim("late")).await;
         assert!(matches!(refused, Err(LeaderError::LeadershipLost { reason: TermEnd::Resigned, .. })), "{refused:?}");
         in_time(next.proclaim("bob's")).await.unwrap();
         let seen = sees(&mut observed, |leader| leader.data.is_some()).await;
-        assert_eq!((seen.term, seen.data.as_deref()), (next.term(), Some(&b"bob's"[..])));
+        assert_eq!((seen.token, seen.data.as_deref()), (next.token(), Some(&b"bob's"[..])));
         // An observer that comes late sees the same.
         let late = second.observe().unwrap();
         let seen_late = sees(&mut late.watch(), |leader| leader.data.is_some()).await;
-        assert_eq!((seen_late.term, seen_late.data), (next.term(), Some(b"bob's".to_vec())));
+        assert_eq!((seen_late.token, seen_late.data), (next.token(), Some(b"bob's".to_vec())));
         in_time(second.close()).await;
         in_time(first.close()).await;
         in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap();
@@ -71,10 +71,10 @@ on_every_server! {
         let late = in_time(late).await.unwrap();
         assert!(late.is_err(), "{late:?}");
         end_of(&old).await;
-        let observer = LeaderObserver::start(direct, &path).unwrap();
+        let observer = curator_integration::following::observer(direct, &path);
         let seen = sees(&mut observer.watch(), |leader| leader.data.is_some()).await;
-        assert_eq!((seen.term, seen.data.as_deref()), (new.term(), Some(&b"new"[..])));
-        assert!(new.is_leader());
+        assert_eq!((seen.token, seen.data.as_deref()), (new.token(), Some(&b"new"[..])));
+        assert!(new.is_held());
     }
 
     async fn compression_of_a_client_concerns_its_ids_only(env) {
@@ -92,7 +92,7 @@ on_every_server! {
         env.wait_for_children(&compressing, &path, 2).await;
         assert!(in_time(latch.resign_to(&in_time(plain.participants()).await.unwrap()[1], LONG)).await.unwrap());
         let next = leads(&plain).await;
-        let seen = sees(&mut observer.watch(), |leader| leader.term == next.term()).await;
+        let seen = sees(&mut observer.watch(), |leader| leader.token == next.token()).await;
         assert_eq!(seen.path, next.path());
     }
 
@@ -107,11 +107,11 @@ on_every_server! {
         assert!(matches!(refused, Err(LeaderError::ForeignData { .. })), "{refused:?}");
         assert_eq!(client.get_data().for_path(&path).await.unwrap().0, b"mine");
         let observer = latch.observe().unwrap();
-        let seen = sees(&mut observer.watch(), |leader| leader.term == leadership.term()).await;
+        let seen = sees(&mut observer.watch(), |leader| leader.token == leadership.token()).await;
         assert_eq!(seen.data, None);
         // The election goes on.
         assert!(in_time(latch.resign()).await.unwrap());
-        assert!(leads(&latch).await.term() > leadership.term());
+        assert!(leads(&latch).await.token() > leadership.token());
         assert_eq!(client.get_data().for_path(&path).await.unwrap().0, b"mine");
     }
 
@@ -131,7 +131,7 @@ on_every_server! {
         client.create().for_path(&guarded).await.unwrap();
         assert!(in_time(leadership.transaction().set_data(&guarded, "old").commit()).await.is_err());
         let next = leads(&latch).await;
-        assert!(next.term() > leadership.term());
+        assert!(next.token() > leadership.token());
         in_time(next.transaction().set_data(&guarded, "new").commit()).await.unwrap();
         assert_eq!(client.get_data().for_path(&guarded).await.unwrap().0, b"new");
         in_time(latch.resign()).await.unwrap();
@@ -142,5 +142,23 @@ on_every_server! {
         let is_resigned = matches!(late, Err(LeaderError::LeadershipLost { reason: TermEnd::Resigned, .. }));
         assert!(is_resigned, "{late:?}");
         assert_eq!(client.get_data().for_path(&guarded).await.unwrap().0, b"new");
+    }
+
+    /// A new observer need not wait for a claim: no term has been larger than the leader's.
+    async fn observers_agree_on_a_leader_whose_record_was_emptied(env) {
+        let (client, proxy, path) = (env.client().await, env.proxy(), env.path("latch"));
+        let other = connected(builder(proxy.address()).session_timeout(LONG)).await;
+        let latch = named(&client, &path, "ann");
+        let leadership = leads(&latch).await;
+        in_time(leadership.proclaim("here")).await.unwrap();
+        let earlier = curator_integration::following::observer(other.clone(), &path);
+        sees(&mut earlier.watch(), |leader| leader.data.is_some()).await;
+        client.set_data().for_path(&path, "").await.unwrap();
+        let new = curator_integration::following::observer(other, &path);
+        for observer in [&new, &earlier] {
+            let seen = sees(&mut observer.watch(), |leader| leader.data.is_none()).await;
+            assert_eq!((seen.id.as_str(), seen.token), ("ann", leadership.token()));
+        }
+        in_time(latch.close()).await;
     }
 }

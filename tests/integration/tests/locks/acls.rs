@@ -1,9 +1,12 @@
 //! Curator's `TestLockACLs`.
 
 use curator_framework::{Acl, AclProvider, Error, Permission};
-use curator_integration::env::{builder, connected, in_time};
+use curator_integration::env::{builder, children, connected, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError};
+use curator_recipes::{
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, LockError,
+    LockOptions, MutexOptions, SemaphoreOptions, SemaphoreProtocol,
+};
 use curator_test::TestingServer;
 use curator_test::wire::OpCode;
 
@@ -59,6 +62,58 @@ on_every_server! {
         assert_eq!(client.get_acl().for_path("/parent/child").await.unwrap().0, Acl::open_unsafe());
         assert!(writing.release().await.unwrap().is_released());
     }
+
+    async fn the_nodes_of_a_lock_get_the_list_of_its_options(env) {
+        let (stranger, path) = (env.client().await, env.path("lock"));
+        let owner = connected(builder(env.address()).authorization("digest", "ann:secret")).await;
+        let is_closed = async |node: &str| {
+            let (acl, _) = owner.get_acl().for_path(node).await.unwrap();
+            assert_eq!((acl.len(), &*acl[0].scheme, acl[0].permissions), (1, "digest", Permission::ALL), "{node}");
+            for refused in [stranger.get_data().for_path(node).await.map(drop), stranger.set_data().for_path(node, "").await.map(drop)] {
+                assert!(matches!(refused, Err(Error::NoAuth { .. })), "{node}: {refused:?}");
+            }
+        };
+        let mutex = MutexOptions::new().acl(Acl::creator_all());
+        let mutex = InterProcessMutex::with_options(owner.clone(), format!("{path}/mutex"), mutex).unwrap();
+        let held = in_time(mutex.acquire()).await.unwrap();
+        is_closed(held.path()).await;
+        assert!(held.release().await.unwrap().is_released());
+        let options = LockOptions::new().acl(Acl::creator_all());
+        let lock = InterProcessReadWriteLock::with_options(owner.clone(), format!("{path}/rw"), options.clone()).unwrap();
+        let writing = in_time(lock.write_lock().acquire()).await.unwrap();
+        is_closed(writing.path()).await;
+        let reading = in_time(writing.downgrade()).await.unwrap();
+        is_closed(reading.path()).await;
+        let once = InterProcessSemaphoreMutex::with_options(owner.clone(), format!("{path}/once"), options).unwrap();
+        is_closed(in_time(once.acquire()).await.unwrap().path()).await;
+        for protocol in [SemaphoreProtocol::Curator, SemaphoreProtocol::Direct] {
+            let path = format!("{path}/{protocol}");
+            let options = SemaphoreOptions::new().protocol(protocol).acl(Acl::creator_all());
+            let semaphore = InterProcessSemaphoreV2::with_options(owner.clone(), &path, 1, options).unwrap();
+            let lease = in_time(semaphore.acquire()).await.unwrap();
+            is_closed(lease.path()).await;
+            let waiter = tokio::spawn(async move { semaphore.acquire().await.unwrap() });
+            if protocol == SemaphoreProtocol::Curator {
+                let turns = format!("{path}/locks");
+                env.wait_for_children(&owner, &turns, 1).await;
+                is_closed(&format!("{turns}/{}", children(&owner, &turns).await[0])).await;
+            }
+            assert!(lease.release().await.unwrap().is_released());
+            is_closed(in_time(waiter).await.unwrap().path()).await;
+        }
+    }
+}
+
+/// A waiter of the direct protocol could not signal to its successor.
+#[tokio::test]
+async fn a_list_without_writes_is_refused_for_direct_leases() {
+    let server = TestingServer::start().unwrap();
+    let options = SemaphoreOptions::new().protocol(SemaphoreProtocol::Direct);
+    let options = options.acl([Acl::new(Permission::READ, "world", "anyone")]);
+    let client = connected(builder(server.address())).await;
+    let semaphore = InterProcessSemaphoreV2::with_options(client, "/s", 1, options).unwrap();
+    let refused = in_time(semaphore.acquire()).await;
+    assert!(matches!(refused, Err(LockError::InvalidArgument { argument: "access control list", .. })), "{refused:?}");
 }
 
 #[tokio::test]

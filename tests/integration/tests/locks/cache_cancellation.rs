@@ -11,7 +11,7 @@ use crate::operations::Local;
 
 const LATENCY: Duration = Duration::from_millis(3);
 const OF_CACHES: [&str; 5] = [
-    "CacheEvents::next",
+    "Changes<CacheEvent>::recv",
     "CuratorCache::caught_up",
     "CuratorCache::close",
     "CuratorCache::initialized",
@@ -19,7 +19,7 @@ const OF_CACHES: [&str; 5] = [
 ];
 
 const OF_OLDER_CACHES: [&str; 17] = [
-    "LegacyCacheEvents::next",
+    "Changes::recv",
     "NodeCache::close",
     "NodeCache::initialized",
     "NodeCache::rebuild",
@@ -51,8 +51,8 @@ async fn drop_of_cache(method: &str, cut: Cut, what: &str) -> bool {
     cache.start().unwrap();
     let ours = cache.clone();
     let call: Local<()> = match method {
-        "CacheEvents::next" => {
-            Box::pin(async move { assert!(matches!(others.next().await, Some(CacheEvent::Created(_)))) })
+        "Changes<CacheEvent>::recv" => {
+            Box::pin(async move { assert!(matches!(others.recv().await, Some(CacheEvent::Created(_)))) })
         }
         "CuratorCache::caught_up" => Box::pin(async move { _ = ours.caught_up().await.unwrap() }),
         "CuratorCache::close" => Box::pin(async move { ours.close().await }),
@@ -68,7 +68,7 @@ async fn drop_of_cache(method: &str, cut: Cut, what: &str) -> bool {
         stage.front.create().for_path("/tree/new").await.unwrap();
         cache.synced().await.unwrap();
         let mut created = 0;
-        while let Some(event) = events.try_next() {
+        while let Ok(event) = events.try_recv() {
             created += usize::from(matches!(event, CacheEvent::Created(_)));
         }
         assert_eq!((cache.len(), created), (2, 2), "{what}");
@@ -112,7 +112,7 @@ impl Older {
         let (node, children, tree) = (self.node.clone(), self.children.clone(), self.tree.clone());
         let mut events = node.events();
         match method {
-            "LegacyCacheEvents::next" => Box::pin(async move { assert!(events.next().await.is_some()) }),
+            "Changes::recv" => Box::pin(async move { assert!(events.recv().await.is_some()) }),
             "NodeCache::close" => Box::pin(async move { node.close().await }),
             "NodeCache::initialized" => Box::pin(async move { node.initialized().await.unwrap() }),
             "NodeCache::rebuild" => Box::pin(async move { node.rebuild().await.unwrap() }),

@@ -227,7 +227,7 @@ async fn hold_and_drop(holding: &Holding, loses_reply: bool, end: End, cut: Cut,
 fn what_is_done_with_a_lock_that_is_held_leaves_it_as_promised() {
     let mut scenes = 0;
     for holding in &holding() {
-        let writes = ["LockGuard::release", "WriteGuard::downgrade"].contains(&holding.name);
+        let writes = ["LockGuard::release", "Lease::slot", "WriteGuard::downgrade"].contains(&holding.name);
         for (end, loses_reply) in [(End::Release, false), (End::Drop, false), (End::Release, true), (End::Drop, true)] {
             if loses_reply && !writes {
                 continue;

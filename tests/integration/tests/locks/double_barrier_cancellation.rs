@@ -1,6 +1,7 @@
 //! The asynchronous methods of double barriers, dropped at every poll: no node and no watch is left, and the other
 //! member goes on.
 
+use curator_framework::Zxid;
 use std::time::Duration;
 
 use curator_integration::lock_stage::{OURS, Stage, TURN, play};
@@ -14,12 +15,13 @@ const LATENCY: Duration = Duration::from_millis(3);
 const PATH: &str = "/barrier";
 const ENTERING: [&str; 3] =
     ["DistributedDoubleBarrier::enter", "DistributedDoubleBarrier::enter_timeout", "DistributedDoubleBarrier::members"];
-const INSIDE: [&str; 5] = [
+const INSIDE: [&str; 6] = [
     "BarrierMember::leave",
     "BarrierMember::leave_timeout",
     "BarrierMember::lost",
     "BarrierMember::member_lost",
     "BarrierMember::round",
+    "BarrierMember::verify",
 ];
 
 pub(crate) fn methods() -> impl Iterator<Item = &'static str> {
@@ -37,7 +39,7 @@ async fn drop_of_enter(method: &str, loses_reply: bool, cut: Cut, what: &str) ->
     // The member behind comes in its turn, and gives up if ours is gone.
     let other = tokio::spawn(async move {
         sleep(TURN).await;
-        if let Some(mut member) = front.enter_timeout(TURN).await.unwrap() {
+        if let Some(member) = front.enter_timeout(TURN).await.unwrap() {
             assert!(
                 member.leave_timeout(TURN * 2).await.unwrap().unwrap().died() <= 1,
                 "only the call that was dropped"
@@ -60,7 +62,7 @@ async fn drop_of_enter(method: &str, loses_reply: bool, cut: Cut, what: &str) ->
     };
     let entered = poll_until(call, cut).await;
     let completes = entered.is_some();
-    if let Some(mut member) = entered.flatten() {
+    if let Some(member) = entered.flatten() {
         assert!(member.is_held(), "{what}");
         assert_eq!(member.leave().await.unwrap().died(), 0, "{what}");
     }
@@ -74,7 +76,7 @@ async fn drop_inside(method: &str, loses_reply: bool, cut: Cut, what: &str) -> b
     let before = stage.footprint();
     let [ours, front] = barriers(&stage);
     let (member, other) = tokio::join!(ours.enter(), front.enter());
-    let (mut member, mut other) = (member.unwrap(), other.unwrap());
+    let (member, other) = (member.unwrap(), other.unwrap());
     let own = stage.own_nodes().remove(0);
     let theirs = stage.ensemble.children(PATH).into_iter().map(|name| format!("{PATH}/{name}"));
     let theirs = theirs.into_iter().find(|path| *path != own && !path.ends_with("ready")).unwrap();
@@ -101,7 +103,10 @@ async fn drop_inside(method: &str, loses_reply: bool, cut: Cut, what: &str) -> b
         }
         "BarrierMember::lost" => poll_until(member.lost(), cut).await.map(drop),
         "BarrierMember::member_lost" => poll_until(member.member_lost(), cut).await.map(|lost| drop(lost.unwrap())),
-        "BarrierMember::round" => poll_until(member.round(), cut).await.map(|round| assert!(round.unwrap() > 0)),
+        "BarrierMember::verify" => poll_until(member.verify(), cut).await.map(|verified| verified.unwrap()),
+        "BarrierMember::round" => {
+            poll_until(member.round(), cut).await.map(|round| assert!(round.unwrap() > Zxid::new(0)))
+        }
         other => panic!("{other}"),
     };
     drop(member);

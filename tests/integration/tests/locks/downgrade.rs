@@ -36,7 +36,7 @@ on_every_server! {
         let writing = lock.write_lock().acquire().await.unwrap();
         let reading = in_time(writing.downgrade()).await.unwrap();
         assert!(reading.is_held() && !writing.is_held() && !lock.write_lock().is_acquired_in_this_process());
-        assert_eq!(reading.fencing_token(), writing.fencing_token(), "the token is the write lock's");
+        assert_eq!(reading.token(), writing.token(), "the token is the write lock's");
         let number = |path: &str| path.rsplit_once("__").unwrap().1.to_owned();
         assert_eq!(number(reading.path()), number(writing.path()));
         eventually("the write node is gone", async || children(&client, lock.path()).await == [reading.node_name()]).await;
@@ -285,7 +285,7 @@ async fn near_the_end_of_the_sequence_numbers_a_downgrade_keeps_the_writers_node
         let queued = writer(&client, "/lock");
         eventually("it is queued", async || server.children("/lock").unwrap().len() == 2).await;
         let reading = Arc::new(in_time(writing.downgrade()).await.unwrap());
-        assert_eq!((reading.path(), reading.fencing_token()), (writing.path(), writing.fencing_token()));
+        assert_eq!((reading.path(), reading.token()), (writing.path(), writing.token()));
         assert!(reading.is_held() && !writing.is_held());
         tokio::time::sleep(A_WHILE).await;
         assert!(!queued.is_finished());

@@ -7,7 +7,8 @@ use curator_framework::{Error, RetryNTimes};
 use curator_integration::env::{builder, children, connected, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
-    InterProcessMutex, LockError, LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver,
+    InterProcessMutex, LockError, LockInternalsDriver, MutexOptions, Predicate, SortedChildren,
+    StandardLockInternalsDriver,
 };
 use curator_test::FaultProxy;
 use parking_lot::Mutex;
@@ -44,7 +45,7 @@ on_every_server! {
     async fn a_node_that_seems_missing_is_told_and_deleted(env) {
         let path = env.path("lock");
         let client = connected(builder(env.address()).retry_policy(RetryNTimes::new(0, Duration::ZERO))).await;
-        let mutex = InterProcessMutex::with_driver(client.clone(), &path, Blind::new(|| {})).unwrap();
+        let mutex = InterProcessMutex::with_options(client.clone(), &path, MutexOptions::new().driver(Blind::new(|| {}))).unwrap();
         let failed = in_time(mutex.acquire()).await;
         assert!(matches!(failed, Err(LockError::Framework(Error::NoNode { .. }))), "{failed:?}");
         env.wait_for_children(&client, &path, 0).await;
@@ -55,7 +56,7 @@ on_every_server! {
     async fn a_node_that_seems_missing_is_made_again_as_the_policy_allows(env) {
         let path = env.path("lock");
         let client = connected(builder(env.address()).retry_policy(RetryNTimes::new(1, Duration::ZERO))).await;
-        let mutex = InterProcessMutex::with_driver(client.clone(), &path, Blind::new(|| {})).unwrap();
+        let mutex = InterProcessMutex::with_options(client.clone(), &path, MutexOptions::new().driver(Blind::new(|| {}))).unwrap();
         let guard = in_time(mutex.acquire()).await.unwrap();
         assert!(guard.node_name().ends_with("-0000000001"), "{guard:?}");
         assert!(guard.release().await.unwrap().is_released());
@@ -76,7 +77,7 @@ on_every_server! {
                 proxy.reset();
             }
         };
-        let mutex = InterProcessMutex::with_driver(client.clone(), &path, Blind::new(cut)).unwrap();
+        let mutex = InterProcessMutex::with_options(client.clone(), &path, MutexOptions::new().driver(Blind::new(cut))).unwrap();
         let failed = in_time(mutex.acquire()).await;
         assert!(matches!(failed, Err(LockError::Framework(Error::NoNode { .. }))), "{failed:?}");
         let left = children(&direct, &path).await;

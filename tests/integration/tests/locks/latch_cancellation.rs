@@ -13,7 +13,7 @@ use crate::operations::{LONG, Local};
 
 const LATENCY: Duration = Duration::from_millis(3);
 const PATH: &str = "/path";
-const OF_BARRIERS: [&str; 8] = [
+const OF_BARRIERS: [&str; 9] = [
     "DistributedBarrier::is_set",
     "DistributedBarrier::remove_barrier",
     "DistributedBarrier::set_barrier",
@@ -21,9 +21,10 @@ const OF_BARRIERS: [&str; 8] = [
     "DistributedBarrier::wait_on_barrier",
     "DistributedBarrier::wait_on_barrier_timeout",
     "OwnedBarrier::lost",
-    "OwnedBarrier::remove",
+    "OwnedBarrier::release",
+    "OwnedBarrier::verify",
 ];
-const OF_LATCHES: [&str; 11] = [
+const OF_LATCHES: [&str; 12] = [
     "CountDownLatch::count",
     "CountDownLatch::count_down",
     "CountDownLatch::count_down_as",
@@ -35,6 +36,7 @@ const OF_LATCHES: [&str; 11] = [
     "CountDownLatch::wait_timeout",
     "LatchParticipant::count_down",
     "LatchParticipant::lost",
+    "LatchParticipant::verify",
 ];
 
 pub(crate) fn methods() -> impl Iterator<Item = &'static str> {
@@ -76,16 +78,20 @@ async fn drop_of_barrier(method: &str, loses_reply: bool, cut: Cut, what: &str) 
             Box::pin(async move { ours.wait_on_barrier().await.unwrap() }.map(|()| None))
         }
         "DistributedBarrier::wait_on_barrier_timeout" => Box::pin(async move {
-            assert!(ours.wait_on_barrier_timeout(LONG).await.unwrap());
+            assert!(ours.wait_on_barrier_timeout(LONG).await.unwrap().is_some());
             None
         }),
         "OwnedBarrier::lost" => {
             let owned = owned.take().unwrap();
             Box::pin(async move { owned.lost().await }.map(|_| None))
         }
-        "OwnedBarrier::remove" => {
+        "OwnedBarrier::verify" => {
             let owned = owned.take().unwrap();
-            Box::pin(async move { assert!(owned.remove().await.unwrap()) }.map(|()| None))
+            Box::pin(async move { owned.verify().await.unwrap() }.map(|()| None))
+        }
+        "OwnedBarrier::release" => {
+            let owned = owned.take().unwrap();
+            Box::pin(async move { assert!(owned.release().await.unwrap().is_released()) }.map(|()| None))
         }
         other => panic!("{other}"),
     };
@@ -93,7 +99,7 @@ async fn drop_of_barrier(method: &str, loses_reply: bool, cut: Cut, what: &str) 
     let completes = completed.is_some();
     if let Some(Some(owned)) = completed {
         assert!(owned.is_held() && stage.own_nodes() == [PATH], "{what}");
-        assert!(owned.remove().await.unwrap(), "{what}");
+        assert!(owned.release().await.unwrap().is_released(), "{what}");
     }
     sleep(QUIET).await;
     stage.assert_nothing_of_ours(what).await;
@@ -151,10 +157,16 @@ async fn drop_of_latch(method: &str, loses_reply: bool, cut: Cut, what: &str) ->
         "CountDownLatch::round" => Box::pin(async move { assert!(called.round().await.unwrap() > 0) }),
         "CountDownLatch::try_set_count" => Box::pin(async move { assert!(called.try_set_count(1).await.unwrap()) }),
         "CountDownLatch::wait" => Box::pin(async move { called.wait().await.unwrap() }),
-        "CountDownLatch::wait_timeout" => Box::pin(async move { assert!(called.wait_timeout(LONG).await.unwrap()) }),
+        "CountDownLatch::wait_timeout" => {
+            Box::pin(async move { assert!(called.wait_timeout(LONG).await.unwrap().is_some()) })
+        }
         "LatchParticipant::count_down" => {
             let participant = participant.unwrap();
             Box::pin(async move { assert_eq!(participant.count_down().await.unwrap(), 0) })
+        }
+        "LatchParticipant::verify" => {
+            let participant = participant.unwrap();
+            Box::pin(async move { participant.verify().await.unwrap() })
         }
         "LatchParticipant::lost" => {
             let participant = participant.unwrap();
@@ -183,7 +195,7 @@ fn dropped_call_of_a_barrier_leaves_no_owned_node_and_no_watch() {
     for method in OF_BARRIERS {
         at_every_cut(method, 1, |cut, what| play(drop_of_barrier(method, false, cut, what)));
     }
-    for method in ["DistributedBarrier::set_owned", "OwnedBarrier::remove"] {
+    for method in ["DistributedBarrier::set_owned", "OwnedBarrier::release"] {
         let what = format!("{method} with a lost reply");
         at_every_cut(&what, 2, |cut, what| play(drop_of_barrier(method, true, cut, what)));
     }

@@ -23,7 +23,7 @@ on_every_server! {
             {
                 let guard = in_time(lock.acquire()).await.unwrap();
                 assert!(lock.is_acquired_in_this_process() && guard.is_held(), "{lock:?}");
-                assert!(guard.fencing_token() > 0 && guard.remaining() > Duration::ZERO, "{lock:?}");
+                assert!(guard.token().czxid().get() > 0 && guard.remaining() > Duration::ZERO, "{lock:?}");
                 guard.verify().await.unwrap();
             }
             assert!(!lock.is_acquired_in_this_process(), "{lock:?}");
@@ -212,10 +212,10 @@ on_every_server! {
                 let waiter = acquiring(waits);
                 env.wait_for_children(&first, &which.queue(&root), 2).await;
                 assert!(!waiter.is_finished() && held.is_held(), "{which:?}");
-                let token = held.fencing_token();
+                let token = held.token();
                 assert_eq!(held.release().await.unwrap(), Release::Released);
                 held = in_time(waiter).await.unwrap().unwrap();
-                assert!(held.fencing_token() > token, "{which:?}");
+                assert!(held.token() > token, "{which:?}");
             }
             assert!(held.release().await.unwrap().is_released());
             which.wait_until_free(&first, &root).await;
@@ -423,7 +423,7 @@ on_every_server! {
             assert_eq!(proxy.faults_done(), 2, "{which:?}");
             assert_eq!(which.nodes(&direct, &root).await, [guard.path()]);
             let stat = direct.check_exists().for_path(guard.path()).await.unwrap().unwrap();
-            assert_eq!(stat.czxid, guard.fencing_token());
+            assert_eq!(stat.czxid, guard.token().czxid().get());
             assert_eq!(in_time(guard.release()).await.unwrap(), Release::Released);
             assert_eq!(which.nodes(&direct, &root).await, [""; 0]);
             client.close().await;
@@ -495,15 +495,15 @@ struct Boxed(Arc<dyn InterProcessLock>);
 
 #[async_trait::async_trait]
 impl InterProcessLock for Boxed {
-    async fn acquire(&self) -> curator_recipes::Result<curator_recipes::LockGuard> {
+    async fn acquire(&self) -> Result<curator_recipes::LockGuard, LockError> {
         self.0.acquire().await
     }
 
-    async fn acquire_timeout(&self, budget: Duration) -> curator_recipes::Result<Option<curator_recipes::LockGuard>> {
+    async fn acquire_timeout(&self, budget: Duration) -> Result<Option<curator_recipes::LockGuard>, LockError> {
         self.0.acquire_timeout(budget).await
     }
 
-    async fn try_acquire(&self) -> curator_recipes::Result<Option<curator_recipes::LockGuard>> {
+    async fn try_acquire(&self) -> Result<Option<curator_recipes::LockGuard>, LockError> {
         self.0.try_acquire().await
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use curator_integration::lock_stage::{QUIET, Stage, TURN, play};
 use curator_recipes::{
-    CloseMode, InterProcessMutex, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector, LeaderState,
-    LossReason, Observed, TermEnd, TermOutcome,
+    CloseMode, InterProcessMutex, LeaderLatch, LeaderLatchOptions, LeaderSelector, LeaderState, LossReason, Observed,
+    TermEnd, TermOutcome,
 };
 use tokio::time::{sleep, timeout};
 
@@ -16,9 +16,9 @@ use crate::operations::{LONG, Local};
 
 const LATENCY: Duration = Duration::from_millis(3);
 const PATH: &str = "/election";
-const OF_LATCHES: [&str; 13] = [
-    "Changes::next",
-    "LeaderLatch::await_leadership",
+const OF_LATCHES: [&str; 14] = [
+    "Changes::recv",
+    "LeaderLatch::leading_timeout",
     "LeaderLatch::close",
     "LeaderLatch::close_with",
     "LeaderLatch::leader",
@@ -26,6 +26,7 @@ const OF_LATCHES: [&str; 13] = [
     "LeaderLatch::participants",
     "LeaderLatch::resign",
     "LeaderLatch::resign_to",
+    "Leadership::ended",
     "Leadership::lost",
     "Leadership::proclaim",
     "Leadership::protect",
@@ -58,9 +59,9 @@ async fn call_of_latch(method: &str, ours: &LeaderLatch, other: &LeaderLatch, st
     let (latch, leadership, mut changes) = (ours.clone(), ours.leadership(), ours.changes());
     let term = move || leadership.unwrap();
     match method {
-        "Changes::next" => Box::pin(async move { assert!(changes.next().await.is_some()) }),
-        "LeaderLatch::await_leadership" => {
-            Box::pin(async move { assert!(latch.await_leadership(LONG).await.unwrap().is_some()) })
+        "Changes::recv" => Box::pin(async move { assert!(changes.recv().await.is_some()) }),
+        "LeaderLatch::leading_timeout" => {
+            Box::pin(async move { assert!(latch.leading_timeout(LONG).await.unwrap().is_some()) })
         }
         "LeaderLatch::close" => Box::pin(async move { latch.close().await }),
         "LeaderLatch::close_with" => Box::pin(async move { latch.close_with(CloseMode::NotifyLeader).await }),
@@ -76,14 +77,19 @@ async fn call_of_latch(method: &str, ours: &LeaderLatch, other: &LeaderLatch, st
             let candidate = other.participants().await.unwrap().remove(1);
             Box::pin(async move { assert!(latch.resign_to(&candidate, LONG).await.unwrap()) })
         }
-        "Leadership::lost" => {
+        "Leadership::ended" | "Leadership::lost" => {
             let (term, front) = (term(), stage.front.clone());
             let path = term.path().to_owned();
             tokio::spawn(async move {
                 sleep(TURN).await;
                 front.delete().for_path(&path).await.unwrap();
             });
-            Box::pin(async move { assert_eq!(term.lost().await, TermEnd::Lost(LossReason::NodeDeleted)) })
+            match method {
+                "Leadership::lost" => Box::pin(async move { assert_eq!(term.lost().await, LossReason::NodeDeleted) }),
+                _ => Box::pin(async move {
+                    assert_eq!(term.ended().await, TermEnd::Lost(LossReason::NodeDeleted));
+                }),
+            }
         }
         "Leadership::proclaim" => Box::pin(async move { term().proclaim("data").await.unwrap() }),
         "Leadership::protect" => Box::pin(async move { term().protect(sleep(TURN)).await.unwrap() }),
@@ -95,7 +101,7 @@ async fn call_of_latch(method: &str, ours: &LeaderLatch, other: &LeaderLatch, st
 async fn drop_of_latch(method: &str, cut: Cut, what: &str) -> bool {
     let stage = Stage::new(LATENCY).await;
     let before = stage.footprint();
-    let waits = ["Changes::next", "LeaderLatch::await_leadership", "LeaderLatch::leading"].contains(&method);
+    let waits = ["Changes::recv", "LeaderLatch::leading_timeout", "LeaderLatch::leading"].contains(&method);
     // The first one that is started leads.
     let first = started(&stage, !waits).await;
     let second = started(&stage, waits).await;
@@ -110,7 +116,9 @@ async fn drop_of_latch(method: &str, cut: Cut, what: &str) -> bool {
     let call = call_of_latch(method, &ours, &other, &stage).await;
     let completes = poll_until(call, cut).await.is_some();
     sleep(TURN + QUIET).await;
-    let ends = method.contains("close") || method.contains("resign") || method == "Leadership::lost";
+    let ends = method.contains("close")
+        || method.contains("resign")
+        || ["Leadership::ended", "Leadership::lost"].contains(&method);
     if !ends {
         assert!(ours.has_leadership(), "{what}: {ours:?}");
     }
@@ -200,7 +208,7 @@ async fn drop_of_observer(cut: Cut, what: &str) -> bool {
     let stage = Stage::new(LATENCY).await;
     let before = stage.footprint();
     let latch = started(&stage, false).await;
-    let observer = LeaderObserver::start(stage.client.clone(), PATH).unwrap();
+    let observer = curator_integration::following::observer(stage.client.clone(), PATH);
     let mut observed = observer.watch();
     observed.wait_for(|observed| matches!(observed, Observed::Leader(_))).await.unwrap();
     let completes = poll_until(observer.close(), cut).await.is_some();

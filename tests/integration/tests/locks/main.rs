@@ -12,6 +12,7 @@ mod double_barrier_cancellation;
 mod downgrade;
 mod error_sections;
 mod guarded_set;
+mod held;
 mod internals;
 mod latch_cancellation;
 mod laws;

@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use curator_framework::{Error, RetryNTimes};
+use curator_framework::{Error, LossReason, RetryNTimes};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
-use curator_integration::in_process::{client, server};
+use curator_integration::in_process::{client, server, simulated};
 use curator_integration::on_every_server;
 use curator_recipes::{
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessSemaphoreMutex, LockError, LockGuard,
-    Release, Result,
+    Release,
 };
+use curator_test::SimulatedEnsemble;
+use tokio::time::Instant;
 
 /// A lock that cannot be had.
 #[derive(Debug, Default)]
@@ -21,7 +23,7 @@ struct Failing {
 }
 
 impl Failing {
-    fn fail<T>(&self) -> Result<T> {
+    fn fail<T>(&self) -> Result<T, LockError> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         Err(LockError::Framework(Error::NotStarted))
     }
@@ -29,15 +31,15 @@ impl Failing {
 
 #[async_trait]
 impl InterProcessLock for Failing {
-    async fn acquire(&self) -> Result<LockGuard> {
+    async fn acquire(&self) -> Result<LockGuard, LockError> {
         self.fail()
     }
 
-    async fn acquire_timeout(&self, _budget: Duration) -> Result<Option<LockGuard>> {
+    async fn acquire_timeout(&self, _budget: Duration) -> Result<Option<LockGuard>, LockError> {
         self.fail()
     }
 
-    async fn try_acquire(&self) -> Result<Option<LockGuard>> {
+    async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
         self.fail()
     }
 
@@ -119,9 +121,9 @@ on_every_server! {
         assert!(held.release().await.unwrap().is_released());
 
         let guard = in_time(multi.acquire()).await.unwrap();
-        let parts: Vec<_> = guard.parts().map(|part| part.path().to_owned()).collect();
+        let parts: Vec<_> = guard.iter().map(|part| part.path().to_owned()).collect();
         assert!(parts[0].starts_with(&one) && parts[1].starts_with(&two) && parts.len() == 2, "{parts:?}");
-        assert_eq!((guard.path(), guard.fencing_token()), (parts[0].as_str(), guard.parts().next().unwrap().fencing_token()));
+        assert_eq!((guard.path(), guard.token()), (parts[0].as_str(), guard.iter().next().unwrap().token()));
         // Any part that is lost is a loss of the whole.
         client.delete().for_path(&parts[1]).await.unwrap();
         in_time(guard.lost()).await;
@@ -146,17 +148,17 @@ struct Late(InterProcessMutex);
 
 #[async_trait]
 impl InterProcessLock for Late {
-    async fn acquire(&self) -> Result<LockGuard> {
+    async fn acquire(&self) -> Result<LockGuard, LockError> {
         self.0.acquire().await.map(Into::into)
     }
 
-    async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>> {
+    async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>, LockError> {
         let granted = self.acquire().await?;
         tokio::time::sleep(budget).await;
         Ok(Some(granted))
     }
 
-    async fn try_acquire(&self) -> Result<Option<LockGuard>> {
+    async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
         self.acquire().await.map(Some)
     }
 
@@ -210,4 +212,25 @@ async fn a_multi_lock_is_not_granted_when_a_part_of_it_is_lost() {
     assert!(thief.is_held());
     assert!(thief.release().await.unwrap().is_released());
     assert!(in_time(waiter).await.unwrap().unwrap().is_held());
+}
+
+/// One that was lost does not hide the outcome of the others.
+#[tokio::test(start_paused = true)]
+async fn many_guards_are_released_in_the_time_of_one() {
+    let ensemble = SimulatedEnsemble::new(1, Duration::from_millis(5));
+    let client = simulated(&ensemble, 1).await;
+    let mut guards = Vec::new();
+    for number in 0..100 {
+        let mutex = InterProcessMutex::new(client.clone(), format!("/locks/{number}")).unwrap();
+        guards.push(mutex.acquire().await.unwrap());
+    }
+    ensemble.delete(guards[7].path());
+    guards[7].lost().await;
+    let began = Instant::now();
+    let released = LockGuard::release_all(&guards).await;
+    assert!(began.elapsed() < Duration::from_millis(50), "{:?}", began.elapsed());
+    for (number, released) in released.into_iter().enumerate() {
+        let expected = if number == 7 { Release::AlreadyLost(LossReason::NodeDeleted) } else { Release::Released };
+        assert_eq!(released.unwrap(), expected, "{number}");
+    }
 }

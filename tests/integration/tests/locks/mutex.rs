@@ -4,7 +4,7 @@ use curator_framework::{CreateMode, OtherPaths, Schema, SchemaSet};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
-    InterProcessMutex, LockInternalsDriver, LockOptions, Predicate, Release, SortedChildren,
+    InterProcessMutex, LockInternalsDriver, MutexOptions, Predicate, Release, SortedChildren,
     StandardLockInternalsDriver,
 };
 
@@ -55,7 +55,7 @@ on_every_server! {
     async fn a_persistent_lock_outlives_its_session_until_it_is_released(env) {
         let path = env.path("lock");
         let (first, second) = (env.client().await, env.client().await);
-        let mutex = InterProcessMutex::with_driver(first.clone(), &path, Persistent).unwrap();
+        let mutex = InterProcessMutex::with_options(first.clone(), &path, MutexOptions::new().driver(Persistent)).unwrap();
         let guard = mutex.acquire().await.unwrap();
         let node = first.check_exists().for_path(guard.path()).await.unwrap().unwrap();
         assert_eq!(node.ephemeral_owner, 0);
@@ -64,10 +64,10 @@ on_every_server! {
         first.create().with_mode(mode).for_path(&env.path("mine")).await.unwrap();
         env.kill_owner_of(&second, &env.path("mine")).await;
         in_time(guard.lost()).await;
-        let other = InterProcessMutex::with_driver(second.clone(), &path, Persistent).unwrap();
+        let other = InterProcessMutex::with_options(second.clone(), &path, MutexOptions::new().driver(Persistent)).unwrap();
         assert!(other.try_acquire().await.unwrap().is_none(), "the node is there still");
         let participants = other.participants().await.unwrap();
-        assert!(participants[0].holds && participants[0].session == 0, "{participants:?}");
+        assert!(participants[0].holds && participants[0].session.is_none(), "{participants:?}");
         assert!(matches!(in_time(guard.release()).await.unwrap(), Release::AlreadyLost(_)));
         drop(guard);
         let next = in_time(other.acquire()).await.unwrap();
@@ -79,7 +79,7 @@ on_every_server! {
     async fn driver_chooses_the_next_contender(env) {
         let path = env.path("lock");
         let client = env.client().await;
-        let mutex = InterProcessMutex::with_driver(client.clone(), &path, LastComeFirstServed).unwrap();
+        let mutex = InterProcessMutex::with_options(client.clone(), &path, MutexOptions::new().driver(LastComeFirstServed)).unwrap();
         let first = in_time(mutex.acquire()).await.unwrap();
         let second = in_time(mutex.acquire()).await.unwrap();
         let nodes = mutex.participants().await.unwrap();
@@ -99,7 +99,7 @@ on_every_server! {
         assert!(plain.try_acquire().await.unwrap().is_some(), "it is no contender");
         env.wait_for_children(&client, &path, 1).await;
 
-        let options = LockOptions::new().extra_lock_patterns(["__other__", "__lock__"]);
+        let options = MutexOptions::new().extra_lock_patterns(["__other__", "__lock__"]);
         let mutex = InterProcessMutex::with_options(client.clone(), &path, options).unwrap();
         assert_eq!(mutex.participant_nodes().await.unwrap(), [foreign.as_str()]);
         assert!(mutex.try_acquire().await.unwrap().is_none());

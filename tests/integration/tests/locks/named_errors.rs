@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework, Error, RetryNTimes, RetryOneTime};
+use curator_framework::{Chain, CuratorFramework, Error, RetryNTimes, RetryOneTime};
 use curator_integration::env::{builder, connected, in_time};
 use curator_integration::simulated_stage::{ONE, PATIENCE, client, play, soon};
 use curator_recipes::{
@@ -17,8 +17,8 @@ const PATH: &str = "/locks/printer";
 const BUDGET: Duration = Duration::from_millis(20);
 
 /// Checks the error of a budget that has ended before the first reply, on a connection that is not lost.
-fn assert_time_over(error: &(impl std::fmt::Debug + std::fmt::Display), path: &str) {
-    let text = error.to_string();
+fn assert_time_over(error: &(impl std::error::Error + 'static), path: &str) {
+    let text = Chain(error).to_string();
     assert!(text.contains(path), "{text}");
     assert!(text.ends_with("no answer in the time allowed, though the client is connected"), "{text}");
 }
@@ -38,13 +38,13 @@ fn budget_that_ends_before_the_first_reply_is_not_a_lost_connection() {
         assert_time_over(&semaphore.acquire_timeout(BUDGET).await.unwrap_err(), PATH);
         let latch = LeaderLatch::new(client.clone(), "/election").unwrap();
         latch.start().unwrap();
-        assert_time_over(&latch.await_leadership(BUDGET).await.unwrap_err(), "/election");
+        assert_time_over(&latch.leading_timeout(BUDGET).await.unwrap_err(), "/election");
         let member = GroupMember::new(client.clone(), "/group", "ann").unwrap();
         member.start().unwrap();
-        assert_time_over(&member.join_within(BUDGET).await.unwrap_err(), "/group");
-        let node = PersistentNode::new(client.clone(), CreateMode::Ephemeral, "/node", "data").unwrap();
+        assert_eq!(member.join_timeout(BUDGET).await.unwrap(), None);
+        let node = PersistentNode::new(client.clone(), "/node", "data").unwrap();
         node.start().unwrap();
-        assert_time_over(&node.wait_for_initial_create(BUDGET).await.unwrap_err(), "/node");
+        assert_eq!(node.created_timeout(BUDGET).await.unwrap(), None);
         let barrier = DistributedBarrier::new(client.clone(), "/barrier").unwrap();
         assert_time_over(&barrier.wait_on_barrier_timeout(BUDGET).await.unwrap_err(), "/barrier");
         drop(client);
@@ -102,14 +102,14 @@ async fn errors_of_an_outage_name_the_path() {
     }))
     .await;
     for text in [
-        acquired.unwrap_err().to_string(),
-        leased.unwrap_err().to_string(),
-        counted.unwrap_err().to_string(),
-        set.unwrap_err().to_string(),
-        waited.unwrap_err().to_string(),
-        entered.unwrap_err().to_string(),
-        read.unwrap_err().to_string(),
-        created.unwrap_err().to_string(),
+        Chain(&acquired.unwrap_err()).to_string(),
+        Chain(&leased.unwrap_err()).to_string(),
+        Chain(&counted.unwrap_err()).to_string(),
+        Chain(&set.unwrap_err()).to_string(),
+        Chain(&waited.unwrap_err()).to_string(),
+        Chain(&entered.unwrap_err()).to_string(),
+        Chain(&read.unwrap_err()).to_string(),
+        Chain(&created.unwrap_err()).to_string(),
     ] {
         assert!(text.contains(PATH) && text.contains("127.0.0.1:1: "), "{text}");
     }

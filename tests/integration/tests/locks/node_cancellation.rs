@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use curator_framework::CreateMode;
 use curator_integration::lock_stage::{QUIET, Stage, TURN, play};
 use curator_recipes::{
-    Group, GroupMember, MemberChange, Partition, PartitionOptions, PersistentNode, PersistentTtlNode,
+    GroupMember, LossReason, MemberChange, Partition, PartitionOptions, PersistentNode, PersistentTtlNode,
 };
 use tokio::time::sleep;
 
@@ -14,27 +13,32 @@ use crate::cancellation::{Cut, at_every_cut, poll_until};
 use crate::operations::{LONG, Local};
 
 const LATENCY: Duration = Duration::from_millis(3);
-const OF_NODES: [&str; 4] = [
-    "PersistentNode::close",
-    "PersistentNode::created",
-    "PersistentNode::set_data",
-    "PersistentNode::wait_for_initial_create",
-];
+const OF_NODES: [&str; 4] =
+    ["PersistentNode::close", "PersistentNode::created", "PersistentNode::set_data", "PersistentNode::created_timeout"];
 const OF_TTL_NODES: [&str; 4] = [
     "PersistentTtlNode::close",
     "PersistentTtlNode::created",
     "PersistentTtlNode::set_data",
-    "PersistentTtlNode::wait_for_initial_create",
+    "PersistentTtlNode::created_timeout",
 ];
-const OF_GROUPS: [&str; 6] = [
+const OF_GROUPS: [&str; 8] = [
     "Group::close",
+    "Group::initialized",
+    "Group::initialized_timeout",
     "GroupMember::close",
     "GroupMember::join",
-    "GroupMember::join_within",
+    "GroupMember::join_timeout",
     "GroupMember::set_data",
-    "MemberChanges::next",
+    "Changes<MemberChange>::recv",
 ];
-const OF_PARTITIONS: [&str; 4] = ["OwnedItem::revoked", "Partition::close", "Partition::run", "Partition::run_until"];
+const OF_PARTITIONS: [&str; 6] = [
+    "OwnedItem::lost",
+    "OwnedItem::revoked",
+    "OwnedItem::verify",
+    "Partition::close",
+    "Partition::run",
+    "Partition::run_until",
+];
 
 pub(crate) fn methods() -> impl Iterator<Item = &'static str> {
     OF_NODES.into_iter().chain(OF_TTL_NODES).chain(OF_GROUPS).chain(OF_PARTITIONS)
@@ -43,15 +47,15 @@ pub(crate) fn methods() -> impl Iterator<Item = &'static str> {
 async fn drop_of_node(method: &str, cut: Cut, what: &str) -> bool {
     let stage = Stage::new(LATENCY).await;
     let before = stage.footprint();
-    let node = PersistentNode::new(stage.client.clone(), CreateMode::Ephemeral, "/node", "first").unwrap();
+    let node = PersistentNode::new(stage.client.clone(), "/node", "first").unwrap();
     node.start().unwrap();
     let ours = node.clone();
     let call: Local<()> = match method {
         "PersistentNode::close" => Box::pin(async move { ours.close().await }),
         "PersistentNode::created" => Box::pin(async move { assert_eq!(ours.created().await.unwrap().path, "/node") }),
         "PersistentNode::set_data" => Box::pin(async move { ours.set_data("second").await.unwrap() }),
-        "PersistentNode::wait_for_initial_create" => Box::pin(async move {
-            assert_eq!(ours.wait_for_initial_create(LONG).await.unwrap().path, "/node");
+        "PersistentNode::created_timeout" => Box::pin(async move {
+            assert_eq!(ours.created_timeout(LONG).await.unwrap().unwrap().path, "/node");
         }),
         other => panic!("{other}"),
     };
@@ -82,8 +86,8 @@ async fn drop_of_ttl_node(method: &str, cut: Cut, what: &str) -> bool {
         "PersistentTtlNode::close" => Box::pin(async move { ours.close().await }),
         "PersistentTtlNode::created" => Box::pin(async move { drop(ours.created().await.unwrap_err()) }),
         "PersistentTtlNode::set_data" => Box::pin(async move { drop(ours.set_data("second").await.unwrap_err()) }),
-        "PersistentTtlNode::wait_for_initial_create" => {
-            Box::pin(async move { drop(ours.wait_for_initial_create(LONG).await.unwrap_err()) })
+        "PersistentTtlNode::created_timeout" => {
+            Box::pin(async move { drop(ours.created_timeout(LONG).await.unwrap_err()) })
         }
         other => panic!("{other}"),
     };
@@ -100,20 +104,24 @@ async fn drop_of_ttl_node(method: &str, cut: Cut, what: &str) -> bool {
 async fn drop_of_group(method: &str, cut: Cut, what: &str) -> bool {
     let stage = Stage::new(LATENCY).await;
     let before = stage.footprint();
-    let group = Group::observe(stage.front.clone(), "/group").unwrap();
+    let group = curator_integration::following::group(stage.front.clone(), "/group");
     let member = GroupMember::new(stage.client.clone(), "/group", "ours").unwrap();
     member.start().unwrap();
     let (ours, followed, mut changes) = (member.clone(), group.clone(), group.changes());
     let call: Local<()> = match method {
         "Group::close" => Box::pin(async move { followed.close().await }),
+        "Group::initialized" => Box::pin(async move { drop(followed.initialized().await.unwrap()) }),
+        "Group::initialized_timeout" => {
+            Box::pin(async move { drop(followed.initialized_timeout(LONG).await.unwrap().unwrap()) })
+        }
         "GroupMember::close" => Box::pin(async move { ours.close().await }),
         "GroupMember::join" => Box::pin(async move { assert_eq!(ours.join().await.unwrap().id, "ours") }),
-        "GroupMember::join_within" => {
-            Box::pin(async move { assert_eq!(ours.join_within(LONG).await.unwrap().id, "ours") })
+        "GroupMember::join_timeout" => {
+            Box::pin(async move { assert_eq!(ours.join_timeout(LONG).await.unwrap().unwrap().id, "ours") })
         }
         "GroupMember::set_data" => Box::pin(async move { ours.set_data("second").await.unwrap() }),
-        "MemberChanges::next" => {
-            Box::pin(async move { assert!(matches!(changes.next().await, Some(MemberChange::Joined(_)))) })
+        "Changes<MemberChange>::recv" => {
+            Box::pin(async move { assert!(matches!(changes.recv().await, Some(MemberChange::Joined(_)))) })
         }
         other => panic!("{other}"),
     };
@@ -150,7 +158,8 @@ async fn drop_of_partition(method: &str, cut: Cut, what: &str) -> bool {
         let (sender, mut items) = tokio::sync::mpsc::unbounded_channel();
         tokio::spawn(async move {
             let work = |item| {
-                sender.send(item).unwrap();
+                // The item that follows a lost one has no receiver.
+                sender.send(item).ok();
                 std::future::pending()
             };
             ours.run(work).await.unwrap();
@@ -164,6 +173,17 @@ async fn drop_of_partition(method: &str, cut: Cut, what: &str) -> bool {
                 });
                 Box::pin(async move { item.revoked().await })
             }
+            "OwnedItem::lost" => {
+                let nodes = stage.own_nodes().into_iter();
+                let node = nodes.into_iter().find(|node| node.starts_with("/work/items")).unwrap();
+                let ensemble = stage.ensemble.clone();
+                tokio::spawn(async move {
+                    sleep(TURN).await;
+                    ensemble.delete(&node);
+                });
+                Box::pin(async move { assert_eq!(item.lost().await, LossReason::NodeDeleted) })
+            }
+            "OwnedItem::verify" => Box::pin(async move { item.verify().await.unwrap() }),
             "Partition::close" => Box::pin(async move { closed.close().await }),
             other => panic!("{other}"),
         }
@@ -171,7 +191,11 @@ async fn drop_of_partition(method: &str, cut: Cut, what: &str) -> bool {
     let completes = poll_until(call, cut).await.is_some();
     // Until the spawned task has closed the partition.
     sleep(TURN * 2).await;
-    let is_closed = method != "Partition::close" || cut != Cut::Before(0);
+    let is_closed = match method {
+        "Partition::close" => cut != Cut::Before(0),
+        // A lost item is acquired again.
+        method => !["OwnedItem::lost", "OwnedItem::verify"].contains(&method),
+    };
     assert_eq!(stage.own_nodes().len(), if is_closed { 0 } else { 2 }, "{what}");
     partition.close().await;
     sleep(QUIET).await;

@@ -1,6 +1,5 @@
 //! The asynchronous methods of the locks, all of them.
 
-use std::ops::Deref;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,12 +9,15 @@ use curator_integration::kinds::Which;
 use curator_integration::lock_stage::{ROOT, Subject};
 use curator_recipes::{
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, Lease, LeaseSet, LockGuard, LockOptions, LockOwner, MultiLockGuard, MutexGuard, ReadGuard,
-    ReadLock, Result, RevokeOutcome, Revoker, SemaphoreMutexGuard, SemaphoreProtocol, WriteGuard, WriteLock,
+    InterProcessSemaphoreV2, Lease, LeaseSet, LockError, LockGuard, LockOwner, MultiLockGuard, MutexGuard, ReadGuard,
+    ReadLock, Release, RevokeOutcome, Revoker, SemaphoreMutexGuard, SemaphoreOptions, SemaphoreProtocol, WriteGuard,
+    WriteLock,
 };
 use curator_test::SimulatedEnsemble;
 
 pub(crate) type Local<T> = Pin<Box<dyn Future<Output = T>>>;
+/// The outcome of a call that takes locks.
+pub(crate) type Guards = Result<Vec<LockGuard>, LockError>;
 
 /// How long an acquire waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +42,7 @@ pub(crate) struct Taking {
     pub(crate) name: &'static str,
     pub(crate) subject: Subject,
     pub(crate) patience: Patience,
-    pub(crate) run: Box<dyn Fn(CuratorFramework) -> Local<Result<Vec<LockGuard>>>>,
+    pub(crate) run: Box<dyn Fn(CuratorFramework) -> Local<Guards>>,
 }
 
 /// What somebody else does to a node that is held.
@@ -65,9 +67,30 @@ pub(crate) enum Promise {
 }
 
 pub(crate) struct Held {
-    pub(crate) guard: Rc<dyn Deref<Target = LockGuard>>,
+    pub(crate) guard: Rc<dyn Guard>,
     /// Gives the further guards that it got.
     pub(crate) operation: Local<Vec<LockGuard>>,
+}
+
+/// The calls to a guard of any kind.
+pub(crate) trait Guard {
+    fn path(&self) -> &str;
+    fn is_held(&self) -> bool;
+    fn release(&self) -> Pin<Box<dyn Future<Output = Result<Release, LockError>> + '_>>;
+}
+
+impl<K> Guard for LockGuard<K> {
+    fn path(&self) -> &str {
+        self.path()
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+
+    fn release(&self) -> Pin<Box<dyn Future<Output = Result<Release, LockError>> + '_>> {
+        Box::pin(self.release())
+    }
 }
 
 /// What acquires answer.
@@ -121,7 +144,7 @@ fn multi(client: &CuratorFramework) -> InterProcessMultiLock {
 fn of_one(client: &CuratorFramework, protocol: SemaphoreProtocol) -> InterProcessSemaphoreV2 {
     let which = if protocol == SemaphoreProtocol::Curator { Which::OneLease } else { Which::OneDirectLease };
     let path = which.path(ROOT);
-    InterProcessSemaphoreV2::with_protocol(client.clone(), path, 1, protocol, LockOptions::new()).unwrap()
+    InterProcessSemaphoreV2::with_options(client.clone(), path, 1, SemaphoreOptions::new().protocol(protocol)).unwrap()
 }
 
 /// Acquires: the lock's name, what is contended for, how the lock is made, and its methods.
@@ -222,9 +245,9 @@ pub(crate) fn taking(budget: Duration) -> Vec<Taking> {
 }
 
 /// A guard, and what is done with it.
-async fn held<G, F>(guard: G, operation: impl FnOnce(Rc<G>) -> F) -> Held
+async fn held<K, F>(guard: LockGuard<K>, operation: impl FnOnce(Rc<LockGuard<K>>) -> F) -> Held
 where
-    G: Deref<Target = LockGuard> + 'static,
+    K: 'static,
     F: Future<Output = Vec<LockGuard>> + 'static,
 {
     // By then it is alone, and its own node is watched.
@@ -332,7 +355,7 @@ pub(crate) fn holding() -> Vec<Holding> {
     looks!(InterProcessSemaphoreV2, OneLease, |client| of_one(client, curator), participants, participant_nodes);
     looks!(InterProcessSemaphoreMutex, SemaphoreMutex, semaphore_mutex, participants);
     case!(
-        "LeaseSet::release",
+        "LockGuard::release",
         Which::OneLease,
         Gone,
         1,
@@ -340,6 +363,18 @@ pub(crate) fn holding() -> Vec<Holding> {
         |client| of_one(client, curator).acquire_many(1).await.unwrap(),
         |guard| {
             assert!(guard.release().await.unwrap().is_released());
+            vec![]
+        }
+    );
+    case!(
+        "LockGuard::release_all",
+        Which::OneLease,
+        Gone,
+        1,
+        None,
+        |client| of_one(client, curator).acquire().await.unwrap(),
+        |guard| {
+            assert!(Lease::release_all([&*guard]).await.into_iter().all(|released| released.unwrap().is_released()));
             vec![]
         }
     );
@@ -352,6 +387,18 @@ pub(crate) fn holding() -> Vec<Holding> {
         |client| of_one(client, curator).acquire().await.unwrap(),
         |guard| {
             guard.data().await.unwrap();
+            vec![]
+        }
+    );
+    case!(
+        "Lease::slot",
+        Which::OneLease,
+        Kept,
+        2,
+        None,
+        |client| of_one(client, curator).acquire().await.unwrap(),
+        |guard| {
+            assert_eq!(guard.slot().await.unwrap(), 0);
             vec![]
         }
     );
@@ -424,6 +471,6 @@ fn revoke(
     Box::pin(async move { Revoker::attempt_revoke(&client, &path).await.map(drop).unwrap() })
 }
 
-async fn boxed(which: Which, client: &CuratorFramework) -> Box<LockGuard> {
-    Box::new(which.lock(client, ROOT).acquire().await.unwrap())
+async fn boxed(which: Which, client: &CuratorFramework) -> LockGuard {
+    which.lock(client, ROOT).acquire().await.unwrap()
 }

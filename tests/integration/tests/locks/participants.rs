@@ -6,7 +6,7 @@ use curator_integration::env::{builder, children, connected, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, LockOptions,
-    ParticipantKind,
+    ParticipantKind, SemaphoreOptions,
 };
 use curator_test::TestingServer;
 
@@ -34,11 +34,11 @@ on_every_server! {
         assert_eq!(all.iter().map(|one| one.sequence).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(all.iter().map(|one| one.data.clone()).collect::<Vec<_>>(), [b"ann", b"bob", b"cat"]);
         assert!(all.iter().all(|one| one.kind == ParticipantKind::Lock && one.age() < Duration::from_secs(3600)));
-        assert_eq!((all[0].path.as_str(), all[0].czxid), (guard.path(), guard.fencing_token()));
-        assert!(all[0].session != 0 && all[0].session == all[2].session && all[0].session != all[1].session);
+        assert_eq!((all[0].path.as_str(), all[0].czxid), (guard.path(), guard.token().czxid()));
+        assert!(all[0].session.is_some() && all[0].session == all[2].session && all[0].session != all[1].session);
         for one in &all {
             let stat = first.check_exists().for_path(&one.path).await.unwrap().unwrap();
-            assert_eq!((stat.ephemeral_owner, stat.czxid), (one.session, one.czxid));
+            assert_eq!((stat.ephemeral_owner, stat.czxid), (one.session.unwrap().get(), one.czxid.get()));
         }
         waiters.shutdown().await;
         assert!(guard.release().await.unwrap().is_released());
@@ -68,7 +68,7 @@ on_every_server! {
 
     async fn semaphore_shows_leases_and_contenders_for_the_mutex(env) {
         let client = env.client().await;
-        let semaphore = InterProcessSemaphoreV2::with_node_data(client.clone(), env.path("semaphore"), 2, "x").unwrap();
+        let semaphore = InterProcessSemaphoreV2::with_options(client.clone(), env.path("semaphore"), 2, SemaphoreOptions::new().node_data("x")).unwrap();
         let (leases, locks) = (format!("{}/leases", semaphore.path()), format!("{}/locks", semaphore.path()));
         let held = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
         env.wait_for_children(&client, &locks, 0).await;

@@ -4,8 +4,8 @@ use curator_framework::{CreateMode, CuratorFramework};
 use curator_integration::env::{eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
-    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError, LockInternalsDriver, Participant,
-    Predicate, Revoker, SortedChildren, StandardLockInternalsDriver,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError, LockInternalsDriver,
+    MutexOptions, Participant, Predicate, Revoker, SortedChildren, StandardLockInternalsDriver,
 };
 
 async fn create(client: &CuratorFramework, path: &str, mode: CreateMode) {
@@ -64,10 +64,10 @@ on_every_server! {
 
     async fn persistent_nodes_of_a_driver_that_creates_them_are_contenders(env) {
         let (client, path) = (env.client().await, env.path("lock"));
-        let mutex = InterProcessMutex::with_driver(client, &path, Persistent).unwrap();
+        let mutex = InterProcessMutex::with_options(client, &path, MutexOptions::new().driver(Persistent)).unwrap();
         let guard = in_time(mutex.acquire()).await.unwrap();
         let all = mutex.participants().await.unwrap();
-        assert_eq!((all.len(), all[0].path.as_str(), all[0].holds, all[0].session), (1, guard.path(), true, 0));
+        assert_eq!((all.len(), all[0].path.as_str(), all[0].holds, all[0].session), (1, guard.path(), true, None));
         assert!(guard.release().await.unwrap().is_released());
     }
 

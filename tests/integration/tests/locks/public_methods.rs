@@ -142,6 +142,8 @@ fn no_asynchronous_method_is_left_out() {
                 .chain(double_barrier_cancellation::methods())
                 .map(ToOwned::to_owned),
         )
+        // The stream of all changes is the framework's.
+        .filter(|name| !name.starts_with("Changes"))
         .collect();
     assert!(public.len() > 30, "{public:?}");
     assert_eq!(public, tested);

@@ -184,12 +184,6 @@ on_every_server! {
         assert!(in_time(late).await.unwrap().release().await.unwrap().is_released());
     }
 
-    async fn a_driver_is_refused(env) {
-        let options = LockOptions::new().driver(curator_recipes::StandardLockInternalsDriver);
-        let error = InterProcessReadWriteLock::with_options(env.client().await, "/lock", options).unwrap_err();
-        assert_eq!(error.to_string(), "invalid driver: a read-write lock has its own");
-    }
-
     /// A base path with the name of a half in it confuses nobody (Curator's `getParticipantNodes` it does).
     async fn the_folders_name_does_not_matter(env) {
         let client = connected(builder(env.address())).await;

@@ -13,7 +13,7 @@ use curator_test::wire::OpCode;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// Options of a lock that can be revoked, and the nodes that it is asked for.
-fn revocable() -> (LockOptions, UnboundedReceiver<String>) {
+fn revocable<K: Default>() -> (LockOptions<K>, UnboundedReceiver<String>) {
     let (asked, nodes) = unbounded_channel();
     let tell = move |node: &str| {
         // The test may have ended.

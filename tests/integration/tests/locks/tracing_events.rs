@@ -13,7 +13,7 @@ use curator_framework::{
 use curator_integration::env::{builder, connected, eventually, in_time, reports_are_made};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, LockOptions,
-    LockOwner, Release,
+    LockOwner, MutexOptions, Release, SemaphoreOptions,
 };
 use curator_test::{ClientId, SimulatedEnsemble, TestingServer};
 use futures_util::FutureExt;
@@ -108,7 +108,7 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
         let client = connected(builder(server.address())).await;
         let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
         let guard = mutex.acquire().await.unwrap();
-        let (node, token) = (guard.path().to_owned(), guard.fencing_token().to_string());
+        let (node, token) = (guard.path().to_owned(), guard.token().czxid().get().to_string());
         assert_eq!(listener.of("lock acquire", ["path", "outcome"]), [["/lock", "granted"]]);
         let granted = listener.of("lock granted", ["path", "node", "queue_position", "fencing_token"]);
         assert_eq!(granted, [["/lock", node.as_str(), "0", token.as_str()]]);
@@ -293,12 +293,14 @@ fn a_lock_that_is_held_for_long_is_warned_of_once() {
     run(async |listener| {
         let server = TestingServer::start().unwrap();
         let client = connected(builder(server.address())).await;
-        let options = LockOptions::new().warn_after(Duration::from_millis(40));
-        let mutex = InterProcessMutex::with_options(client.clone(), "/lock", options.clone()).unwrap();
+        let long = Duration::from_millis(40);
+        let mutex =
+            InterProcessMutex::with_options(client.clone(), "/lock", MutexOptions::new().warn_after(long)).unwrap();
         // This one is gone before its time.
         drop(mutex.acquire().await.unwrap());
         let guard = mutex.acquire().await.unwrap();
         let inner = guard.reenter().unwrap();
+        let options = SemaphoreOptions::new().warn_after(long);
         let semaphore = InterProcessSemaphoreV2::with_options(client.clone(), "/semaphore", 2, options).unwrap();
         eventually("a warning", async || !listener.warnings().is_empty()).await;
         let lease = semaphore.acquire().await.unwrap();

@@ -7,7 +7,7 @@ use std::alloc::System;
 use std::time::{Duration, Instant};
 
 use curator_framework::{CuratorFramework, Error, RetryNTimes};
-use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, LockOptions, Release, SemaphoreProtocol};
+use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, Release, SemaphoreOptions, SemaphoreProtocol};
 use curator_test::ApacheServer;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tokio::task::JoinSet;
@@ -102,8 +102,8 @@ async fn waiters_and_locks_that_are_held_take_little() {
     // Waiters of a semaphore.
     for protocol in [SemaphoreProtocol::Curator, SemaphoreProtocol::Direct] {
         let path = format!("/{protocol}");
-        let options = LockOptions::new();
-        let semaphore = InterProcessSemaphoreV2::with_protocol(client.clone(), &path, 1, protocol, options).unwrap();
+        let options = SemaphoreOptions::new().protocol(protocol);
+        let semaphore = InterProcessSemaphoreV2::with_options(client.clone(), &path, 1, options).unwrap();
         let lease = semaphore.acquire().await.unwrap();
         let part = if protocol == SemaphoreProtocol::Direct { "leases" } else { "locks" };
         let mut taken = usize::MAX;

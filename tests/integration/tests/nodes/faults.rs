@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use curator_framework::{Acl, CreateMode, CuratorFramework, Permission};
 use curator_integration::simulated_stage::{ONE, SESSION, TWO, client, play, soon, until};
-use curator_recipes::{Group, GroupMember, NodeState, PersistentNode, PersistentNodeOptions};
+use curator_recipes::{GroupMember, NodeState, PersistentNode, PersistentNodeOptions};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::stage::{is_standing, started_with};
@@ -127,7 +127,7 @@ fn join_keeps_to_its_budget() {
             member.start().unwrap();
             let begun = Instant::now();
             let joining = member.clone();
-            let joining = tokio::spawn(async move { (joining.join_within(budget).await, begun.elapsed()) });
+            let joining = tokio::spawn(async move { (joining.join_timeout(budget).await, begun.elapsed()) });
             sleep(Duration::from_millis(millis)).await;
             ensemble.partition(ONE);
             let (joined, took) = soon(joining).await.unwrap();
@@ -143,7 +143,7 @@ fn watches_of_a_group_do_not_grow_with_its_changes() {
         play(seed, async |ensemble| {
             let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
             two.create().creating_parents_if_needed().for_path(PATH).await.unwrap();
-            let group = Group::observe(one.clone(), FOLDER).unwrap();
+            let group = curator_integration::following::group(one.clone(), FOLDER);
             for _ in 0..100 {
                 let other = "/test/other";
                 let leave = two.transaction().delete(PATH).create(other, "").commit();

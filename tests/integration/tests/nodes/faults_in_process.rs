@@ -7,8 +7,8 @@ use curator_framework::{Acl, CreateMode, Error, FixedEnsembleProvider, Permissio
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
 use curator_recipes::{
-    ForeignData, Group, GroupState, NodeError, NodeState, PersistentNode, PersistentNodeListener,
-    PersistentNodeOptions, PersistentTtlNode, PersistentTtlNodeOptions,
+    ForeignData, GroupState, NodeError, NodeState, PersistentNode, PersistentNodeOptions, PersistentTtlNode,
+    PersistentTtlNodeOptions,
 };
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
@@ -20,11 +20,11 @@ fn node_and_group_end_with_a_runtime_that_never_ran_their_tasks() {
     let (of_client, of_node) = (runtime(), runtime());
     let server = server();
     let one = of_client.block_on(client(&server));
-    let node = PersistentNode::new(one.clone(), CreateMode::Ephemeral, "/test/foo", "").unwrap();
+    let node = PersistentNode::new(one.clone(), "/test/foo", "").unwrap();
     let group = {
         let _entered = of_node.enter();
         node.start().unwrap();
-        Group::observe(one, "/test").unwrap()
+        curator_integration::following::group(one, "/test")
     };
     drop(of_node);
     assert!(matches!(node.state(), NodeState::Closed), "{:?}", node.state());
@@ -39,7 +39,7 @@ async fn node_of_an_earlier_session_does_not_stand_over_zookeeper_async() {
     let options = options(&server).session_timeout(Duration::from_secs(12)).zookeeper_factory(ZooKeeperAsyncFactory);
     let options = options.ensemble_provider(FixedEnsembleProvider::new(proxy.connect_string()));
     let one = connected(options).await;
-    let node = PersistentNode::new(one, CreateMode::Ephemeral, "/test/foo", "").unwrap();
+    let node = PersistentNode::new(one, "/test/foo", "").unwrap();
     node.start().unwrap();
     let before = in_time(node.created()).await.unwrap();
     proxy.partition();
@@ -92,26 +92,25 @@ async fn times_to_live_end_at_the_longest_one() {
     in_time(longest.created()).await.unwrap();
 }
 
-struct Counter(std::sync::Arc<std::sync::atomic::AtomicUsize>);
-
-impl PersistentNodeListener for Counter {
-    fn node_created(&self, _: &str) {
-        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-    }
-}
-
 /// A persistent node outlives the session.
 #[tokio::test]
 async fn listener_is_not_called_for_a_node_that_stood_on() {
     let server = server();
     let one = client(&server).await;
-    let node = PersistentNode::new(one.clone(), CreateMode::Persistent, "/test/foo", "").unwrap();
-    let calls = std::sync::Arc::default();
-    node.add_listener(Counter(std::sync::Arc::clone(&calls)));
+    let node = PersistentNode::with_options(
+        one.clone(),
+        "/test/foo",
+        "",
+        PersistentNodeOptions::new().mode(CreateMode::Persistent),
+    )
+    .unwrap();
+    let calls = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&calls);
+    node.add_listener(move |_| _ = counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
     node.start().unwrap();
     let before = in_time(node.created()).await.unwrap();
     let session = one.session().await.unwrap();
-    assert!(server.kill_session(session.id().unwrap()));
+    assert!(server.kill_session(session.id().unwrap().get()));
     in_time(session.ended()).await;
     in_time(node.set_data("new")).await.unwrap();
     assert_eq!(in_time(node.created()).await.unwrap().czxid, before.czxid);
@@ -127,7 +126,7 @@ async fn member_that_cannot_be_read_does_not_hide_the_others() {
     two.create().creating_parents_if_needed().for_path("/test/readable").await.unwrap();
     let list = vec![Acl::new(Permission::WRITE, "world", "anyone")];
     two.create().with_acl(list).for_path("/test/secret").await.unwrap();
-    let group = Group::observe(one, "/test").unwrap();
+    let group = curator_integration::following::group(one, "/test");
     eventually("the group is known", async || group.members().is_some_and(|members| members.len() == 2)).await;
 }
 
@@ -139,7 +138,7 @@ async fn refusal_reaches_a_caller_that_looks_late() {
     let two = connected(options(&server).authorization("digest", "admin:secret")).await;
     let list = vec![Acl::new(Permission::READ, "world", "anyone"), Acl::digest("admin", "secret")];
     let options = PersistentNodeOptions::new().acl(list);
-    let node = PersistentNode::with_options(one, CreateMode::Ephemeral, "/test/foo", "old", options).unwrap();
+    let node = PersistentNode::with_options(one, "/test/foo", "old", options).unwrap();
     node.start().unwrap();
     in_time(node.created()).await.unwrap();
     let mut setting = Box::pin(node.set_data("new"));
@@ -164,7 +163,7 @@ async fn node_that_may_not_be_changed_stands_behind_a_lost_reply() {
         proxy.drop_reply(OpCode::Create2, 1);
         let list = vec![Acl::new(Permission::READ, "world", "anyone")];
         let options = PersistentNodeOptions::new().acl(list);
-        let node = PersistentNode::with_options(one.clone(), mode, "/test/foo", "mine", options).unwrap();
+        let node = PersistentNode::with_options(one.clone(), "/test/foo", "mine", options.mode(mode)).unwrap();
         node.start().unwrap();
         in_time(node.created()).await.unwrap();
         in_time(node.close()).await;
@@ -181,7 +180,8 @@ fn node_of_a_runtime_that_has_ended_is_deleted() {
     let server = server();
     let one = of_client.block_on(client(&server));
     for mode in [CreateMode::Ephemeral, CreateMode::Persistent] {
-        let node = PersistentNode::new(one.clone(), mode, "/test/foo", "").unwrap();
+        let node = PersistentNode::with_options(one.clone(), "/test/foo", "", PersistentNodeOptions::new().mode(mode))
+            .unwrap();
         let of_node = runtime();
         of_node.block_on(async {
             node.start().unwrap();
@@ -201,7 +201,7 @@ async fn foreign_data_that_cannot_be_mended_is_reported() {
     let two = connected(options(&server).authorization("digest", "admin:secret")).await;
     let list = vec![Acl::new(Permission::READ, "world", "anyone"), Acl::digest("admin", "secret")];
     let options = PersistentNodeOptions::new().acl(list).foreign_data(ForeignData::Mend);
-    let node = PersistentNode::with_options(one, CreateMode::Ephemeral, "/test/foo", "mine", options).unwrap();
+    let node = PersistentNode::with_options(one, "/test/foo", "mine", options).unwrap();
     node.start().unwrap();
     in_time(node.created()).await.unwrap();
     two.set_data().for_path("/test/foo", "foreign").await.unwrap();

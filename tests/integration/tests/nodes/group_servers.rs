@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{Acl, ConnectionState, CreateMode, Error, Permission, RetryNTimes};
+use curator_framework::{Acl, ConnectionState, Error, Permission, RetryNTimes};
 use curator_integration::connection_stage::comes_to;
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
@@ -64,7 +64,7 @@ async fn nodes_and_members_stand_again_on_a_server_without_data() {
 async fn group_is_followed_through_the_end_of_its_container() {
     let server = TestingServer::builder().container_check_interval(Duration::from_millis(20)).start().unwrap();
     let (client, other) = (client(&server).await, client(&server).await);
-    let group = Group::observe(other, "/groups/one").unwrap();
+    let group = curator_integration::following::group(other, "/groups/one");
     for _ in 0..5 {
         let member = GroupMember::new(client.clone(), "/groups/one", "ann").unwrap();
         member.start().unwrap();
@@ -83,7 +83,7 @@ async fn reconnect_costs_a_group_no_read() {
     let server = server();
     let proxy = FaultProxy::start(server.address()).unwrap();
     let (client, direct) = (connected(through(&proxy, LONG).reap_interval(None)).await, client(&server).await);
-    let group = Group::observe(client.clone(), "/group").unwrap();
+    let group = curator_integration::following::group(client.clone(), "/group");
     let mut members = Vec::new();
     for number in 0..MEMBERS {
         members.push(joined(if number % 2 == 0 { &client } else { &direct }, "/group", &number.to_string()).await);
@@ -103,7 +103,8 @@ async fn reconnect_costs_a_group_no_read() {
         comes_to(&client, ConnectionState::Reconnected).await;
         client.check_exists().for_path("/fence").await.unwrap();
         let reads: Vec<_> = reads(&server).into_iter().filter(|read| read.path.as_deref() != Some("/fence")).collect();
-        assert_eq!(reads, []);
+        // The question about the newest known write.
+        assert!(reads.len() <= 2 && reads.iter().all(|read| read.op == OpCode::Exists), "{reads:?}");
     }
     // The watches work: one member leaves, one changes.
     server.clear_requests();
@@ -129,7 +130,7 @@ async fn change_of_a_group_costs_an_observer_few_reads() {
     for node in &nodes {
         stands(node).await;
     }
-    let group = Group::observe(quiet.clone(), "/group").unwrap();
+    let group = curator_integration::following::group(quiet.clone(), "/group");
     has(&group, |members| members.len() == MEMBERS).await;
     let session = server.requests().into_iter().rfind(|read| read.op == OpCode::GetData).unwrap().session_id;
     let cost = || reads(&server).iter().filter(|read| read.session_id == session).count();
@@ -156,7 +157,7 @@ async fn group_that_may_not_be_read_is_told_and_followed_later() {
     let (client, admin) = (client(&server).await, client(&server).await);
     let hidden = vec![Acl::new(Permission::CREATE | Permission::DELETE | Permission::ADMIN, "world", "anyone")];
     admin.create().with_acl(hidden).for_path("/group").await.unwrap();
-    let group = Group::observe(client.clone(), "/group").unwrap();
+    let group = curator_integration::following::group(client.clone(), "/group");
     in_time(group.watch().wait_for(|state| matches!(state, GroupState::Failed(_)))).await.unwrap();
     assert!(group.members().is_none());
     // A member may join all the same.
@@ -177,7 +178,7 @@ async fn members_stay_known_while_reads_are_refused() {
     let (client, admin) = (client(&server).await, client(&server).await);
     // Not by a member, which would list the group too and take the refusal.
     admin.create().creating_parents_if_needed().for_path("/group/ann").await.unwrap();
-    let group = Group::observe(client.clone(), "/group").unwrap();
+    let group = curator_integration::following::group(client.clone(), "/group");
     has(&group, |members| members.contains("ann")).await;
     let mut changes = group.changes();
     let mut state = group.watch();
@@ -188,7 +189,7 @@ async fn members_stay_known_while_reads_are_refused() {
     assert!(group.members().is_some_and(|members| members.contains("ann")));
     has(&group, |members| members.contains("bob")).await;
     for id in ["ann", "bob"] {
-        let change = in_time(changes.next()).await;
+        let change = in_time(changes.recv()).await;
         assert!(matches!(&change, Some(MemberChange::Joined(member)) if member.id == id), "{change:?}");
     }
 }
@@ -198,7 +199,7 @@ async fn members_stay_known_while_reads_are_refused() {
 async fn node_is_known_while_reads_of_it_are_refused() {
     let server = server();
     let (client, admin) = (client(&server).await, client(&server).await);
-    let node = PersistentNode::new(client, CreateMode::Ephemeral, "/node", "ours").unwrap();
+    let node = PersistentNode::new(client, "/node", "ours").unwrap();
     node.start().unwrap();
     let standing = in_time(node.created()).await.unwrap();
     for error in [ErrorCode::NoAuth, ErrorCode::RuntimeInconsistency] {
@@ -219,7 +220,7 @@ async fn closed_groups_leave_no_watch_and_no_node() {
     let server = server();
     let client = client(&server).await;
     for is_dropped in [false, true] {
-        let group = Group::observe(client.clone(), "/group").unwrap();
+        let group = curator_integration::following::group(client.clone(), "/group");
         let (ann, bob) = (joined(&client, "/group", "ann").await, joined(&client, "/group", "bob").await);
         has(&group, |members| members.len() == 2).await;
         if is_dropped {
@@ -242,7 +243,7 @@ fn group_that_forgets_its_members_is_found() {
         runtime.block_on(async {
             let server = server();
             let (client, admin) = (client(&server).await, client(&server).await);
-            let group = Group::observe(client.clone(), "/group").unwrap();
+            let group = curator_integration::following::group(client.clone(), "/group");
             let _ann = joined(&admin, "/group", "ann").await;
             has(&group, |members| members.contains("ann")).await;
             server.refuse(OpCode::GetChildren, 1, ErrorCode::NoAuth);
@@ -264,7 +265,7 @@ async fn stale_group_shows_no_member_that_a_later_listing_lacks() {
     for id in ["ann", "bob"] {
         admin.create().creating_parents_if_needed().for_path(&format!("/group/{id}")).await.unwrap();
     }
-    let group = Group::observe(client.clone(), "/group").unwrap();
+    let group = curator_integration::following::group(client.clone(), "/group");
     has(&group, |members| members.len() == 2).await;
     let mut state = group.watch();
     server.refuse(OpCode::GetData, 1000, ErrorCode::RuntimeInconsistency);
@@ -282,7 +283,7 @@ async fn stale_node_ends_with_its_deletion_and_with_its_session() {
     let (client, admin) = (client(&server).await, client(&server).await);
     for by_deletion in [true, false] {
         let path = format!("/node-{by_deletion}");
-        let node = PersistentNode::new(client.clone(), CreateMode::Ephemeral, &path, "ours").unwrap();
+        let node = PersistentNode::new(client.clone(), &path, "ours").unwrap();
         node.start().unwrap();
         let standing = in_time(node.created()).await.unwrap();
         // The watch is set by `exists`, and the read of the data fails.
@@ -294,7 +295,7 @@ async fn stale_node_ends_with_its_deletion_and_with_its_session() {
         if by_deletion {
             admin.delete().for_path(&path).await.unwrap();
         } else {
-            server.kill_session(standing.session);
+            server.kill_session(standing.session.unwrap().get());
         }
         let is_other = |state: &NodeState| state.standing().is_none_or(|node| node.czxid != standing.czxid);
         let mut states = node.watch();

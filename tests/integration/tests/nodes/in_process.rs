@@ -92,7 +92,9 @@ async fn reconnect_costs_standing_nodes_no_request_of_their_own() {
         let sent = requests(&server);
         assert!(sent.iter().all(|request| allowed.contains(&request.op)), "{sent:?}");
         let reads = sent.iter().filter(|request| request.op == OpCode::Exists);
-        assert!(reads.clone().all(|read| read.path.as_deref() == Some("/")) && reads.count() == 1, "{sent:?}");
+        let (own, questions): (Vec<_>, Vec<_>) = reads.partition(|read| read.path.as_deref() == Some("/"));
+        // The newest known write, and the newest known change.
+        assert!(own.len() == 1 && questions.len() <= 2, "{sent:?}");
     }
 }
 
@@ -118,7 +120,7 @@ async fn new_session_has_its_nodes_after_one_round_trip() {
                 told.lock().take().map(|told| told.send(Instant::now()));
             }
         });
-        assert!(server.kill_session(before[0].session));
+        assert!(server.kill_session(before[0].session.unwrap().get()));
         let connected = in_time(telling).await.unwrap();
         for (node, before) in nodes.iter().zip(&mut before) {
             *before = stands_again(node, before).await;

@@ -1,6 +1,6 @@
 //! Data above the limit of a request. `zookeeper-async` has no limit.
 
-use curator_framework::{CreateMode, Error};
+use curator_framework::Error;
 use curator_integration::env::in_time;
 use curator_integration::on_every_server;
 use curator_recipes::{NodeError, PersistentNode};
@@ -21,18 +21,13 @@ on_every_server! {
         // Smaller data is written to the same node, which was not lost.
         in_time(node.set_data("smaller")).await.unwrap();
         assert_eq!(text_of(&client, &path).await.unwrap(), "smaller");
-        assert_eq!(stat_of(&client, &path).await.unwrap().czxid, standing.czxid);
+        assert_eq!(stat_of(&client, &path).await.unwrap().czxid, standing.czxid.get());
         // The refused data is not that of the next session's node.
         in_time(node.set_data(vec![b'x'; ABOVE])).await.unwrap_err();
-        kill_session(env.address(), standing.session).await.unwrap();
+        kill_session(env.address(), standing.session.unwrap().get()).await.unwrap();
         stands_again(&node, &standing).await;
         assert_eq!(text_of(&client, &path).await.unwrap(), "smaller");
-        let large = PersistentNode::new(
-            client.clone(),
-            CreateMode::Ephemeral,
-            env.path("test/large"),
-            vec![b'x'; ABOVE],
-        );
+        let large = PersistentNode::new(client.clone(), env.path("test/large"), vec![b'x'; ABOVE]);
         let large = large.unwrap();
         large.start().unwrap();
         let failed = in_time(large.created()).await;

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use curator_framework::{Acl, CuratorFramework, Error, FixedEnsembleProvider, Permission, RetryNTimes, RetryOneTime};
+use curator_framework::{
+    Acl, CuratorFramework, Error, FixedEnsembleProvider, Permission, RetryNTimes, RetryOneTime, make_path,
+};
 use curator_integration::env::{Env, builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{NodeError, Partition};
@@ -202,6 +204,22 @@ on_every_server! {
     }
 
     /// The transaction of an owner changes nothing once another member owns the item.
+    async fn members_see_the_data_of_each_other(env) {
+        let (path, client, ledger) = (env.path("work"), env.client().await, Ledger::default());
+        let of = |id: &str, options| Partition::with_options(client.clone(), &path, id, items(2), options).unwrap();
+        let ann = of("ann", soon().data("10.0.0.1:80"));
+        assert_eq!(ann.members(), None, "no run has begun");
+        let running = [Member::run(ann.clone(), &ledger), Member::run(of("bob", soon().data("10.0.0.2:80")), &ledger)];
+        eventually("ann sees both", async || ann.members().is_some_and(|members| members.len() == 2)).await;
+        let members = ann.members().unwrap();
+        let seen: Vec<_> = members.iter().map(|member| (member.id.as_str(), member.data.as_slice())).collect();
+        assert_eq!(seen, [("ann", &b"10.0.0.1:80"[..]), ("bob", b"10.0.0.2:80")]);
+        for member in running {
+            in_time(member.close()).await.unwrap();
+        }
+        assert_eq!(ann.members(), None, "the run has ended");
+    }
+
     async fn a_transaction_needs_the_item(env) {
         let (path, client) = (env.path("work"), env.client().await);
         let (sender, mut owned) = tokio::sync::mpsc::unbounded_channel();
@@ -212,7 +230,12 @@ on_every_server! {
             work.await
         });
         let item = in_time(owned.recv()).await.unwrap();
-        assert!(item.is_owned() && item.token() > 0 && item.name() == "a", "{item:?}");
+        assert!(item.is_held() && item.remaining() > Duration::ZERO && item.name() == "a", "{item:?}");
+        let lock = client.get_children().for_path(&make_path(&path, "items/a")).await.unwrap();
+        let node = make_path(&make_path(&path, "items/a"), &lock[0]);
+        let stat = client.check_exists().for_path(&node).await.unwrap().unwrap();
+        assert_eq!(item.token().czxid().get(), stat.czxid);
+        in_time(item.verify()).await.unwrap();
         if !curator_integration::clients::is_zookeeper_async() {
             item.transaction().create(env.path("done"), "by ann").commit().await.unwrap();
         }
@@ -222,7 +245,7 @@ on_every_server! {
         in_time(run).await.unwrap().unwrap();
         assert!(in_time(owned.recv()).await.is_none(), "work that has returned began again");
         in_time(item.revoked()).await;
-        assert!(!item.is_owned());
+        assert!(!item.is_held());
         let refused = item.transaction().delete(env.path("done")).commit().await;
         assert!(refused.is_err(), "{refused:?}");
     }

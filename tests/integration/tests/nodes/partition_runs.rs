@@ -57,7 +57,7 @@ async fn a_close_waits_for_the_work() {
             let _work = book.begin("ann", &item);
             item.revoked().await;
             ended.clone().wait_for(|&ended| ended).await.unwrap();
-            assert!(item.is_owned());
+            assert!(item.is_held());
         });
         work.await
     });
@@ -112,14 +112,14 @@ async fn views_of_a_dropped_run_own_nothing() {
     while views.len() < 4 {
         views.push(in_time(owned.recv()).await.unwrap());
     }
-    assert!(views.iter().all(OwnedItem::is_owned));
+    assert!(views.iter().all(OwnedItem::is_held));
     let other = Member::run(partition(&client, "bob"), &ledger);
     eventually("the other wants two items", async || other.partition.share().wanted.len() == 2).await;
     run.abort();
     owns_all(&other, &ledger).await;
     for view in &views {
         in_time(view.revoked()).await;
-        assert!(!view.is_owned());
+        assert!(!view.is_held());
     }
 }
 

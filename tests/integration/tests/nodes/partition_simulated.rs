@@ -69,7 +69,7 @@ fn slow(partition: Partition, ledger: &Ledger, moments: &Moments, stays: Duratio
         let work = running.run(async |item| {
             let _work = ledger.begin(id, &item);
             let _ending = moments.revoked(&item).await;
-            assert!(item.is_owned());
+            assert!(item.is_held());
             sleep(stays).await;
         });
         work.await
@@ -124,14 +124,14 @@ fn an_item_stays_owned_when_its_work_has_returned_and_moves_at_once() {
         until("all work has returned", || calls.lock().len() == 4).await;
         sleep(GRACE * 10).await;
         assert_eq!((partition.share().owned, calls.lock().len()), (items(4), 4));
-        assert!(calls.lock().iter().all(OwnedItem::is_owned));
+        assert!(calls.lock().iter().all(OwnedItem::is_held));
         let begun = Instant::now();
         let bob = member(&two, "bob", 4, &ledger);
         until("bob has his items", || ledger.items_of("bob").len() == 2).await;
         assert!(begun.elapsed() <= SETTLE + MOVE * 2, "after {:?}", begun.elapsed());
-        assert_eq!(calls.lock().iter().filter(|item| item.is_owned()).count(), 2);
+        assert_eq!(calls.lock().iter().filter(|item| item.is_held()).count(), 2);
         let of_bob = ledger.items_of("bob");
-        assert!(calls.lock().iter().all(|item| item.is_owned() != of_bob.contains(&item.name().to_owned())));
+        assert!(calls.lock().iter().all(|item| item.is_held() != of_bob.contains(&item.name().to_owned())));
         drop((bob, run));
     });
 }
@@ -150,13 +150,13 @@ fn no_work_is_polled_behind_the_deadline() {
                 if item.name() == "item-001" && book.begun() <= 3 {
                     sleep(Duration::from_secs(5)).await;
                     blocks.skip_clock(ONE, SESSION * 10);
-                    assert!(!item.is_owned());
+                    assert!(!item.is_held());
                     tokio::task::yield_now().await;
                     recorded.lock().push("the work that blocked");
                 }
                 let mut tick = tokio::time::interval(Duration::from_millis(1));
                 poll_fn(|cx| {
-                    if !item.is_owned() {
+                    if !item.is_held() {
                         recorded.lock().push("other work");
                     }
                     while tick.poll_tick(cx).is_ready() {}

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework};
-use curator_recipes::{NodeError, NodeResult, OwnedItem, Partition, PartitionOptions};
+use curator_framework::{CreateMode, CuratorFramework, Zxid};
+use curator_recipes::{FencingToken, NodeError, OwnedItem, Partition, PartitionOptions};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
@@ -18,20 +18,20 @@ struct Book {
     /// The owner of each item with an owner.
     owners: BTreeMap<String, Owner>,
     /// The newest token of each item.
-    tokens: BTreeMap<String, i64>,
+    tokens: BTreeMap<String, FencingToken>,
     /// The number of works that have begun.
     begun: usize,
     violations: Vec<String>,
     /// Works that have begun beside the work of an earlier owner.
     beside: Vec<(Owner, String)>,
     /// The zxid up to which a member is excused: an administrator has ended its session on the server.
-    excused: BTreeMap<String, i64>,
+    excused: BTreeMap<String, Zxid>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Owner {
     id: String,
-    token: i64,
+    token: FencingToken,
 }
 
 /// One work. Its drop ends it.
@@ -54,7 +54,7 @@ impl Drop for Work {
 impl Ledger {
     /// Records that a member begins to work on an item.
     pub(crate) fn begin(&self, id: &str, item: &OwnedItem) -> Work {
-        let (name, token, is_owned) = (item.name().to_owned(), item.token(), item.is_owned());
+        let (name, token, is_owned) = (item.name().to_owned(), item.token(), item.is_held());
         let owner = Owner { id: id.to_owned(), token };
         let mut book = self.0.lock();
         book.begun += 1;
@@ -73,7 +73,7 @@ impl Ledger {
 
     /// Excuses a member for work that has begun before this transaction: an administrator has ended its session. The
     /// member learns of that with its next event, perhaps after the next owner.
-    pub(crate) fn excuse(&self, id: &str, zxid: i64) {
+    pub(crate) fn excuse(&self, id: &str, zxid: Zxid) {
         self.0.lock().excused.insert(id.to_owned(), zxid);
     }
 
@@ -95,7 +95,7 @@ impl Ledger {
     pub(crate) fn assert_one_owner_each(&self) {
         let book = self.0.lock();
         assert_eq!(book.violations, [""; 0]);
-        let is_excused = |owner: &Owner| book.excused.get(&owner.id).is_some_and(|zxid| owner.token < *zxid);
+        let is_excused = |owner: &Owner| book.excused.get(&owner.id).is_some_and(|zxid| owner.token.czxid() < *zxid);
         for (owner, violation) in &book.beside {
             assert!(is_excused(owner), "{violation}");
         }
@@ -107,7 +107,7 @@ pub(crate) async fn kill(watcher: &CuratorFramework, path: &str, ledger: &Ledger
     kill().await;
     let create = watcher.create().creating_parents_if_needed().with_mode(CreateMode::EphemeralSequential);
     let (_, after) = create.for_path_with_stat(&format!("{path}/after-")).await.unwrap();
-    ledger.excuse(id, after.czxid);
+    ledger.excuse(id, Zxid::new(after.czxid));
 }
 
 /// Returns the names of numbered items.
@@ -124,7 +124,7 @@ pub(crate) fn soon() -> PartitionOptions {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) partition: Partition,
-    pub(crate) run: JoinHandle<NodeResult<()>>,
+    pub(crate) run: JoinHandle<Result<(), NodeError>>,
 }
 
 impl Member {
@@ -156,7 +156,7 @@ impl Member {
     }
 
     /// Closes the partition, and returns the outcome of its run.
-    pub(crate) async fn close(self) -> NodeResult<()> {
+    pub(crate) async fn close(self) -> Result<(), NodeError> {
         self.partition.close().await;
         match self.run.await.unwrap() {
             // The close may precede the first poll of the run.

@@ -147,7 +147,7 @@ fn one_of_two_nodes_stands_at_a_path_whatever_the_network_does() {
                             _ => None,
                         })
                         .collect();
-                    standing.len() == 1 && ensemble.owner(PATH) == Some(standing[0])
+                    standing.len() == 1 && ensemble.owner(PATH) == Some(standing[0].unwrap().get())
                 })
                 .await;
             }

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework, CuratorFrameworkBuilder, Error, RetryForever, Stat};
+use curator_framework::{CreateMode, CuratorFramework, CuratorFrameworkBuilder, Error, RetryForever, SessionId, Stat};
 use curator_integration::env::{builder, in_time};
-use curator_recipes::{
-    NodeError, NodeListenerId, NodeState, PersistentNode, PersistentNodeListener, PersistentNodeOptions, StandingNode,
-};
+use curator_recipes::{ListenerId, NodeError, NodeState, PersistentNode, PersistentNodeOptions, StandingNode};
 use curator_test::FaultProxy;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// The shortest session: it is lost 1.5 s after the newest answer.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
@@ -32,7 +30,7 @@ pub(crate) fn started_with(
     data: &str,
     options: PersistentNodeOptions,
 ) -> PersistentNode {
-    let node = PersistentNode::with_options(client.clone(), mode, path, data, options).unwrap();
+    let node = PersistentNode::with_options(client.clone(), path, data, options.mode(mode)).unwrap();
     node.start().unwrap();
     node
 }
@@ -68,8 +66,8 @@ pub(crate) async fn fails(node: &PersistentNode) -> NodeError {
     }
 }
 
-/// Waits until another session's node has the path, and returns that session.
-pub(crate) async fn is_taken(node: &PersistentNode) -> i64 {
+/// Waits until another node has the path, and returns the session that owns it.
+pub(crate) async fn is_taken(node: &PersistentNode) -> Option<SessionId> {
     match reaches(node, |state| matches!(state, NodeState::TakenBy { .. })).await {
         NodeState::TakenBy { session, .. } => session,
         other => panic!("{other:?}"),
@@ -109,14 +107,6 @@ pub(crate) const MODES: [CreateMode; 4] =
 #[derive(Debug)]
 pub(crate) struct Created(UnboundedReceiver<String>);
 
-struct Reporter(UnboundedSender<String>);
-
-impl PersistentNodeListener for Reporter {
-    fn node_created(&self, path: &str) {
-        self.0.send(path.to_owned()).ok();
-    }
-}
-
 impl Created {
     /// Listens to a node from now on.
     pub(crate) fn of(node: &PersistentNode) -> Self {
@@ -124,9 +114,10 @@ impl Created {
     }
 
     /// Listens to a node until the listener is removed.
-    pub(crate) fn removable(node: &PersistentNode) -> (NodeListenerId, Self) {
+    pub(crate) fn removable(node: &PersistentNode) -> (ListenerId, Self) {
         let (sender, calls) = unbounded_channel();
-        (node.add_listener(Reporter(sender)), Self(calls))
+        let listener = move |node: &StandingNode| drop(sender.send(node.path.clone()));
+        (node.add_listener(listener), Self(calls))
     }
 
     pub(crate) async fn next(&mut self) -> String {

@@ -60,7 +60,7 @@ async fn node_outlives_its_time_until_it_is_closed() {
     let client = client(&server).await;
     let node = started(&client, "/test");
     let standing = in_time(node.created()).await.unwrap();
-    assert_eq!((standing.path.as_str(), standing.session), ("/test", 0));
+    assert_eq!((standing.path.as_str(), standing.session), ("/test", None));
     for _ in 0..5 {
         tokio::time::sleep(TTL * 3 / 2).await;
         assert!(server.exists("/test"));
@@ -87,7 +87,7 @@ async fn touch_node_that_is_deleted_is_created_again() {
     let standing = in_time(node.created()).await.unwrap();
     tokio::time::sleep(TTL * 3).await;
     let stat = other.check_exists().for_path("/test").await.unwrap().unwrap();
-    assert_eq!(stat.czxid, standing.czxid);
+    assert_eq!(stat.czxid, standing.czxid.get());
     in_time(node.close()).await;
 }
 
@@ -131,7 +131,7 @@ async fn touches_are_not_changes_of_the_node() {
     assert_eq!(server.data("/test").unwrap(), b"hey");
     other.set_data().for_path("/test", "changed").await.unwrap();
     // Nothing else came before.
-    let event = in_time(watcher.next()).await.unwrap();
+    let event = in_time(watcher.recv()).await.unwrap().unwrap();
     let changed = |event: &PersistentEvent| matches!(event, PersistentEvent::Changed(event) if event.event_type == EventType::NodeDataChanged);
     assert!(changed(&event), "{event:?}");
     in_time(node.close()).await;

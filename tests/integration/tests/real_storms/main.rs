@@ -333,7 +333,7 @@ fn write_elements(role: &str) {
         loop {
             // Sessions end and servers are away: that is no reason to give up.
             let Ok(guard) = mutex.acquire().await else { continue };
-            set.ask(format_args!("granted {}", guard.fencing_token()));
+            set.ask(format_args!("granted {}", guard.token().czxid().get()));
             set.ask(format_args!("read"));
             let work = Duration::from_millis(rand::random_range(0..20));
             // Most look whether they still hold the lock before they write; some are careless.

@@ -1,12 +1,12 @@
 //! Clients with caches.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
 use curator_recipes::{
-    CacheError, CacheEvent, CacheEvents, CacheSnapshot, CacheState, ChildData, CuratorCache, CuratorCacheOptions,
-    Lookup,
+    CacheError, CacheEvent, CacheSnapshot, CacheState, Changes, ChildData, CuratorCache, CuratorCacheOptions, Lookup,
 };
 use curator_test::SimulatedEnsemble;
 use curator_test::caches::{Cache, Node, Nodes, Reported, Scope, State, Stream};
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{LEVELS, NAMES, Place, Scribe};
+use crate::storm::long_children;
 
 /// The limit of the time that a reader waits for its cache.
 const BUDGET: Duration = Duration::from_secs(8);
@@ -33,6 +34,8 @@ pub struct Reader {
     pub calm: watch::Receiver<bool>,
     /// The time that the last cache is open after that.
     pub stays: Duration,
+    /// The servers refuse to answer reads of some nodes.
+    pub hides: bool,
 }
 
 /// A cache that a reader watches.
@@ -47,7 +50,7 @@ struct Watched {
 /// A stream of a cache.
 struct Followed {
     stream: Stream,
-    events: CacheEvents,
+    events: Changes<CacheEvent>,
     /// Its reader is slow.
     is_slow: bool,
 }
@@ -219,7 +222,7 @@ impl Reader {
         for index in 0..watched.streams.len() {
             if watched.streams[index].is_slow {
                 for _ in 0..self.one_of(4) {
-                    if let Some(event) = watched.streams[index].events.try_next() {
+                    if let Ok(event) = watched.streams[index].events.try_recv() {
                         self.tell(watched, index, event);
                     }
                 }
@@ -244,6 +247,7 @@ impl Reader {
             }
             CacheEvent::Initialized => Reported::Initialized,
             CacheEvent::Reset => Reported::Reset,
+            CacheEvent::Failed { path, .. } => Reported::Failed(self.place.at_the_server(&path)),
             other => return self.scribe.wrong(format!("{:?} reports {other:?}", watched.id)),
         };
         self.scribe.reports(watched.streams[index].stream, reported);
@@ -268,7 +272,7 @@ impl Reader {
             CacheState::Fresh { zxid } => State::Fresh(zxid),
             CacheState::Stale { zxid, .. } => State::Stale(zxid),
             CacheState::Failed(error) => {
-                self.scribe.wrong(format!("{:?} has failed: {error}", watched.id));
+                self.scribe.note(format_args!("{:?} has failed: {error}", watched.id));
                 State::Failed
             }
             CacheState::Closed => State::Closed,
@@ -282,19 +286,36 @@ impl Reader {
         {
             self.scribe.wrong(format!("{:?} shows {shown:?}, {} nodes", watched.id, watched.cache.len()));
         }
-        self.look_up(watched, state, &nodes);
+        let hidden = if self.hides { self.hidden(watched) } else { BTreeSet::new() };
+        self.look_up(watched, state, &nodes, &hidden);
+        self.scribe.hides(watched.id, hidden);
         self.scribe.shows(watched.id, state, nodes);
     }
 
+    /// Returns the paths in its scope that a cache can neither show nor call missing.
+    fn hidden(&self, watched: &Watched) -> BTreeSet<String> {
+        let mut all = vec![self.place.root.to_owned()];
+        for level in 0..LEVELS {
+            let parents: Vec<_> = all.iter().filter(|path| path.matches('/').count() == level + 2).cloned().collect();
+            all.extend(parents.iter().flat_map(|parent| NAMES.map(|name| format!("{parent}/{name}"))));
+        }
+        let long: Vec<_> = all.iter().flat_map(|path| long_children(path)).collect();
+        let is_hidden = |path: &String| {
+            watched.scope.contains(path)
+                && matches!(watched.cache.get(self.place.at_the_client(path)), Lookup::NotLoaded)
+        };
+        all.into_iter().chain(long).filter(is_hidden).collect()
+    }
+
     fn drain(&self, watched: &mut Watched, index: usize) {
-        while let Some(event) = watched.streams[index].events.try_next() {
+        while let Ok(event) = watched.streams[index].events.try_recv() {
             self.tell(watched, index, event);
         }
         self.scribe.drained(watched.streams[index].stream);
     }
 
     /// Compares the look-up of a random path, and of its children, with the contents.
-    fn look_up(&mut self, watched: &Watched, state: State, nodes: &Nodes) {
+    fn look_up(&mut self, watched: &Watched, state: State, nodes: &Nodes, hidden: &BTreeSet<String>) {
         let mut path = self.place.root.to_owned();
         for _ in 0..self.random.random_range(0..=LEVELS) {
             path = format!("{path}/{}", NAMES[self.random.random_range(0..NAMES.len())]);
@@ -304,14 +325,15 @@ impl Reader {
         let is_right = match (watched.cache.get(local), nodes.get(&path)) {
             (Lookup::Present(found), Some(node)) => self.node(watched, &found) == *node && found.path == local,
             (Lookup::Missing, None) => watched.scope.contains(&path),
-            (Lookup::NotLoaded, None) => !watched.scope.contains(&path) || !has_loaded,
+            (Lookup::NotLoaded, None) => !watched.scope.contains(&path) || !has_loaded || hidden.contains(&path),
             _ => false,
         };
         let children = watched.cache.children(local);
         let below = format!("{path}/");
         let is_child = |other: &&String| other.strip_prefix(&below).is_some_and(|name| !name.contains('/'));
         let expected = nodes.contains_key(&path).then(|| nodes.keys().filter(is_child).count());
-        if !is_right || children.as_ref().map(|children| children.len()) != expected {
+        let has_expected = hidden.contains(&path) || children.as_ref().map(|children| children.len()) == expected;
+        if !is_right || !has_expected {
             let found = watched.cache.get(local);
             self.scribe.wrong(format!("{:?} in {state:?} finds {path} as {found:?} above {children:?}", watched.id));
         }
@@ -363,7 +385,7 @@ impl Reader {
     /// Waits for the ends of streams.
     async fn end(&self, id: Cache, streams: Vec<Followed>) {
         for Followed { stream, mut events, .. } in streams {
-            let ends = async { while events.next().await.is_some() {} };
+            let ends = async { while events.recv().await.is_some() {} };
             if timeout(BUDGET, ends).await.is_err() {
                 self.scribe.wrong(format!("{stream:?} of {id:?} does not end"));
             }

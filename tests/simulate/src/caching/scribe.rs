@@ -1,6 +1,6 @@
 //! The record of caches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ pub struct Book {
     caches: Caches,
     /// The contents that each cache has shown last.
     shown: BTreeMap<Cache, (State, Nodes)>,
+    /// The paths that each cache has hidden last.
+    hidden: BTreeMap<Cache, BTreeSet<String>>,
     log: Vec<String>,
     next: u64,
 }
@@ -75,6 +77,16 @@ impl Scribe {
         self.write(|book, now| book.event(now, Event::Drained(stream)));
     }
 
+    /// Notes the paths that a cache can neither show nor call missing.
+    pub fn hides(&self, cache: Cache, paths: BTreeSet<String>) {
+        self.write(|book, now| {
+            if book.hidden.get(&cache).map_or(!paths.is_empty(), |hidden| *hidden != paths) {
+                book.hidden.insert(cache, paths.clone());
+                book.event(now, Event::Hides(cache, paths));
+            }
+        });
+    }
+
     /// Notes the contents of a cache.
     pub fn shows(&self, cache: Cache, state: State, nodes: Nodes) {
         self.write(|book, now| book.event(now, Event::Shows(cache, state, nodes)));
@@ -85,10 +97,10 @@ impl Scribe {
         self.write(|book, now| book.event(now, Event::CaughtUp { cache, from, zxid }));
     }
 
-    /// Notes an error: only connections and sessions may fail.
+    /// Notes an error: connections and sessions may fail, and servers may refuse.
     pub fn error(&self, error: &CacheError) {
         self.note(format_args!("an error: {error}"));
-        if !error.is_retryable() {
+        if !error.is_retryable() && !matches!(error, CacheError::Framework(error) if scribe::is_refusal(error)) {
             self.wrong(format!("an error: {error}"));
         }
     }

@@ -69,7 +69,7 @@ impl Campaigner {
             }
             5 => {
                 let budget = self.time(0..6000);
-                match latch.await_leadership(budget).await {
+                match latch.leading_timeout(budget).await {
                     Ok(Some(leadership)) => {
                         self.reign(latch, &leadership).await;
                     }
@@ -112,7 +112,7 @@ impl Campaigner {
         match timeout(soon, latch.resign()).await {
             Ok(Ok(has_led)) => {
                 self.scribe.note(format_args!("{:?} resigned: {has_led}", self.name));
-                if before.is_some_and(|before| before.is_leader()) {
+                if before.is_some_and(|before| before.is_held()) {
                     self.scribe.wrong(format!("{:?} leads after it resigned", self.name));
                 }
             }
@@ -186,8 +186,8 @@ async fn follow(scribe: Scribe, candidate: Candidate, mut states: watch::Receive
     loop {
         let state = states.borrow_and_update().clone();
         match state {
-            LeaderState::Leading(leadership) if newest != Some(leadership.term()) => {
-                newest = Some(leadership.term());
+            LeaderState::Leading(leadership) if newest != Some(leadership.token()) => {
+                newest = Some(leadership.token());
                 scribe.leads(candidate, &leadership);
             }
             LeaderState::Failed(error) => scribe.wrong(format!("{candidate:?} has failed: {error}")),

@@ -12,7 +12,7 @@ pub async fn observe(scribe: Scribe, mut states: watch::Receiver<Observed>) {
     loop {
         let report = match &*states.borrow_and_update() {
             Observed::NoLeader => Report::NoLeader,
-            Observed::Leader(leader) => Report::Leader(leader.term, name(&leader.path).to_owned()),
+            Observed::Leader(leader) => Report::Leader(leader.token.czxid().get(), name(&leader.path).to_owned()),
             Observed::Closed => break,
             Observed::Stale { cause: error, .. } | Observed::Failed(error) => {
                 scribe.error(error);

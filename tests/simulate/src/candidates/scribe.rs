@@ -134,7 +134,7 @@ impl Scribe {
         if leads {
             let (scribe, leadership) = (self.clone(), leadership.clone());
             tokio::spawn(async move {
-                let end = leadership.lost().await;
+                let end = leadership.ended().await;
                 scribe.write(|book, now| book.ends(now, candidate, &leadership, end));
             });
         }
@@ -159,7 +159,7 @@ impl Scribe {
     /// Returns the client of the leader, and the name of its node.
     pub fn leader(&self) -> Option<(ClientId, String)> {
         let book = self.book.lock();
-        let (candidate, leadership) = book.terms.iter().rfind(|(_, leadership)| leadership.is_leader())?;
+        let (candidate, leadership) = book.terms.iter().rfind(|(_, leadership)| leadership.is_held())?;
         Some((book.candidates.get(candidate)?.0, name(leadership.path()).to_owned()))
     }
 
@@ -214,6 +214,11 @@ pub(super) fn name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
+/// Returns the number of a term.
+fn number(leadership: &Leadership) -> i64 {
+    leadership.token().czxid().get()
+}
+
 impl Book {
     fn note(&mut self, now: Duration, what: impl fmt::Display) {
         self.log.push(format!("{now:>12?} {what}"));
@@ -226,18 +231,17 @@ impl Book {
 
     /// Notes which of these terms believe that they lead.
     fn ask(&mut self, now: Duration, which: impl Fn(Candidate, &Leadership) -> bool) {
-        let leads = |(candidate, leadership): &&(Candidate, Leadership)| {
-            which(*candidate, leadership) && leadership.is_leader()
-        };
-        let seen = |(candidate, leadership): &(Candidate, Leadership)| (*candidate, leadership.term());
+        let leads =
+            |(candidate, leadership): &&(Candidate, Leadership)| which(*candidate, leadership) && leadership.is_held();
+        let seen = |(candidate, leadership): &(Candidate, Leadership)| (*candidate, number(leadership));
         for (candidate, term) in self.terms.iter().filter(leads).map(seen).collect::<Vec<_>>() {
             self.event(now, Event::SeenLeading { candidate, term });
         }
     }
 
     fn leads(&mut self, now: Duration, candidate: Candidate, leadership: &Leadership) -> bool {
-        let term = leadership.term();
-        if !leadership.is_leader() {
+        let term = number(leadership);
+        if !leadership.is_held() {
             self.note(now, format_args!("{candidate:?} led with term {term}, which is over"));
             return false;
         }
@@ -251,14 +255,14 @@ impl Book {
     }
 
     fn ends(&mut self, now: Duration, candidate: Candidate, leadership: &Leadership, end: TermEnd) {
-        let term = leadership.term();
+        let term = number(leadership);
         let event = match end {
             TermEnd::Resigned => Event::Resigned { candidate, term },
             _ => Event::Lost { candidate, term },
         };
         self.note(now, format_args!("{candidate:?}: {end}"));
         self.event(now, event);
-        self.ask(now, |other, its| other == candidate && its.term() == term);
+        self.ask(now, |other, its| other == candidate && number(its) == term);
     }
 
     fn leaves(&mut self, now: Duration, candidate: Candidate, presence: Presence) {

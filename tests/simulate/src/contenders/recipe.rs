@@ -6,11 +6,10 @@ use std::time::Duration;
 use curator_framework::{CuratorFramework, LossReason};
 use curator_recipes::{
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, LeaseSet, LockError, LockGuard, LockOptions, MultiLockGuard, MutexGuard, ReadGuard,
-    Release, SemaphoreProtocol, WriteGuard,
+    InterProcessSemaphoreV2, LeaseSet, LockError, LockGuard, MultiLockGuard, MutexGuard, ReadGuard, Release,
+    SemaphoreOptions, SemaphoreProtocol, WriteGuard,
 };
 use curator_test::history::{Mode, Rules};
-use futures_util::future::select_all;
 use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::time::timeout;
@@ -117,7 +116,7 @@ pub enum Verb {
 impl Lock {
     pub fn new(client: CuratorFramework, recipe: Recipe, path: &str) -> Result<Self, LockError> {
         let semaphore = |client, leases, protocol| {
-            InterProcessSemaphoreV2::with_protocol(client, path, leases, protocol, LockOptions::new())
+            InterProcessSemaphoreV2::with_options(client, path, leases, SemaphoreOptions::new().protocol(protocol))
         };
         let multi = |names: &[&str]| {
             InterProcessMultiLock::new(client.clone(), names.iter().map(|name| format!("{path}/{name}")))
@@ -177,6 +176,20 @@ impl Lock {
     }
 }
 
+/// Does the same with a guard of any kind.
+macro_rules! of_any {
+    ($guard:expr, $one:ident => $does:expr) => {
+        match $guard {
+            Guard::Mutex($one) => $does,
+            Guard::Read($one) => $does,
+            Guard::Write($one) => $does,
+            Guard::Multi($one) => $does,
+            Guard::Leases($one) => $does,
+            Guard::Other($one) => $does,
+        }
+    };
+}
+
 /// What a holder has.
 pub enum Guard {
     Mutex(MutexGuard),
@@ -188,51 +201,44 @@ pub enum Guard {
 }
 
 impl Guard {
-    fn each(&self) -> Vec<&LockGuard> {
-        match self {
-            Self::Mutex(guard) => vec![guard],
-            Self::Read(guard) => vec![guard],
-            Self::Write(guard) => vec![guard],
-            Self::Multi(guard) => vec![guard],
-            Self::Other(guard) => vec![guard],
-            Self::Leases(leases) => leases.iter().collect(),
-        }
+    /// The paths and tokens of its nodes.
+    fn nodes(&self) -> Vec<(&str, i64)> {
+        let nodes: Vec<_> = match self {
+            Self::Multi(guard) => guard.iter().map(|guard| (guard.path(), guard.token())).collect(),
+            Self::Other(guard) => guard.parts().map(|guard| (guard.path(), guard.token())).collect(),
+            Self::Leases(leases) => leases.iter().map(|guard| (guard.path(), guard.token())).collect(),
+            one => vec![of_any!(one, guard => (guard.path(), guard.token()))],
+        };
+        nodes.into_iter().map(|(path, token)| (path, token.czxid().get())).collect()
     }
 
     /// A node of it.
     pub fn path(&self) -> &str {
-        self.each()[0].path()
+        of_any!(self, guard => guard.path())
     }
 
     /// Whether this is one of its nodes. A client with a namespace knows only the end of the path.
-    pub fn has(&self, path: &str) -> bool {
-        self.each().iter().flat_map(|guard| guard.parts()).any(|part| path.ends_with(part.path()))
+    pub fn has(&self, node: &str) -> bool {
+        self.nodes().iter().any(|(path, _)| node.ends_with(path))
     }
 
     /// Of several locks the last one's: that is the one that all have in common.
     pub fn fencing_token(&self) -> i64 {
-        let guards = self.each();
-        guards[0].parts().next_back().map_or(0, LockGuard::fencing_token)
+        let nodes = self.nodes();
+        let node = if matches!(self, Self::Leases(_)) { nodes.first() } else { nodes.last() };
+        node.map_or(0, |(_, token)| *token)
     }
 
     pub fn is_held(&self) -> bool {
-        self.each().iter().all(|guard| guard.is_held())
+        of_any!(self, guard => guard.is_held())
     }
 
     pub async fn lost(&self) -> LossReason {
-        select_all(self.each().into_iter().map(|guard| Box::pin(guard.lost()))).await.0
+        of_any!(self, guard => guard.lost().await)
     }
 
     pub async fn release(&self) -> Result<Release, LockError> {
-        let mut outcome = Ok(Release::Released);
-        for guard in self.each() {
-            match (guard.release().await, &outcome) {
-                (Err(error), Ok(_)) => outcome = Err(error),
-                (Ok(lost @ Release::AlreadyLost(_)), Ok(Release::Released)) => outcome = Ok(lost),
-                _ => {}
-            }
-        }
-        outcome
+        of_any!(self, guard => guard.release().await)
     }
 
     /// Another guard beside this one, if there is such a thing.

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::recipe::Guard;
+use crate::scribe::is_refusal;
 
 /// What came of a storm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,12 +117,12 @@ impl Scribe {
         Outcome { log: std::mem::take(&mut book.log), violations, grants: book.history.grants() }
     }
 
-    /// Notes an error: only connections and sessions may fail.
+    /// Notes an error: connections and sessions may fail, and servers may refuse.
     pub fn error(&self, attempt: Attempt, error: &LockError) {
         self.write(|book, now| {
             book.note(now, format_args!("{attempt:?}: {error}"));
             let fair = match error {
-                LockError::Framework(error) => error.is_retryable(),
+                LockError::Framework(error) => error.is_retryable() || is_refusal(error),
                 // By who acquires again, or downgrades, what it has lost.
                 LockError::LockLost { .. } => true,
                 _ => false,

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use curator_recipes::{GroupMember, GroupMemberOptions, GroupState, Member, MemberChange, MemberChanges};
+use curator_recipes::{Changes, GroupMember, GroupMemberOptions, GroupState, Member, MemberChange};
 use curator_test::groups::{Event, Watcher};
 use curator_test::nodes::Node;
 use curator_test::registrations::{Plan, Registration};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::node::follow;
+use super::node::{follow, number};
 use super::{Registrant, Scribe};
 
 impl Registrant {
@@ -54,7 +54,7 @@ impl Registrant {
             }
             4 => {
                 let budget = self.time(0..6000);
-                self.scribe.may_fail(self.call(member.join_within(budget)).await);
+                self.scribe.may_fail(self.call(member.join_timeout(budget)).await);
             }
             _ => {
                 let data = self.scribe.data();
@@ -84,7 +84,7 @@ impl Registrant {
 }
 
 /// Notes what an observer shows and reports until it is closed.
-pub async fn observe(scribe: Scribe, mut states: watch::Receiver<GroupState>, mut changes: MemberChanges) {
+pub async fn observe(scribe: Scribe, mut states: watch::Receiver<GroupState>, mut changes: Changes<MemberChange>) {
     let watcher = scribe.watcher();
     scribe.observes(Event::Unknown(watcher));
     loop {
@@ -92,7 +92,7 @@ pub async fn observe(scribe: Scribe, mut states: watch::Receiver<GroupState>, mu
             GroupState::Known(members) => Event::Shows(watcher, members.iter().map(node_of).collect()),
             GroupState::Closed => break,
             GroupState::Stale { cause: error, .. } | GroupState::Failed(error) => {
-                scribe.wrong(format!("{watcher:?} fails: {error}"));
+                scribe.fails(format_args!("{watcher:?}"), error);
                 Event::Unknown(watcher)
             }
             _ => Event::Unknown(watcher),
@@ -101,7 +101,7 @@ pub async fn observe(scribe: Scribe, mut states: watch::Receiver<GroupState>, mu
         loop {
             tokio::select! {
                 biased;
-                change = changes.next() => match change {
+                change = changes.recv() => match change {
                     Some(change) => scribe.observes(event_of(watcher, &change)),
                     None => return scribe.observes(Event::Stopped(watcher)),
                 },
@@ -114,7 +114,7 @@ pub async fn observe(scribe: Scribe, mut states: watch::Receiver<GroupState>, mu
 
 fn node_of(member: &Member) -> (String, Node) {
     let Member { id, data, session, czxid, .. } = member.clone();
-    (id, Node { czxid, session, data })
+    (id, Node { czxid: czxid.get(), session: number(session), data })
 }
 
 fn event_of(watcher: Watcher, change: &MemberChange) -> Event {

@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
-use curator_framework::CreateMode;
+use curator_framework::{CreateMode, SessionId};
 use curator_recipes::{Change, Changes, ForeignData, NodeState, PersistentNode, PersistentNodeOptions};
 use curator_test::registrations::{Plan, Registration, State};
 use tokio::time::timeout;
 
 use super::{Place, Registrant, Scribe};
+
+/// Returns the number of the session that owns a node; 0 for a node that is not ephemeral.
+pub(super) fn number(session: Option<SessionId>) -> i64 {
+    session.map_or(0, SessionId::get)
+}
 
 impl Registrant {
     /// Keeps one node.
@@ -63,7 +68,7 @@ impl Registrant {
             mends,
         };
         let data = self.scribe.data();
-        let node = PersistentNode::with_options(self.client.clone(), mode, path, data, options);
+        let node = PersistentNode::with_options(self.client.clone(), path, data, options.mode(mode));
         (node.expect("a valid path"), plan)
     }
 
@@ -79,7 +84,7 @@ impl Registrant {
             }
             4 => {
                 let budget = self.time(0..6000);
-                self.scribe.may_fail(self.call(node.wait_for_initial_create(budget)).await);
+                self.scribe.may_fail(self.call(node.created_timeout(budget)).await);
             }
             _ => {
                 for _ in 0..1 + self.one_of(3) {
@@ -112,18 +117,25 @@ impl Registrant {
 }
 
 /// Notes the states of a node until it is closed.
-pub(super) async fn follow(scribe: Scribe, registration: Registration, place: Place, mut states: Changes<NodeState>) {
-    while let Some(change) = states.next().await {
+pub(super) async fn follow(
+    scribe: Scribe,
+    registration: Registration,
+    place: Place,
+    mut states: Changes<Change<NodeState>>,
+) {
+    while let Some(change) = states.recv().await {
         let state = match change {
             Change::Item(NodeState::Standing(node)) => State::Standing {
                 path: place.at_the_server(&node.path),
-                czxid: node.czxid,
-                session: node.session,
+                czxid: node.czxid.get(),
+                session: number(node.session),
                 foreign: node.foreign_data,
             },
-            Change::Item(NodeState::TakenBy { session, czxid }) => State::TakenBy { session, czxid },
+            Change::Item(NodeState::TakenBy { session, czxid }) => {
+                State::TakenBy { session: number(session), czxid: czxid.get() }
+            }
             Change::Item(NodeState::Stale { cause: error, .. } | NodeState::Failed(error)) => {
-                scribe.wrong(format!("{registration:?} fails: {error}"));
+                scribe.fails(format_args!("{registration:?}"), &error);
                 State::Absent
             }
             Change::Item(_) => State::Absent,

@@ -14,7 +14,7 @@ use curator_test::registrations::{Event, Plan, Registration, Registrations, Rule
 use curator_test::{ClientId, SimulatedEnsemble};
 
 use crate::contenders::Outcome;
-use crate::scribe::{self, Book as _};
+use crate::scribe::{self, Book as _, is_refusal};
 
 /// The nodes of registrants, the views of their group, and the owners of items.
 #[derive(Debug)]
@@ -90,13 +90,16 @@ impl Scribe {
     /// Notes the sessions of a client, until it is closed.
     pub async fn follow_sessions(self, name: ClientId, client: CuratorFramework) {
         loop {
+            let mut states = client.watch_connection_state();
             match client.session().await {
                 Ok(session) => {
-                    let id = session.id().expect("the client knows its session");
+                    let id = session.id().expect("the client knows its session").get();
                     self.write(|book, now| book.event(now, Event::SessionBegan(name, id)));
                     session.ended().await;
                 }
                 Err(Error::Closed) => return,
+                // A refusal comes at once, also the next time.
+                Err(error) if is_refusal(&error) => drop(states.changed().await),
                 // It was not connected for the time of an operation.
                 Err(_) => {}
             }
@@ -166,11 +169,11 @@ impl Scribe {
     /// Notes that a process owns an item, and all others that work on it.
     pub fn owns(&self, candidate: Candidate, item: &OwnedItem) {
         self.write(|book, now| {
-            let (name, term) = (item.name().to_owned(), item.token());
+            let (name, term) = (item.name().to_owned(), item.token().czxid().get());
             let node = book.nodes.get(&(name.clone(), term)).cloned().unwrap_or_default();
             book.item_event(now, &name, elections::Event::Leads { candidate, term, node });
             let works = |work: &&(Candidate, OwnedItem)| work.1.name() == name;
-            let seen = |(candidate, item): &(Candidate, OwnedItem)| (*candidate, item.token());
+            let seen = |(candidate, item): &(Candidate, OwnedItem)| (*candidate, item.token().czxid().get());
             for (candidate, term) in book.works.iter().filter(works).map(seen).collect::<Vec<_>>() {
                 book.item_event(now, &name, elections::Event::SeenLeading { candidate, term });
             }
@@ -181,9 +184,10 @@ impl Scribe {
     /// Notes that the work on an item has ended.
     pub fn gives_up(&self, candidate: Candidate, item: &OwnedItem) {
         self.write(|book, now| {
-            let term = item.token();
-            book.works.retain(|work| (work.0, work.1.name(), work.1.token()) != (candidate, item.name(), term));
-            let event = match item.is_owned() {
+            let token = item.token();
+            let term = token.czxid().get();
+            book.works.retain(|work| (work.0, work.1.name(), work.1.token()) != (candidate, item.name(), token));
+            let event = match item.is_held() {
                 true => elections::Event::Resigned { candidate, term },
                 false => elections::Event::Lost { candidate, term },
             };
@@ -206,11 +210,20 @@ impl Scribe {
         self.write(|book, now| book.event(now, Event::Outsider { path, czxid }));
     }
 
-    /// Notes an error: only connections and sessions may fail, and paths be taken.
+    /// Notes an error: connections and sessions may fail, paths be taken, and servers refuse.
     pub fn error(&self, error: &NodeError) {
         self.note(format_args!("an error: {error}"));
-        if !error.is_retryable() {
+        if !error.is_retryable() && !matches!(error, NodeError::Framework(error) if is_refusal(error)) {
             self.wrong(format!("an error: {error}"));
+        }
+    }
+
+    /// Notes that a node or a view has failed: only servers that refuse are a reason.
+    pub fn fails(&self, what: impl fmt::Display, error: &NodeError) {
+        let what = format!("{what} fails: {error}");
+        match error {
+            NodeError::Framework(error) if is_refusal(error) => self.note(what),
+            _ => self.wrong(what),
         }
     }
 

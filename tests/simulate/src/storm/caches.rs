@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::weather::{self, CLIENTS, Field, PATH, RECOVERY, WORKERS, Weather};
+use super::weather::{self, CLIENTS, Field, PATH, RECOVERY, WORKERS, Weather, is_long_child};
 use crate::caching::{self, Place, Reader, Scribe, Writer};
 use crate::contenders::Outcome;
 
@@ -23,14 +23,14 @@ const ABOVE: &str = "/storm";
 const HEALTHY: ClientId = ClientId(140);
 
 /// Runs one storm.
-pub(super) async fn storm(seed: u64) -> Outcome {
+pub(super) async fn storm(seed: u64, weather: Weather) -> Outcome {
     let mut random = StdRng::seed_from_u64(seed ^ 900 << 32);
     let latency = Duration::from_millis(random.random_range(0..60));
     // At the end of the numbers the servers do not count the changes of a parent: a watch that is set again misses them.
-    let weather = Weather { numbers_end: false, ..Weather::of(seed) };
+    let weather = Weather { numbers_end: false, ..weather };
     let ensemble = SimulatedEnsemble::with_tick(seed, latency, weather.tick);
     ensemble.restart_empty_at(first_zxid(ensemble.now()));
-    ensemble.record_changes(ABOVE);
+    ensemble.record_changes_for(ABOVE, weather.hardship.max_reply());
     let scribe = Scribe::new(ensemble.clone(), RECOVERY);
     scribe.note(format_args!("seed {seed}, caches, latency {latency:?}, {weather:?}"));
     let field = Trees { scribe: scribe.clone(), ensemble };
@@ -59,7 +59,8 @@ pub(super) async fn storm(seed: u64) -> Outcome {
                 random: StdRng::seed_from_u64(seed ^ (u64::from(id * WORKERS + worker) + 901) << 32),
                 rounds: ROUNDS,
                 calm: is_calm.clone(),
-                stays: RECOVERY + PATIENCE * 2,
+                stays: RECOVERY + PATIENCE * 2 + weather.hardship.longest_pause(),
+                hides: weather.hardship.hides(),
             };
             workers.spawn(reader.read());
         }
@@ -82,6 +83,7 @@ pub(super) async fn storm(seed: u64) -> Outcome {
         for id in 0..CLIENTS {
             field.ensemble.repair(ClientId(id));
         }
+        weather::relieve(&field);
         calm.send_replace(true);
         while writers.join_next().await.is_some() {}
     };
@@ -129,6 +131,16 @@ impl Field for Trees {
 
     fn end(&self, what: impl fmt::Display) {
         self.scribe.fault(what, Duration::ZERO);
+    }
+
+    fn hide(&self, what: impl fmt::Display, _lasting: Duration) {
+        self.scribe.note(what);
+    }
+
+    fn hard_nodes(&self) -> Vec<String> {
+        let root = self.ensemble.owner(PATH).map(|_| PATH.to_owned());
+        // What is below a long child has no path that the readers ask for.
+        root.into_iter().chain(caching::below(&self.ensemble, PATH)).filter(|path| !is_long_child(path)).collect()
     }
 
     fn revoke(&self, _nodes: Vec<String>) {}

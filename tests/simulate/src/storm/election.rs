@@ -56,7 +56,8 @@ pub(super) async fn storm(seed: u64, election: Election) -> Outcome {
     let mut observers = Vec::new();
     let mut watching = JoinSet::new();
     for (client, path) in [&clients[0], &clients[clients.len() - 1]] {
-        let observer = LeaderObserver::start(client.clone(), *path).expect("a valid path");
+        let observer = LeaderObserver::new(client.clone(), *path).expect("a valid path");
+        observer.start().expect("a runtime");
         watching.spawn(observe(scribe.clone(), observer.watch()));
         observers.push(observer);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use curator_framework::{
     CuratorFramework, CuratorFrameworkBuilder, ExponentialBackoffRetry, RetryNTimes, StandardConnectionStateErrorPolicy,
 };
-use curator_test::{ClientId, SimulatedEnsemble};
+use curator_test::{Backup, ClientId, SimulatedEnsemble};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
@@ -22,6 +22,21 @@ pub(super) const WORKERS: u32 = 2;
 /// Half of the clients know the lock by another path.
 const NAMESPACE: (&str, &str) = ("storm", "/lock");
 pub(super) const PATH: &str = "/storm/lock";
+/// The smallest limit of replies that a client can have.
+const SMALL_REPLY: usize = 4096;
+/// The longest pause of a client or a cache after a refusal.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Returns the paths of two children with names that make the list of a node longer than the clients accept. A
+/// notification about one of them is shorter: one above the limit would end the connection.
+pub(crate) fn long_children(parent: &str) -> [String; 2] {
+    ["a", "b"].map(|last| format!("{parent}/{}{last}", "long".repeat(SMALL_REPLY / 7)))
+}
+
+/// Returns `true` if a path is that of a long child.
+pub(crate) fn is_long_child(path: &str) -> bool {
+    path.rsplit_once('/').is_some_and(|(parent, _)| long_children(parent).iter().any(|long| long == path))
+}
 
 /// The kind of a storm. Seeds in a row have all kinds.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +65,53 @@ pub(super) struct Weather {
     pub(super) throttles: bool,
     /// The smallest session timeout is two ticks.
     pub(super) tick: Duration,
+    /// The faults of hard storms.
+    pub(super) hardship: Hardship,
+}
+
+/// The faults that only hard storms have: other seeds keep their stories.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Hardship {
+    /// Some nodes have more data, or children with longer names, than the clients accept in one reply.
+    large: bool,
+    /// Clients may not read some nodes.
+    denies: bool,
+    /// The servers do not accept the clients' credentials now and then.
+    refuses: bool,
+    /// The servers return to a backup.
+    restores: bool,
+}
+
+impl Hardship {
+    /// Returns the faults of a hard storm: each in every second one, and none in few.
+    fn of(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed ^ 404 << 32);
+        let [large, denies, refuses, restores] = [(); 4].map(|()| random.random());
+        Self { large, denies, refuses, restores }
+    }
+
+    pub(super) const fn without_backups(self) -> Self {
+        Self { restores: false, ..self }
+    }
+
+    pub(super) const fn without_denials(self) -> Self {
+        Self { denies: false, ..self }
+    }
+
+    /// Returns `true` if the clients cannot read some nodes.
+    pub(super) const fn hides(self) -> bool {
+        self.large || self.denies
+    }
+
+    /// Returns the longest time until a cache shows the nodes that the servers do not refuse any more.
+    pub(super) const fn longest_pause(self) -> Duration {
+        if self.hides() { LONGEST_PAUSE } else { Duration::ZERO }
+    }
+
+    /// Returns the longest reply that the clients accept.
+    pub(super) const fn max_reply(self) -> usize {
+        if self.large { SMALL_REPLY } else { usize::MAX }
+    }
 }
 
 impl Weather {
@@ -67,7 +129,14 @@ impl Weather {
             gives_up: false,
             throttles: seed % 4 == 3,
             tick: if seed % 13 == 0 { SESSION / 6 } else { SESSION / 2 },
+            hardship: Hardship::default(),
         }
+    }
+
+    /// Returns the weather of a hard storm.
+    pub(super) fn hard(seed: u64) -> Self {
+        // The servers return to a backup instead.
+        Self { loses_data: false, hardship: Hardship::of(seed), ..Self::of(seed) }
     }
 }
 
@@ -103,6 +172,24 @@ pub(super) trait Field {
     /// Restarts all servers without their data.
     fn lose_data(&self) {
         self.ensemble().restart_empty();
+    }
+
+    /// Returns the nodes that clients cannot read now and then.
+    fn hard_nodes(&self) -> Vec<String> {
+        self.parts().into_iter().filter(|part| self.ensemble().owner(part).is_some()).collect()
+    }
+
+    /// Notes that a node cannot be read for a time.
+    fn hide(&self, what: impl fmt::Display, lasting: Duration) {
+        self.fault(what, lasting + LONGEST_PAUSE);
+    }
+
+    /// Restarts all servers with the nodes and sessions of a backup.
+    fn restore(&self, backup: &Backup) {
+        let before = self.nodes();
+        self.ensemble().restore(backup);
+        let left = self.nodes();
+        self.revoke(before.into_iter().filter(|node| !left.contains(node)).map(|(path, _)| path).collect());
     }
 
     /// Deletes a node as an administrator would.
@@ -146,6 +233,12 @@ pub(super) fn start_client(
         options = options.namespace(NAMESPACE.0);
         path = NAMESPACE.1;
     }
+    if weather.hardship.large {
+        options = options.max_reply(SMALL_REPLY);
+    }
+    if weather.hardship.refuses {
+        options = options.authorization("digest", "user:password");
+    }
     if weather.gives_up && id % 2 == 1 {
         options = options.connection_state_error_policy(StandardConnectionStateErrorPolicy);
     }
@@ -183,7 +276,122 @@ pub(super) async fn nemeses(field: &impl Field, weather: Weather, seed: u64, ran
             throttle(field, &mut third).await;
         }
     };
-    tokio::join!(nemesis(field, weather, random), two, throttling);
+    let mut fourth = StdRng::seed_from_u64(seed ^ 505 << 32);
+    let hard = async {
+        if !weather.calm {
+            hardships(field, weather.hardship, &mut fourth).await;
+        }
+    };
+    tokio::join!(nemesis(field, weather, random), two, throttling, hard);
+}
+
+/// Brings the faults of a hard storm.
+async fn hardships(field: &impl Field, hardship: Hardship, random: &mut StdRng) {
+    let Hardship { large, denies, refuses, restores } = hardship;
+    tokio::join!(
+        hide_nodes(field, large, denies, StdRng::seed_from_u64(random.random())),
+        refuse_credentials(field, refuses, StdRng::seed_from_u64(random.random())),
+        restore(field, restores, StdRng::seed_from_u64(random.random())),
+    );
+}
+
+/// Has an administrator make nodes that the clients cannot read.
+async fn hide_nodes(field: &impl Field, large: bool, denies: bool, mut random: StdRng) {
+    if !large && !denies {
+        return;
+    }
+    let ensemble = field.ensemble();
+    for _ in 0..random.random_range(2..8) {
+        sleep(Duration::from_millis(random.random_range(200..5000))).await;
+        let nodes = field.hard_nodes();
+        let Some(node) = nodes.get(random.random_range(0..nodes.len().max(1))) else { continue };
+        let lasting = Duration::from_millis(random.random_range(100..12_000));
+        let is_denied = denies && (!large || random.random());
+        match random.random_range(0..3) {
+            _ if is_denied => {
+                field.hide(format_args!("{node} may not be read for {lasting:?}"), lasting);
+                ensemble.set_readable(node, false);
+                sleep(lasting).await;
+                ensemble.set_readable(node, true);
+            }
+            0 => {
+                field.hide(format_args!("{node} has large data for {lasting:?}"), lasting);
+                ensemble.set_data(node, &[b'x'; SMALL_REPLY]);
+                sleep(lasting).await;
+                ensemble.set_data(node, b"small");
+            }
+            _ => {
+                field.hide(format_args!("{node} has a large list for {lasting:?}"), lasting);
+                let long = long_children(node);
+                long.iter().for_each(|child| ensemble.create(child));
+                sleep(lasting).await;
+                long.iter().for_each(|child| ensemble.delete(child));
+            }
+        }
+    }
+}
+
+/// Has the servers refuse the credentials of clients that connect.
+async fn refuse_credentials(field: &impl Field, refuses: bool, mut random: StdRng) {
+    if !refuses {
+        return;
+    }
+    for _ in 0..random.random_range(1..4) {
+        sleep(Duration::from_millis(random.random_range(200..8000))).await;
+        let client = ClientId(random.random_range(0..CLIENTS));
+        let lasting = Duration::from_millis(random.random_range(100..8000));
+        // The pauses between its attempts grow.
+        field.fault(format_args!("the credentials of {client:?} are refused for {lasting:?}"), lasting + LONGEST_PAUSE);
+        field.ensemble().refuse_credentials(client);
+        field.ensemble().reset(client);
+        sleep(lasting).await;
+        field.ensemble().repair(client);
+    }
+}
+
+/// Has the servers return to a backup, and ends all sessions of the backup.
+async fn restore(field: &impl Field, restores: bool, mut random: StdRng) {
+    if !restores {
+        return;
+    }
+    for _ in 0..random.random_range(1..3) {
+        sleep(Duration::from_millis(random.random_range(500..10_000))).await;
+        let backup = field.ensemble().backup();
+        field.note("a backup is made");
+        sleep(Duration::from_millis(random.random_range(0..10_000))).await;
+        let lasting = Duration::from_millis(random.random_range(0..6000));
+        field.fault("all servers return to the backup", lasting);
+        field.restore(&backup);
+        let restored = Restored { field, sessions: field.ensemble().sessions() };
+        sleep(lasting).await;
+        drop(restored);
+    }
+}
+
+/// The sessions of a backup. Nothing is known of some of their nodes, so these must go with them, even if the storm ends.
+struct Restored<'f, F: Field> {
+    field: &'f F,
+    sessions: Vec<i64>,
+}
+
+impl<F: Field> Drop for Restored<'_, F> {
+    fn drop(&mut self) {
+        for session in &self.sessions {
+            self.field.end(format_args!("session {session} of the backup is killed"));
+            self.field.kill(*session);
+        }
+    }
+}
+
+/// Ends what the hardships of a storm leave.
+pub(super) fn relieve(field: &impl Field) {
+    let ensemble = field.ensemble();
+    for node in field.hard_nodes() {
+        ensemble.set_readable(&node, true);
+        long_children(&node).iter().for_each(|child| ensemble.delete(child));
+        // Clients are notified of the node again.
+        ensemble.set_data(&node, b"small");
+    }
 }
 
 /// Has the servers throttle their requests now and then.
@@ -268,6 +476,8 @@ pub(super) async fn clean_up(field: &impl Field, clients: Vec<CuratorFramework>,
 /// The nodes below a parent, in the order of their numbers.
 pub(super) fn queue(ensemble: &SimulatedEnsemble, parent: &str) -> Vec<String> {
     let mut nodes: Vec<_> = ensemble.children(parent).iter().map(|node| format!("{parent}/{node}")).collect();
+    // A long child has no number.
+    nodes.retain(|node| number(node).is_some());
     nodes.sort_by_key(|node| number(node));
     nodes
 }

@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, RetryNTimes};
-use curator_recipes::{
-    AtomicChange, CachedAtomicLong, Compared, CounterError, CounterResult, DistributedAtomicLong, UniqueIds,
-};
+use curator_recipes::{AtomicChange, CachedAtomicLong, Compared, CounterError, DistributedAtomicLong, UniqueIds};
 use curator_test::counters::{Call, Counter, Event, Operation, Outcome};
 use futures_util::future::join_all;
 use rand::Rng;
@@ -191,7 +189,7 @@ impl Worker<Event> {
         &self,
         counter: Counter,
         operation: Operation,
-        future: impl Future<Output = CounterResult<T>>,
+        future: impl Future<Output = Result<T, CounterError>>,
         outcome: impl FnOnce(T) -> Outcome,
         brief: Option<Duration>,
     ) {
@@ -204,7 +202,7 @@ impl Worker<Event> {
         &self,
         number: &Number,
         operation: Operation,
-        future: impl Future<Output = CounterResult<T>>,
+        future: impl Future<Output = Result<T, CounterError>>,
         outcome: impl FnOnce(T) -> Outcome,
         brief: Option<Duration>,
     ) {
@@ -248,7 +246,7 @@ impl Worker<Event> {
     /// Returns the session of the client; 0 if it is not connected.
     async fn session(&self) -> i64 {
         let session = timeout(Duration::ZERO, self.client.session()).await;
-        session.ok().and_then(Result::ok).and_then(|session| session.id()).unwrap_or_default()
+        session.ok().and_then(Result::ok).and_then(|session| session.id().map(|id| id.get())).unwrap_or_default()
     }
 
     fn failed(&self, error: &CounterError, is_calm: bool) -> Outcome {

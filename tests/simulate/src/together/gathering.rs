@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use curator_framework::CuratorFramework;
 use curator_recipes::{
-    BarrierError, BarrierMember, BarrierResult, DistributedBarrier, DistributedDoubleBarrier, DoubleBarrierOptions,
+    BarrierError, BarrierMember, DistributedBarrier, DistributedDoubleBarrier, DoubleBarrierOptions,
 };
 use curator_test::barriers::{Call, Event, Member};
 use tokio::time::{Instant, sleep, timeout};
@@ -102,10 +102,10 @@ impl Worker<Event> {
                 return self.scribe.event(Event::Gone(member));
             }
         };
-        self.scribe.event(Event::Entered { member, opened: entered.is_leader() });
+        self.scribe.event(Event::Entered { member, opened: entered.has_opened() });
         if self.one_of(3) == 0 {
             match timeout(LIMIT, entered.round()).await {
-                Ok(Ok(round)) => self.scribe.event(Event::Names(member, round)),
+                Ok(Ok(round)) => self.scribe.event(Event::Names(member, round.get())),
                 Ok(Err(error)) => self.scribe.error(&error, error.is_retryable() || is_lost(&error)),
                 Err(_) => self.scribe.wrong(format!("{member:?} does not learn its round")),
             }
@@ -125,7 +125,7 @@ impl Worker<Event> {
         }
     }
 
-    async fn leave(&mut self, member: Member, mut entered: BarrierMember) {
+    async fn leave(&mut self, member: Member, entered: BarrierMember) {
         let time = self.time(0..6000);
         self.lose_a_reply();
         let outcome = match self.one_of(8) {
@@ -163,11 +163,11 @@ impl Worker<Event> {
     /// Enters with all others, and leaves with them.
     async fn all_at_once(&mut self, gathering: &Gathering) {
         let (member, double) = self.enters(gathering);
-        let mut entered = match double.enter().await {
+        let entered = match double.enter().await {
             Ok(entered) => entered,
             Err(error) => return self.scribe.wrong(format!("{member:?} cannot enter: {error}")),
         };
-        self.scribe.event(Event::Entered { member, opened: entered.is_leader() });
+        self.scribe.event(Event::Entered { member, opened: entered.has_opened() });
         self.meet().await;
         self.scribe.event(Event::Leaves(member));
         match entered.leave().await {
@@ -189,7 +189,7 @@ impl Worker<Event> {
             3 => self.call(plain, plain.is_set(), Some, brief).await,
             4 => {
                 let budget = self.time(1..8000);
-                self.call(plain, plain.wait_on_barrier_timeout(budget), |passed| Some(!passed), brief).await;
+                self.call(plain, plain.wait_on_barrier_timeout(budget), |passed| Some(passed.is_none()), brief).await;
             }
             _ => {
                 let owned = match timeout(brief.unwrap_or(LIMIT), plain.set_owned()).await {
@@ -204,7 +204,7 @@ impl Worker<Event> {
                 self.lose_a_reply();
                 if self.one_of(2) == 0 {
                     // One that was lost before may stand until its session ends.
-                    self.call(plain, owned.remove(), |was_set| was_set.then_some(false), brief).await;
+                    self.call(plain, owned.release(), |released| released.is_released().then_some(false), brief).await;
                 }
             }
         }
@@ -214,7 +214,7 @@ impl Worker<Event> {
     async fn call<T>(
         &self,
         plain: &DistributedBarrier,
-        future: impl Future<Output = BarrierResult<T>>,
+        future: impl Future<Output = Result<T, BarrierError>>,
         is_set: impl FnOnce(T) -> Option<bool>,
         brief: Option<Duration>,
     ) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
-use curator_recipes::{BarrierError, BarrierResult, CountDownLatch};
+use curator_recipes::{BarrierError, CountDownLatch};
 use curator_test::latches::{Call, Event};
 use rand::Rng;
 use tokio::time::{sleep, timeout};
@@ -68,7 +68,13 @@ impl Worker<Event> {
             10..=12 => {
                 let budget = self.time(1..8000);
                 let call = self.begins(Event::Waits);
-                self.ends(call, latch.wait_timeout(budget), Event::Waited, brief).await;
+                self.ends(
+                    call,
+                    latch.wait_timeout(budget),
+                    |call, passed| Event::Waited(call, passed.is_some()),
+                    brief,
+                )
+                .await;
             }
             13 => {
                 let soon = self.time(0..6000);
@@ -93,7 +99,7 @@ impl Worker<Event> {
     async fn ends<T>(
         &self,
         call: Call,
-        future: impl Future<Output = BarrierResult<T>>,
+        future: impl Future<Output = Result<T, BarrierError>>,
         event: impl FnOnce(Call, T) -> Event,
         brief: Option<Duration>,
     ) {

@@ -6,7 +6,7 @@ use curator_golden::{ENSEMBLE, Exchange, Frame, STANDALONE};
 
 use super::*;
 use crate::model::AddWatchMode::PersistentRecursive;
-use crate::model::{Acl, CreateMode, EventType, Permission, Stat};
+use crate::model::{Acl, CreateMode, EventType, Permission};
 use crate::zookeeper::{Done, Operation, SubscriptionEvent, WatchEvents};
 
 const NOW: Duration = Duration::from_secs(100);
@@ -322,7 +322,7 @@ impl Player {
     fn receive(&mut self, frame: &[u8]) {
         let bytes = [&u32::try_from(frame.len()).unwrap().to_be_bytes(), frame].concat();
         assert_eq!(self.protocol.receive(&bytes, NOW), Ok(bytes.len()));
-        let heard = self.subscribers.iter_mut().filter_map(|(.., events)| match events.try_next() {
+        let heard = self.subscribers.iter_mut().filter_map(|(.., events)| match events.try_recv().ok() {
             Some(SubscriptionEvent::Event(event)) => Some(event),
             _ => None,
         });
@@ -480,6 +480,10 @@ fn play(recording: &str, table: Vec<(&'static str, Ours)>) {
         }
         let is_older = name.contains("older") || name.contains("without an authorization id");
         let is_connect = name.starts_with("connect");
+        if is_connect {
+            // Java's client does not ask for known writes, so the recording has no replies to that.
+            player.protocol.history = History::default();
+        }
         let (mut is_first, mut xids) = (is_connect, (0, 0));
         for frame in exchange.frames {
             match frame {

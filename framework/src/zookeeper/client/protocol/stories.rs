@@ -3,6 +3,7 @@
 use curator_wire::Stat as WireStat;
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
+use tokio::sync::mpsc::error::TryRecvError;
 
 use super::*;
 use crate::model::AddWatchMode::{Persistent, PersistentRecursive};
@@ -170,6 +171,11 @@ fn watches(seen: &Seen) -> (i64, Vec<usize>) {
         lists.push(from.vector(|from| from.string().map(str::len)).unwrap().len());
     }
     (zxid, lists)
+}
+
+/// Returns a stat with this czxid and mzxid, and this pzxid, and zeros.
+fn stat(zxid: i64, pzxid: i64) -> Vec<u8> {
+    [zxid, zxid].iter().flat_map(|zxid| zxid.to_be_bytes()).chain([0; 44]).chain(pzxid.to_be_bytes()).collect()
 }
 
 fn violation(result: Result<usize, Violation>) -> String {
@@ -413,9 +419,9 @@ fn persistent_watches_take_the_second_request_and_are_told_of_the_gap() {
     story.accept(TIMEOUT);
     let parts = story.requests();
     assert_eq!((parts[0].op, watches(&parts[0]).1), (OpCode::SetWatches2, vec![0, 0, 0, 0, 1]));
-    assert_eq!(events.try_next(), None);
+    assert_eq!(events.try_recv(), Err(TryRecvError::Empty));
     story.reply(XID_SET_WATCHES, 4, &[]);
-    assert_eq!(events.try_next(), Some(SubscriptionEvent::Reset));
+    assert_eq!(events.try_recv(), Ok(SubscriptionEvent::Reset));
 }
 
 #[test]
@@ -760,6 +766,88 @@ fn close_without_a_connection_goes_out_on_the_next_one() {
 }
 
 #[test]
+fn close_before_the_reply_to_a_question_follows_that_reply() {
+    let mut story = Story::connected();
+    for (path, zxid) in [("/a", 40_i64), ("/b", 41)] {
+        story.submit(Request::SetData { path: path.into(), data: Vec::new(), version: None }, "write");
+        let write = story.requests()[0].xid;
+        story.reply(write, zxid, &stat(zxid, 0));
+    }
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    let questions = story.requests();
+    assert!(questions.iter().all(|seen| seen.op == OpCode::Exists) && questions.len() == 1, "{questions:?}");
+    story.events();
+    story.protocol.close(story.now);
+    assert_eq!(story.end(), SessionEnd::Closed);
+    // A node that does not exist decides nothing, so an open session would ask for the other one.
+    story.try_reply(questions[0].xid, 41, ErrorCode::NoNode.code(), &[]).unwrap();
+    let close = story.requests();
+    assert_eq!((close[0].op, close.len()), (OpCode::CloseSession, 1));
+    story.reply(close[0].xid, 42, &[]);
+    assert!(matches!(story.events()[..], [Event::Closed]));
+}
+
+/// A cache that is notified of a deletion reads nothing after it, so no stat shows the newest change that it knows.
+#[test]
+fn children_that_have_changed_are_newer_than_the_stat_that_was_read() {
+    for (event, path) in [(1, "/a/b"), (2, "/a/b"), (4, "/a")] {
+        let mut story = Story::connected();
+        story.submit(Request::SetData { path: "/a".into(), data: Vec::new(), version: None }, "write");
+        let write = story.requests()[0].xid;
+        story.reply(write, 40, &stat(40, 0));
+        let _subscription = story.subscribed("/a", AddWatchMode::PersistentRecursive);
+        story.notify(event, path);
+        story.lose();
+        for (pzxid, watched_from) in [(41, 40), (40, BEFORE_ALL)] {
+            story.open();
+            story.accept(TIMEOUT);
+            let question = story.requests()[0].xid;
+            story.reply(question, 40, &stat(40, pzxid));
+            assert_eq!(watches(&story.requests()[0]).0, watched_from, "pzxid {pzxid}");
+            story.lose();
+        }
+    }
+}
+
+/// Servers repeat the events since the transaction that the client has named. Such an event may be older than the replies.
+#[test]
+fn repeated_event_is_not_taken_for_a_newer_one() {
+    let mut story = Story::connected();
+    story.submit(Request::SetData { path: "/a".into(), data: Vec::new(), version: None }, "write");
+    let write = story.requests()[0].xid;
+    story.reply(write, 40, &stat(40, 0));
+    story.watch_children("/a", 60);
+    for _ in 0..2 {
+        story.lose();
+        story.open();
+        story.accept(TIMEOUT);
+        let question = story.requests()[0].xid;
+        story.reply(question, 60, &stat(40, 45));
+        assert_eq!(watches(&story.requests()[0]).0, 40, "the newest write that is certain");
+        story.notify(4, "/a");
+        story.reply(XID_SET_WATCHES, 60, &[]);
+        story.events();
+        story.watch_children("/a", 60);
+    }
+}
+
+#[test]
+fn login_goes_on_after_the_close_of_its_session() {
+    let mut story = Story::new(Settings { sasl: Some(SaslDigest::new("bob", "secret")), ..settings() });
+    story.open();
+    story.accept(TIMEOUT);
+    let xid = story.requests()[0].xid;
+    story.protocol.close(story.now);
+    assert_eq!(story.end(), SessionEnd::Closed);
+    let mut challenge = Writer::new();
+    challenge.buffer(b"realm=\"r\",nonce=\"n\",qop=\"auth\"");
+    story.reply(xid, 0, &challenge.into_bytes());
+    assert_eq!(story.requests()[0].op, OpCode::Sasl, "a server may refuse a close without the login");
+}
+
+#[test]
 fn request_above_the_frame_limit_is_refused_and_leaves_nothing() {
     let mut story = Story::connected();
     // Eight bytes of header, six of path, four of length, four of version.
@@ -827,7 +915,7 @@ struct Subscription {
 
 impl Subscription {
     fn heard(&mut self) -> Vec<SubscriptionEvent> {
-        std::iter::from_fn(|| self.events.try_next()).collect()
+        std::iter::from_fn(|| self.events.try_recv().ok()).collect()
     }
 }
 
@@ -1577,6 +1665,6 @@ fn end_of_the_session_ends_its_subscriptions_and_what_they_serve() {
     story.watch(Watching::Data, "/a", 1);
     story.protocol.close(story.now);
     assert_eq!(story.end(), SessionEnd::Closed);
-    assert!(subscription.events.next().now_or_never() == Some(None));
+    assert!(subscription.events.recv().now_or_never() == Some(None));
     assert_eq!(story.requests().len(), 1, "the close alone");
 }

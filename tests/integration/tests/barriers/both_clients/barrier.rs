@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework};
+use curator_framework::{CreateMode, CuratorFramework, SessionId};
 use curator_integration::env::{eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{BarrierError, BarrierResult, DistributedBarrier, LossReason};
+use curator_recipes::{BarrierError, DistributedBarrier, LossReason, Release};
 use tokio::task::JoinHandle;
 
 use super::watched;
@@ -16,7 +16,7 @@ fn barrier(client: &CuratorFramework, path: &str) -> DistributedBarrier {
     DistributedBarrier::new(client.clone(), path).unwrap()
 }
 
-fn waiting(barrier: &DistributedBarrier) -> JoinHandle<BarrierResult<()>> {
+fn waiting(barrier: &DistributedBarrier) -> JoinHandle<Result<(), BarrierError>> {
     let barrier = barrier.clone();
     tokio::spawn(async move { barrier.wait_on_barrier().await })
 }
@@ -41,11 +41,23 @@ on_every_server! {
         in_time(ours.remove_barrier()).await.unwrap();
     }
 
+    /// The owner in the stat of a container is a mark, not a session.
+    async fn container_at_the_path_is_a_barrier_that_is_set(env) {
+        let (client, path) = (env.client().await, env.path("barrier"));
+        let mode = curator_framework::CreateMode::Container;
+        client.create().creating_parents_if_needed().with_mode(mode).for_path(&path).await.unwrap();
+        let barrier = barrier(&client, &path);
+        in_time(barrier.set_barrier()).await.unwrap();
+        assert!(in_time(barrier.is_set()).await.unwrap());
+        in_time(barrier.remove_barrier()).await.unwrap();
+        assert!(!in_time(barrier.is_set()).await.unwrap());
+    }
+
     /// Curator's `TestDistributedBarrier.testNoBarrier`.
     async fn barrier_that_is_not_set_lets_waiters_pass(env) {
         let barrier = barrier(&env.client().await, &env.path("barrier"));
-        assert!(in_time(barrier.wait_on_barrier_timeout(MOMENT)).await.unwrap());
-        assert!(in_time(barrier.wait_on_barrier_timeout(Duration::ZERO)).await.unwrap());
+        assert!(in_time(barrier.wait_on_barrier_timeout(MOMENT)).await.unwrap().is_some());
+        assert!(in_time(barrier.wait_on_barrier_timeout(Duration::ZERO)).await.unwrap().is_some());
         in_time(barrier.wait_on_barrier()).await.unwrap();
     }
 
@@ -55,7 +67,7 @@ on_every_server! {
         let barrier = barrier(&client, &path);
         in_time(barrier.set_barrier()).await.unwrap();
         for budget in [MOMENT, Duration::ZERO] {
-            assert!(!in_time(barrier.wait_on_barrier_timeout(budget)).await.unwrap());
+            assert!(in_time(barrier.wait_on_barrier_timeout(budget)).await.unwrap().is_none());
             assert_eq!(client.watched_paths(), [""; 0]);
         }
         let waiter = waiting(&barrier);
@@ -72,7 +84,7 @@ on_every_server! {
         let waiter = waiting(&barrier);
         watched(&client, 1).await;
         client.set_data().for_path(&path, "other").await.unwrap();
-        assert!(!in_time(barrier.wait_on_barrier_timeout(MOMENT)).await.unwrap());
+        assert!(in_time(barrier.wait_on_barrier_timeout(MOMENT)).await.unwrap().is_none());
         watched(&client, 1).await;
         assert!(!waiter.is_finished());
         in_time(barrier.remove_barrier()).await.unwrap();
@@ -88,14 +100,14 @@ on_every_server! {
         for refused in [in_time(ours.set_owned()).await, in_time(others.set_owned()).await] {
             match refused {
                 Err(BarrierError::AlreadySet { path: refused, session: of }) => {
-                    assert_eq!((refused.as_str(), of), (path.as_str(), session));
+                    assert_eq!((refused.as_str(), of), (path.as_str(), SessionId::new(session)));
                 }
                 other => panic!("{other:?}"),
             }
         }
         let waiter = waiting(&others);
         watched(&two, 1).await;
-        assert!(in_time(owned.remove()).await.unwrap());
+        assert_eq!(in_time(owned.release()).await.unwrap(), Release::Released);
         in_time(waiter).await.unwrap().unwrap();
         drop(in_time(others.set_owned()).await.unwrap());
         eventually("the dropped guard removes its barrier", async || !ours.is_set().await.unwrap()).await;
@@ -105,7 +117,7 @@ on_every_server! {
         let barrier = barrier(&env.client().await, &env.path("barrier"));
         in_time(barrier.set_barrier()).await.unwrap();
         let refused = in_time(barrier.set_owned()).await;
-        assert!(matches!(refused, Err(BarrierError::AlreadySet { session: 0, .. })), "{refused:?}");
+        assert!(matches!(refused, Err(BarrierError::AlreadySet { session: None, .. })), "{refused:?}");
         assert!(in_time(barrier.is_set()).await.unwrap());
     }
 
@@ -120,7 +132,7 @@ on_every_server! {
         let reason = in_time(owned.lost()).await;
         assert!(matches!(reason, LossReason::Session(_)), "{reason:?}");
         assert!(!owned.is_held());
-        assert!(!in_time(owned.remove()).await.unwrap());
+        assert_eq!(in_time(owned.release()).await.unwrap(), Release::AlreadyLost(reason));
     }
 
     async fn owner_is_notified_of_a_removal_and_leaves_the_next_barrier(env) {
@@ -131,15 +143,16 @@ on_every_server! {
             let next = in_time(barrier(&two, &path).set_owned()).await.unwrap();
             assert_eq!(in_time(owned.lost()).await, LossReason::NodeDeleted);
             assert!(!owned.is_held());
+            let lost = Release::AlreadyLost(LossReason::NodeDeleted);
             match removes {
-                true => assert!(!in_time(owned.remove()).await.unwrap()),
+                true => assert_eq!(in_time(owned.release()).await.unwrap(), lost),
                 false => drop(owned),
             }
             // Behind the delete in the background, if there is one.
             in_time(one.create().with_mode(CreateMode::EphemeralSequential).for_path(&env.path("mark"))).await.unwrap();
-            assert!(!in_time(barrier(&one, &path).wait_on_barrier_timeout(MOMENT)).await.unwrap());
+            assert!(in_time(barrier(&one, &path).wait_on_barrier_timeout(MOMENT)).await.unwrap().is_none());
             assert!(next.is_held());
-            assert!(in_time(next.remove()).await.unwrap());
+            assert_eq!(in_time(next.release()).await.unwrap(), Release::Released);
         }
     }
 

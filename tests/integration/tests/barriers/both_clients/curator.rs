@@ -43,7 +43,7 @@ async fn enter_and_leave(clients: Vec<CuratorFramework>, path: &str) {
         let (inside, all_inside, begun, left) = (inside.clone(), all_inside.clone(), begun.clone(), left.clone());
         tasks.spawn(async move {
             begun.fetch_add(1, Ordering::SeqCst);
-            let mut member = barrier.enter_timeout(PATIENCE).await.unwrap().expect("all members enter");
+            let member = barrier.enter_timeout(PATIENCE).await.unwrap().expect("all members enter");
             assert_eq!(begun.load(Ordering::SeqCst), members);
             inside.fetch_add(1, Ordering::SeqCst);
             in_time(all_inside.wait()).await;
@@ -98,13 +98,13 @@ on_every_server! {
         for _ in 0..2 {
             let client = env.client().await;
             let barrier = barrier(&client, &path);
-            assert!(!in_time(barrier.wait_on_barrier_timeout(Duration::ZERO)).await.unwrap());
+            assert!(in_time(barrier.wait_on_barrier_timeout(Duration::ZERO)).await.unwrap().is_none());
             waiters.spawn(async move { barrier.wait_on_barrier_timeout(PATIENCE).await });
             waits(&client).await;
         }
         in_time(barrier(&env.client().await, &path).remove_barrier()).await.unwrap();
         for waited in waiters.join_all().await {
-            assert!(waited.unwrap());
+            assert!(waited.unwrap().is_some());
         }
     }
 
@@ -136,8 +136,8 @@ on_every_server! {
             let woken = tokio::time::timeout(Duration::from_millis(20), &mut waiter).await;
             assert!(woken.is_err(), "{woken:?}");
         }
-        let mut second = double(&other, &path, 2).enter_timeout(PATIENCE).await.unwrap().expect("it enters");
-        let mut first = in_time(waiter).await.unwrap().unwrap().expect("it enters");
+        let second = double(&other, &path, 2).enter_timeout(PATIENCE).await.unwrap().expect("it enters");
+        let first = in_time(waiter).await.unwrap().unwrap().expect("it enters");
         let (first, second) = in_time(async { tokio::join!(first.leave(), second.leave()) }).await;
         // The other child was deleted without a write, as the node of a member that dies.
         assert_deaths(first.unwrap(), 3);
@@ -152,7 +152,7 @@ on_every_server! {
         for _ in 0..=MEMBERS {
             let (barrier, all_inside) = (double(&client, &path, MEMBERS), all_inside.clone());
             tasks.spawn(async move {
-                let mut member = barrier.enter_timeout(PATIENCE).await.unwrap().expect("all members enter");
+                let member = barrier.enter_timeout(PATIENCE).await.unwrap().expect("all members enter");
                 in_time(all_inside.wait()).await;
                 member.leave_timeout(PATIENCE).await.unwrap().expect("all members leave")
             });

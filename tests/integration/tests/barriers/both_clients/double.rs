@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{LossReason, SessionEnd};
+use curator_framework::{LossReason, SessionEnd, Zxid};
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
@@ -27,10 +27,10 @@ on_every_server! {
         let mut first = tokio::spawn(async move { one.enter().await.unwrap() });
         env.wait_for_children(&client, &path, 1).await;
         assert!(!first.is_finished());
-        let mut second = in_time(two.enter()).await.unwrap();
-        let mut first = in_time(&mut first).await.unwrap();
+        let second = in_time(two.enter()).await.unwrap();
+        let first = in_time(&mut first).await.unwrap();
         assert!(first.is_held() && second.is_held());
-        assert_eq!((first.is_leader(), second.is_leader()), (false, true));
+        assert_eq!((first.has_opened(), second.has_opened()), (false, true));
         assert_eq!(in_time(first.round()).await.unwrap(), in_time(second.round()).await.unwrap());
         let mut leaving = tokio::spawn(async move { first.leave().await.unwrap() });
         env.wait_for_children(&client, &path, 2).await;
@@ -48,8 +48,8 @@ on_every_server! {
             members.spawn(async move {
                 let (mut rounds, mut led) = (Vec::new(), 0);
                 for _ in 0..100 {
-                    let mut member = in_time(barrier.enter()).await.unwrap();
-                    led += usize::from(member.is_leader());
+                    let member = in_time(barrier.enter()).await.unwrap();
+                    led += usize::from(member.has_opened());
                     rounds.push(in_time(member.round()).await.unwrap());
                     assert_eq!(in_time(member.leave()).await.unwrap().died(), 0);
                 }
@@ -111,7 +111,7 @@ on_every_server! {
                 if number == 0 {
                     sleep(Duration::from_millis(300)).await;
                 }
-                let mut member = barrier.enter_timeout(LONG).await.unwrap().unwrap();
+                let member = barrier.enter_timeout(LONG).await.unwrap().unwrap();
                 assert_eq!(member.leave_timeout(LONG).await.unwrap().unwrap().died(), 0);
             });
         }
@@ -142,7 +142,7 @@ on_every_server! {
         let (client, path) = (env.client().await, env.path("barrier"));
         let barriers = [barrier(&client, &path, 2), barrier(&env.client().await, &path, 2)];
         let mut members = all_enter(&barriers).await;
-        let (mut second, mut first) = (members.remove(1), members.remove(0));
+        let (second, first) = (members.remove(1), members.remove(0));
         for budget in [Duration::ZERO, Duration::from_millis(200)] {
             assert!(in_time(first.leave_timeout(budget)).await.unwrap().is_none());
             assert!(!first.is_held() && second.is_held());
@@ -171,7 +171,7 @@ on_every_server! {
         }
         env.wait_for_children(&client, &path, 5).await;
         let node = in_time(barriers[0].members()).await.unwrap().into_iter().find(|one| one.id == "bob").unwrap();
-        kill_session(env.address(), node.session).await.unwrap();
+        kill_session(env.address(), node.session.unwrap().get()).await.unwrap();
         assert_eq!(in_time(dead.lost()).await, LossReason::Session(SessionEnd::Expired));
         drop(told);
         assert!(!dead.is_held());
@@ -183,11 +183,11 @@ on_every_server! {
         let (client, path) = (env.client().await, env.path("barrier"));
         let barriers = [barrier(&client, &path, 3), barrier(&env.client().await, &path, 3), barrier(&env.client().await, &path, 3)];
         let mut members = all_enter(&barriers).await;
-        let mut dead = members.pop().unwrap();
+        let dead = members.pop().unwrap();
         let leaving = tokio::spawn(all_leave(members));
         env.wait_for_children(&client, &path, 2).await;
         let node = in_time(barriers[0].members()).await.unwrap();
-        kill_session(env.address(), node[0].session).await.unwrap();
+        kill_session(env.address(), node[0].session.unwrap().get()).await.unwrap();
         assert_eq!(in_time(leaving).await.unwrap(), [seen(1); 2]);
         let lost = in_time(dead.leave()).await;
         assert!(matches!(lost, Err(BarrierError::Lost { reason: LossReason::Session(_), .. })), "{lost:?}");
@@ -228,7 +228,7 @@ on_every_server! {
         assert!(began.elapsed() >= grace, "{:?}", began.elapsed());
         let late = in_time(barriers[2].enter()).await.unwrap();
         assert_eq!(in_time(late.round()).await.unwrap(), in_time(members[0].round()).await.unwrap());
-        assert!(!late.is_leader());
+        assert!(!late.has_opened());
         members.push(late);
         assert_eq!(all_leave(members).await, [0, 0, 0]);
         // All three need no grace.
@@ -266,11 +266,11 @@ on_every_server! {
             children(&client, &path).await.first().is_some_and(|name| *name != node)
         })
         .await;
-        let mut other = in_time(barrier(&client, &path, 2).enter()).await.unwrap();
-        let mut first = in_time(&mut waiting).await.unwrap();
+        let other = in_time(barrier(&client, &path, 2).enter()).await.unwrap();
+        let first = in_time(&mut waiting).await.unwrap();
         // A member that has entered is told.
         let node = in_time(other.round()).await.unwrap();
-        assert!(node > 0 && first.is_held());
+        assert!(node > Zxid::new(0) && first.is_held());
         let names = children(&client, &path).await;
         let own = format!("{other:?}");
         let own = names.iter().find(|name| own.contains(*name)).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use curator_framework::CuratorFramework;
 use curator_integration::env::{children, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{BarrierError, BarrierResult, CountDownLatch};
+use curator_recipes::{BarrierError, CountDownLatch};
 use futures_util::future::join_all;
 use tokio::task::JoinHandle;
 
@@ -17,7 +17,7 @@ fn latch(client: &CuratorFramework, path: &str) -> CountDownLatch {
     CountDownLatch::new(client.clone(), path).unwrap()
 }
 
-fn waiting(latch: &CountDownLatch) -> JoinHandle<BarrierResult<()>> {
+fn waiting(latch: &CountDownLatch) -> JoinHandle<Result<(), BarrierError>> {
     let latch = latch.clone();
     tokio::spawn(async move { latch.wait().await })
 }
@@ -34,14 +34,14 @@ on_every_server! {
         watched(&two, 5).await;
         assert_eq!(in_time(ours.count_down()).await.unwrap(), 2);
         assert_eq!(in_time(others.count_down()).await.unwrap(), 1);
-        assert!(!in_time(others.wait_timeout(MOMENT)).await.unwrap());
+        assert!(in_time(others.wait_timeout(MOMENT)).await.unwrap().is_none());
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
         assert_eq!(in_time(ours.count_down()).await.unwrap(), 0);
         for waiter in waiters {
             in_time(waiter).await.unwrap().unwrap();
         }
         in_time(ours.wait()).await.unwrap();
-        assert!(in_time(others.wait_timeout(Duration::ZERO)).await.unwrap());
+        assert!(in_time(others.wait_timeout(Duration::ZERO)).await.unwrap().is_some());
         assert_eq!(in_time(others.count()).await.unwrap(), 0);
         // A count of a round that is over changes nothing.
         assert_eq!(in_time(ours.count_down()).await.unwrap(), 0);

@@ -122,3 +122,22 @@ async fn unknown_request_ends_as_unsupported_ahead_of_older_ones() {
     eventually("the session goes on", async || session.epoch() == 2).await;
     assert!(session.exists("/a").await.unwrap().is_none());
 }
+
+#[cfg(curator_mutants)]
+#[test]
+fn large_reply_that_ends_its_connection_is_found() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let epoch = curator_framework::mutants::with("end-the-connection-of-a-large-reply", || {
+        runtime.block_on(async {
+            let server = TestingServer::start().unwrap();
+            let admin = connected(builder(server.address())).await;
+            admin.create().with_data(vec![0; 5000]).for_path("/data").await.unwrap();
+            let client = connected(builder(server.address()).max_reply(4096)).await;
+            let session = client.session().await.unwrap();
+            session.get_data("/data").await.unwrap_err();
+            in_time(client.check_exists().for_path("/data")).await.unwrap();
+            session.epoch()
+        })
+    });
+    assert!(epoch > 1, "{epoch}");
+}

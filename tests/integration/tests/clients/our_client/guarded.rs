@@ -57,7 +57,7 @@ on_every_server! {
             assert_eq!(operation, format!("delete {missing}"));
             // Whatever the server says comes late.
             proxy.latency(Duration::from_millis(500));
-            direct.delete().for_path(guard.parts().nth(lost).unwrap().path()).await.unwrap();
+            direct.delete().for_path(guard.iter().nth(lost).unwrap().path()).await.unwrap();
             assert!(guard.is_held(), "it has not heard of it");
             let error = in_time(guard.transaction().set_data(&node, "new").commit()).await.unwrap_err();
             proxy.latency(Duration::ZERO);

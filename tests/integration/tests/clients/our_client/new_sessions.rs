@@ -27,7 +27,7 @@ async fn renew(env: &Env, proxy: &FaultProxy, client: CuratorFramework, is_kille
         client.close().await;
         return env::connected(second(proxy.address())).await;
     }
-    kill_session(env.address(), old.id().unwrap()).await.unwrap();
+    kill_session(env.address(), old.id().unwrap().get()).await.unwrap();
     proxy.reset();
     in_time(old.ended()).await;
     client
@@ -83,7 +83,7 @@ on_every_server! {
             commit(&other, [CuratorOp::set_data(&leaf, "y"), CuratorOp::create(&child)]).await;
             commit(&other, [CuratorOp::delete(&child)]).await;
             session.sync("/").await.unwrap();
-            let told: Vec<_> = std::iter::from_fn(|| subscription.try_next()).collect();
+            let told: Vec<_> = std::iter::from_fn(|| subscription.try_recv().ok()).collect();
             let event = |event_type, path| SubscriptionEvent::Event(WatchedEvent { event_type, path });
             assert_eq!(told, [
                 event(NodeDataChanged, leaf), event(NodeCreated, child.clone()), event(NodeDeleted, child),
@@ -100,10 +100,10 @@ on_every_server! {
         let zxid = session.zxid() + 1_000_000;
         let known = Shared::new(Mutex::new(KnownNodes { zxid, data: vec![root.clone()], ..KnownNodes::default() }));
         let mut subscription = subscribe(&session, &root, &known).await;
-        assert_eq!(in_time(subscription.next()).await, Some(SubscriptionEvent::Reset));
+        assert_eq!(in_time(subscription.recv()).await, Some(SubscriptionEvent::Reset));
         client.set_data().for_path(&root, "x").await.unwrap();
         let changed = WatchedEvent { event_type: EventType::NodeDataChanged, path: root };
-        assert_eq!(in_time(subscription.next()).await, Some(SubscriptionEvent::Event(changed)));
+        assert_eq!(in_time(subscription.recv()).await, Some(SubscriptionEvent::Event(changed)));
     }
 
     async fn new_subscription_that_breaks_between_its_parts_misses_no_change(env) {
@@ -143,7 +143,7 @@ on_every_server! {
             let told: HashSet<_> = resynced(&mut subscription).await.into_iter().map(|(_, path)| path).collect();
             assert_eq!(told, changed, "{number}");
             session.sync("/").await.unwrap();
-            assert_eq!(subscription.try_next(), None, "{number}");
+            assert_eq!(subscription.try_recv().ok(), None, "{number}");
             known.lock().unwrap().zxid = session.zxid();
             client.close().await;
         }
@@ -173,7 +173,7 @@ on_every_server! {
             session.sync("/").await.unwrap();
             let event = |event_type, path: &str| WatchedEvent { event_type, path: path.to_owned() };
             let told = |subscription: &mut Subscription| -> Vec<_> {
-                std::iter::from_fn(|| subscription.try_next()).collect()
+                std::iter::from_fn(|| subscription.try_recv().ok()).collect()
             };
             let created = children.each_ref().map(|child| event(EventType::NodeCreated, child));
             let changed = event(EventType::NodeChildrenChanged, &persistent);

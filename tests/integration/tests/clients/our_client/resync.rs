@@ -47,7 +47,7 @@ async fn away(proxy: &FaultProxy, session: &Session, changes: impl Future<Output
 pub(super) async fn resynced(subscription: &mut Subscription) -> Vec<Heard> {
     let mut told = Vec::new();
     loop {
-        match in_time(subscription.next()).await.unwrap() {
+        match in_time(subscription.recv()).await.unwrap() {
             SubscriptionEvent::Event(WatchedEvent { event_type, path }) => told.push((event_type, path)),
             SubscriptionEvent::Resynced => return told,
             other => panic!("{other:?}"),
@@ -113,7 +113,7 @@ on_every_server! {
             commit(&other, [CuratorOp::set_data(&leaf, "y"), CuratorOp::create(&child)]).await;
             commit(&other, [CuratorOp::delete(&child)]).await;
             session.sync("/").await.unwrap();
-            let told: Vec<_> = std::iter::from_fn(|| subscription.try_next()).collect();
+            let told: Vec<_> = std::iter::from_fn(|| subscription.try_recv().ok()).collect();
             let event = |event_type, path| SubscriptionEvent::Event(WatchedEvent { event_type, path });
             assert_eq!(told, [
                 event(NodeDataChanged, leaf), event(NodeCreated, child.clone()), event(NodeDeleted, child),
@@ -148,7 +148,7 @@ on_every_server! {
             assert_eq!((told, proxy.faults_done()), (changed.clone(), faults + 1));
             session.sync("/").await.unwrap();
             // One-shot watches fire beside the recursive one, and the session's watch of a path has one event.
-            assert_eq!(subscription.try_next(), None);
+            assert_eq!(subscription.try_recv().ok(), None);
             known.lock().unwrap().zxid = session.zxid();
         }
     }
@@ -171,11 +171,11 @@ on_every_server! {
         })
         .await;
         assert_eq!(resynced(&mut knowing).await, [(EventType::NodeDataChanged, "/node".to_owned())]);
-        assert_eq!(in_time(plain.next()).await, Some(SubscriptionEvent::Reset));
+        assert_eq!(in_time(plain.recv()).await, Some(SubscriptionEvent::Reset));
         // The session takes requests at once.
         assert!(inside.exists("/node").await.unwrap().is_some());
         client.close().await;
-        assert_eq!(in_time(knowing.next()).await, None);
+        assert_eq!(in_time(knowing.recv()).await, None);
     }
 
     /// A reader that has a reply with zxid z, and has drained its queue, knows of every change up to z.
@@ -203,7 +203,7 @@ on_every_server! {
         while told < 500 {
             session.exists(&root).await.unwrap();
             let zxid = session.zxid();
-            told += std::iter::from_fn(|| subscription.try_next()).count();
+            told += std::iter::from_fn(|| subscription.try_recv().ok()).count();
             looks.push((zxid, told));
         }
         let czxids = in_time(writing).await.unwrap();
@@ -222,6 +222,11 @@ on_every_server! {
         let (client, other) = (env::connected(second(proxy.address())).await, env.client().await);
         let session = client.session().await.unwrap();
         let root = env.path("tree");
+        // It proves that the servers have no other history, whatever becomes of the tree.
+        let stable = env.path("stable");
+        other.create().creating_parents_if_needed().for_path(&stable).await.unwrap();
+        session.sync(&stable).await.unwrap();
+        assert!(session.exists(&stable).await.unwrap().is_some());
         let nodes = Arc::new(Mutex::new(Nodes::default()));
         let mirroring = tokio::spawn(Mirror::new(session.clone(), root.clone(), Arc::clone(&nodes)).await.run());
         for round in 0..12 {
@@ -324,7 +329,7 @@ impl Mirror {
 
     pub(super) async fn run(mut self) {
         loop {
-            while let Some(event) = self.subscription.try_next() {
+            while let Ok(event) = self.subscription.try_recv() {
                 self.take(event);
             }
             let next = self.nodes.lock().unwrap().left.first_key_value().map(|(path, list)| (path.clone(), *list));
@@ -334,13 +339,13 @@ impl Mirror {
             };
             // A later session has no events of this one: those up to the zxid are taken ahead of it.
             let zxid = self.session.zxid();
-            while let Some(event) = self.subscription.try_next() {
+            while let Ok(event) = self.subscription.try_recv() {
                 self.take(event);
             }
             self.nodes.lock().unwrap().zxid = zxid;
             if !is_read {
                 // Each connection ends its resync with an event.
-                let Some(event) = self.subscription.next().await else { return };
+                let Some(event) = self.subscription.recv().await else { return };
                 self.take(event);
             }
         }

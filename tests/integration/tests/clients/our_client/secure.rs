@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use curator_framework::{
-    Acl, CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, Error, Permission, RetryNTimes,
+    Acl, Chain, CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, Error, Permission, RetryNTimes,
     SaslDigest, TlsOptions,
 };
 use curator_integration::env::{connected, in_time};
@@ -41,7 +41,7 @@ async fn refusal(builder: CuratorFrameworkBuilder) -> String {
     assert!(start.elapsed() < CONNECTION_TIMEOUT + Duration::from_secs(1), "{:?}", start.elapsed());
     assert!(matches!(error, Error::ConnectionLoss { sent: false, .. } | Error::AuthFailed { .. }), "{error}");
     client.close().await;
-    error.to_string()
+    Chain(&error).to_string()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,9 +8,7 @@ use curator_framework::{AddWatchMode, CuratorFramework, PersistentEvent, Persist
 use curator_integration::env::{self, Env, eventually, in_time};
 use curator_integration::kinds::Which;
 use curator_integration::on_every_server;
-use curator_recipes::{
-    InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver, Observed, SharedValue,
-};
+use curator_recipes::{InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, Observed, SharedValue};
 
 use super::subscriptions::{create, heard};
 use super::{connected, second};
@@ -93,7 +91,7 @@ on_every_server! {
 async fn reset(watcher: &mut PersistentWatcher) {
     let mut resets = 0;
     while resets < 4 {
-        resets += usize::from(in_time(watcher.next()).await.unwrap() == PersistentEvent::Reset);
+        resets += usize::from(in_time(watcher.recv()).await.unwrap().unwrap() == PersistentEvent::Reset);
     }
 }
 
@@ -224,7 +222,7 @@ async fn share_a_value(client: &CuratorFramework, other: &CuratorFramework, path
 }
 
 async fn elect(client: &CuratorFramework, other: &CuratorFramework, path: &str) {
-    let observer = LeaderObserver::start(client.clone(), path).unwrap();
+    let observer = curator_integration::following::observer(client.clone(), path);
     let mut observed = observer.watch();
     let mut last = None;
     for (round, client) in [client, other, client, other].into_iter().enumerate() {

@@ -1,8 +1,6 @@
 //! Persistent watches beside the one-shot watches of the same client: neither takes an event from the other. A server
 //! before 3.9 has one watch for each path and session (ZOOKEEPER-4466).
 
-use std::task::Poll;
-
 use curator_framework::{
     Acl, AddWatchMode, CreateMode, CuratorFramework, Error, EventType, PersistentEvent, PersistentWatcher, Session,
     WakeReason, Watch, WatchedEvent,
@@ -11,7 +9,6 @@ use curator_integration::env::{self, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_test::TestingServer;
 use curator_test::wire::OpCode;
-use tokio::task::coop::unconstrained;
 
 use super::{connected, second};
 
@@ -20,7 +17,7 @@ const MODES: [AddWatchMode; 2] = [AddWatchMode::Persistent, AddWatchMode::Persis
 pub(super) type Heard = (EventType, String);
 
 async fn changed(watcher: &mut PersistentWatcher) -> Heard {
-    match in_time(watcher.next()).await.unwrap() {
+    match in_time(watcher.recv()).await.unwrap().unwrap() {
         PersistentEvent::Changed(WatchedEvent { event_type, path }) => (event_type, path),
         other => panic!("{other:?}"),
     }
@@ -29,8 +26,7 @@ async fn changed(watcher: &mut PersistentWatcher) -> Heard {
 /// Returns the events that have arrived.
 pub(super) async fn heard(watcher: &mut PersistentWatcher) -> Vec<Heard> {
     let mut heard = Vec::new();
-    // tokio's budget would end it early.
-    while let Poll::Ready(event) = futures_util::poll!(unconstrained(std::pin::pin!(watcher.next()))) {
+    while let Ok(event) = watcher.try_recv() {
         match event.unwrap() {
             PersistentEvent::Changed(WatchedEvent { event_type, path }) => heard.push((event_type, path)),
             other => panic!("{other:?}"),
@@ -258,7 +254,7 @@ on_every_server! {
                     None => fire(&other, read, &path, 21).await,
                 };
                 assert_eq!(in_time(once).await, WakeReason::Event(event), "{mode:?} {read}");
-                while !matches!(in_time(watcher.next()).await, Ok(PersistentEvent::Reset)) {}
+                while !matches!(in_time(watcher.recv()).await, Some(Ok(PersistentEvent::Reset))) {}
                 let event = fire(&other, read, &path, 30 + usize::from(is_first)).await;
                 let expected = heard_of(mode, event, &path, 30 + usize::from(is_first));
                 while changed(&mut watcher).await != expected {}

@@ -12,7 +12,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use super::{connected, second};
 
 async fn changed(watcher: &mut PersistentWatcher) -> (EventType, String) {
-    match in_time(watcher.next()).await.unwrap() {
+    match in_time(watcher.recv()).await.unwrap().unwrap() {
         PersistentEvent::Changed(WatchedEvent { event_type, path }) => (event_type, path),
         other => panic!("{other:?}"),
     }
@@ -224,8 +224,9 @@ on_every_server! {
             assert_eq!(changed(&mut watcher).await, (event, path.to_owned()));
         }
         client.close().await;
-        let ended = in_time(watcher.next()).await;
+        let ended = in_time(watcher.recv()).await.unwrap();
         assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
+        assert!(in_time(watcher.recv()).await.is_none() && watcher.try_recv().is_err());
         let late = in_time(client.add_watch("/top", AddWatchMode::Persistent)).await;
         assert!(matches!(late, Err(Error::Closed)), "{late:?}");
     }
@@ -240,7 +241,7 @@ on_every_server! {
         for mode in [AddWatchMode::Persistent, AddWatchMode::PersistentRecursive] {
             let mut watcher = client.add_watch(&path, mode).await.unwrap();
             proxy.reset();
-            assert_eq!(in_time(watcher.next()).await.unwrap(), PersistentEvent::Reset);
+            assert_eq!(in_time(watcher.recv()).await.unwrap().unwrap(), PersistentEvent::Reset);
             other.set_data().for_path(&path, "x").await.unwrap();
             assert_eq!(changed(&mut watcher).await, (EventType::NodeDataChanged, path.clone()));
             let own = env.path("own");
@@ -248,7 +249,7 @@ on_every_server! {
             session.create(&own, Vec::new(), curator_framework::Acl::open_unsafe(), curator_framework::CreateMode::Ephemeral).await.unwrap();
             env.kill_owner_of(&other, &own).await;
             in_time(session.ended()).await;
-            assert_eq!(in_time(watcher.next()).await.unwrap(), PersistentEvent::Reset);
+            assert_eq!(in_time(watcher.recv()).await.unwrap().unwrap(), PersistentEvent::Reset);
             other.set_data().for_path(&path, "x").await.unwrap();
             assert_eq!(changed(&mut watcher).await, (EventType::NodeDataChanged, path.clone()));
         }

@@ -7,7 +7,7 @@ use curator_integration::clients::is_zookeeper_async;
 use curator_integration::connection_stage::comes_to;
 use curator_integration::env::{Env, connected, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{CounterResult, DistributedAtomicLong};
+use curator_recipes::{CounterError, DistributedAtomicLong};
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, kill_session};
 
@@ -26,7 +26,7 @@ const OPERATIONS: [(&str, i64); 8] = [
 ];
 
 /// Calls an operation. Returns the value behind it, if the operation tells it.
-async fn call(number: &DistributedAtomicLong, operation: &str) -> CounterResult<i64> {
+async fn call(number: &DistributedAtomicLong, operation: &str) -> Result<i64, CounterError> {
     let post = |(pre, post)| {
         assert_eq!(pre, 5, "{operation}");
         post

@@ -37,7 +37,7 @@ on_every_server! {
             for name in &names {
                 assert!(name.starts_with("_c_") && name.ends_with("-count"), "{name}");
                 let (_, stat) = node(&client, &format!("{path}/{name}")).await.unwrap();
-                assert_eq!(stat.ephemeral_owner, client.session().await.unwrap().id().unwrap());
+                assert_eq!(stat.ephemeral_owner, client.session().await.unwrap().id().unwrap().get());
             }
             if is_closed {
                 in_time(number.close()).await;

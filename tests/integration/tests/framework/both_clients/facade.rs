@@ -6,7 +6,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use curator_framework::{
-    Acl, ConnectionState, CreateMode, Error, Permission, RetryAttempt, RetryNTimes, RetryPolicy, ZooKeeperAsyncFactory,
+    Acl, Chain, ConnectionState, CreateMode, Error, Permission, RetryAttempt, RetryNTimes, RetryPolicy,
+    ZooKeeperAsyncFactory,
 };
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{Env, Kind, PATIENCE, builder, children, connected, eventually, in_time};
@@ -324,7 +325,7 @@ async fn a_reply_that_cannot_be_decoded_is_an_error_and_the_client_goes_on() {
         assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     } else {
         let error = answer.unwrap_err();
-        assert!(error.outcome_unknown() && error.to_string().contains("string is not UTF-8"), "{error}");
+        assert!(error.outcome_unknown() && Chain(&error).to_string().contains("string is not UTF-8"), "{error}");
         in_time(session.connected()).await.unwrap();
         assert!(in_time(client.check_exists().for_path(&node)).await.unwrap().is_some(), "the session goes on");
     }

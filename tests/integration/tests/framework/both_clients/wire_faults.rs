@@ -30,7 +30,7 @@ on_every_server! {
             let left = env.wait_for_children(&direct, &path, 1).await;
             assert_eq!(left, [guard.node_name()]);
             let stat = direct.check_exists().for_path(guard.path()).await.unwrap().unwrap();
-            assert_eq!(stat.czxid, guard.fencing_token());
+            assert_eq!(stat.czxid, guard.token().czxid().get());
             assert_eq!(in_time(guard.release()).await.unwrap(), Release::Released);
             env.wait_for_children(&direct, &path, 0).await;
         }
@@ -118,7 +118,7 @@ on_every_server! {
         assert!(matches!(reason, LossReason::Session(_)), "{reason}");
         assert!(!waiter.is_finished(), "granted before the old holder was told");
         let new = in_time(waiter).await.unwrap();
-        assert!(new.fencing_token() > old.fencing_token());
+        assert!(new.token() > old.token());
         assert!(new.release().await.unwrap().is_released());
         assert!(in_time(InterProcessMutex::new(client, &path).unwrap().acquire()).await.unwrap().release().await.unwrap().is_released());
         env.wait_for_children(&direct, &path, 0).await;

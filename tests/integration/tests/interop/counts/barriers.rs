@@ -32,7 +32,7 @@ async fn both_set_and_wait(env: &Env, language: Language) {
     let mut waiter = peer.thread("waiter");
     // A barrier without a node is open.
     assert_eq!(theirs.ask("wait 1000").await, "true");
-    assert!(in_time(barrier.wait_on_barrier_timeout(Duration::ZERO)).await.unwrap());
+    assert!(in_time(barrier.wait_on_barrier_timeout(Duration::ZERO)).await.unwrap().is_some());
     for (is_set_by_us, is_removed_by_us) in [(true, true), (true, false), (false, true), (false, false)] {
         match is_set_by_us {
             true => in_time(barrier.set_barrier()).await.unwrap(),
@@ -42,7 +42,7 @@ async fn both_set_and_wait(env: &Env, language: Language) {
         // To set it once more changes nothing.
         in_time(barrier.set_barrier()).await.unwrap();
         assert_eq!(theirs.ask("set").await, "set");
-        assert!(!in_time(barrier.wait_on_barrier_timeout(Duration::from_millis(50))).await.unwrap());
+        assert!(in_time(barrier.wait_on_barrier_timeout(Duration::from_millis(50))).await.unwrap().is_none());
         assert_eq!(theirs.ask("wait 50").await, "false");
         waiter.begin(&format!("barrier {path} wait {MILLIS}"));
         let waiting = tokio::spawn({

@@ -5,7 +5,7 @@ use std::time::Duration;
 use curator_framework::CuratorFramework;
 use curator_integration::env::{Env, Kind, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{BarrierMember, BarrierResult, DistributedDoubleBarrier};
+use curator_recipes::{BarrierError, BarrierMember, DistributedDoubleBarrier};
 use tokio::task::JoinHandle;
 
 use crate::peer::{Language, Peer, Thread};
@@ -15,8 +15,8 @@ const SIZE: usize = 4;
 
 /// A member of this process.
 enum Ours {
-    Enters(JoinHandle<BarrierResult<BarrierMember>>),
-    Leaves(JoinHandle<BarrierResult<u32>>),
+    Enters(JoinHandle<Result<BarrierMember, BarrierError>>),
+    Leaves(JoinHandle<Result<u32, BarrierError>>),
 }
 
 /// A member in this process or in another one.
@@ -73,7 +73,7 @@ impl Member {
         match self {
             Self::Ours(step) => {
                 let Some(Ours::Enters(task)) = step.take() else { panic!("it has not begun to enter") };
-                let mut member = in_time(task).await.unwrap().unwrap();
+                let member = in_time(task).await.unwrap().unwrap();
                 let leaving = async move { member.leave().await.map(|departure| departure.died()) };
                 *step = Some(Ours::Leaves(tokio::spawn(leaving)));
             }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use curator_framework::CuratorFramework;
+use curator_framework::{CuratorFramework, SessionId};
 use curator_integration::env::{Env, Kind, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{Group, GroupMember, GroupMemberOptions, MemberChange, MemberChanges, NodeError};
+use curator_recipes::{Changes, GroupMember, GroupMemberOptions, MemberChange, NodeError};
 use curator_test::kill_session;
 
 use super::member::sees;
@@ -51,14 +51,14 @@ async fn all_see(all: &mut [Remote<'_>], members: &str) {
 }
 
 /// Returns a change as `+ID=DATA SESSION`, `~ID=DATA SESSION` or `-ID=DATA SESSION`.
-async fn next(changes: &mut MemberChanges) -> String {
-    let (sign, member) = match in_time(changes.next()).await {
+async fn next(changes: &mut Changes<MemberChange>) -> String {
+    let (sign, member) = match in_time(changes.recv()).await {
         Some(MemberChange::Joined(member)) => ('+', member),
         Some(MemberChange::DataChanged(member)) => ('~', member),
         Some(MemberChange::Left(member)) => ('-', member),
         other => panic!("{other:?}"),
     };
-    format!("{sign}{}={} {:#x}", member.id, String::from_utf8_lossy(&member.data), member.session)
+    format!("{sign}{}={} {}", member.id, String::from_utf8_lossy(&member.data), member.session.unwrap())
 }
 
 async fn kill_session_of(env: &Env, peer: &Peer) {
@@ -69,7 +69,7 @@ on_every_server! {
     async fn members_of_both_languages_see_each_other(env) {
         let (java, rust) = tokio::join!(Peer::java(&env), Peer::rust(&env));
         let path = env.path("group");
-        let observer = Group::observe(env.client().await, &path).unwrap();
+        let observer = curator_integration::following::group(env.client().await, &path);
         let mut changes = observer.changes();
         let [of_java, of_rust] = [java.session().await, rust.session().await];
         let mut all = Vec::new();
@@ -110,7 +110,7 @@ on_every_server! {
         let path = env.path("group");
         let mut all = [Remote::join(&java, &path, "java", "a").await, Remote::join(&rust, &path, "rust", "b").await];
         all_see(&mut all, "java=a,rust=b").await;
-        let observer = Group::observe(env.client().await, &path).unwrap();
+        let observer = curator_integration::following::group(env.client().await, &path);
         let mut changes = observer.changes();
         assert!(next(&mut changes).await.starts_with("+java=a "));
         assert!(next(&mut changes).await.starts_with("+rust=b "));
@@ -198,9 +198,12 @@ async fn our_member_waits_for_the_id_of_javas() {
     let (client, path) = (env.client().await, env.path("group"));
     let mut javas = Remote::join(&java, &path, "same", "java").await;
     let member = ours(&client, &path, "same", "rust");
-    match member.join_within(Duration::from_millis(500)).await {
+    match member.join_timeout(Duration::from_millis(500)).await {
         Err(NodeError::DuplicateMember { group, id, session }) => {
-            assert_eq!((group.to_string(), id.as_str(), session), (path.clone(), "same", java.session().await));
+            assert_eq!(
+                (group.to_string(), id.as_str(), session),
+                (path.clone(), "same", SessionId::new(java.session().await))
+            );
         }
         other => panic!("{other:?}"),
     }

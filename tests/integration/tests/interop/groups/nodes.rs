@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework, Stat};
+use curator_framework::{CuratorFramework, SessionId, Stat, Zxid};
 use curator_integration::env::{eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{ForeignData, NodeError, NodeState, PersistentNode, PersistentNodeOptions, StandingNode};
@@ -30,7 +30,7 @@ impl<'a> Javas<'a> {
 }
 
 fn ours(client: &CuratorFramework, path: &str, options: PersistentNodeOptions) -> PersistentNode {
-    let node = PersistentNode::with_options(client.clone(), CreateMode::Ephemeral, path, "rust", options).unwrap();
+    let node = PersistentNode::with_options(client.clone(), path, "rust", options).unwrap();
     node.start().unwrap();
     node
 }
@@ -60,15 +60,15 @@ on_every_server! {
         let before = stat(&client, &path).await;
         assert_eq!(before.ephemeral_owner, java.session().await);
         let node = ours(&client, &path, PersistentNodeOptions::new());
-        match node.wait_for_initial_create(Duration::from_millis(500)).await {
+        match node.created_timeout(Duration::from_millis(500)).await {
             Err(NodeError::TakenBy { path: of, session }) => {
-                assert_eq!((of.to_string(), session), (path.clone(), before.ephemeral_owner));
+                assert_eq!((of.to_string(), session), (path.clone(), SessionId::new(before.ephemeral_owner)));
             }
             other => panic!("{other:?}"),
         }
         match node.state() {
             NodeState::TakenBy { session, czxid } => {
-                assert_eq!((session, czxid), (before.ephemeral_owner, before.czxid));
+                assert_eq!((session, czxid), (SessionId::new(before.ephemeral_owner), Zxid::new(before.czxid)));
             }
             other => panic!("{other:?}"),
         }
@@ -77,7 +77,7 @@ on_every_server! {
         let stands = in_time(node.created()).await.unwrap();
         let after = stat(&client, &path).await;
         assert!(after.czxid > before.czxid, "{after:?}");
-        assert_eq!((stands.czxid, stands.session), (after.czxid, after.ephemeral_owner));
+        assert_eq!((stands.czxid, stands.session), (Zxid::new(after.czxid), SessionId::new(after.ephemeral_owner)));
         data_becomes(&client, &path, "rust").await;
         in_time(node.close()).await;
         assert!(client.check_exists().for_path(&path).await.unwrap().is_none());
@@ -105,7 +105,7 @@ on_every_server! {
         let mut javas = Javas::stands(&java, &path).await;
         let told = stands(&node, |stands| stands.foreign_data.is_some()).await;
         assert_eq!((told.foreign_data.as_deref(), told.czxid), (Some(&b"java"[..]), first.czxid));
-        assert_eq!(stat(&client, &path).await.ephemeral_owner, first.session, "Java has a node of its own now");
+        assert_eq!(stat(&client, &path).await.ephemeral_owner, first.session.unwrap().get(), "Java has a node of its own now");
         javas.does("close", "closed").await;
         let again = stands(&node, |stands| stands.czxid > first.czxid).await;
         assert_eq!((again.session, again.foreign_data), (first.session, None));
@@ -123,7 +123,7 @@ on_every_server! {
         let mut javas = Javas::stands(&java, &path).await;
         data_becomes(&client, &path, "rust").await;
         let seen = stat(&client, &path).await;
-        assert_eq!((seen.czxid, seen.version), (first.czxid, 2), "Java's write, and ours");
+        assert_eq!((seen.czxid, seen.version), (first.czxid.get(), 2), "Java's write, and ours");
         javas.does("write more", "written").await;
         eventually("two writes more", async || stat(&client, &path).await.version == 4).await;
         data_becomes(&client, &path, "rust").await;
@@ -167,18 +167,18 @@ on_every_server! {
         let now = stat(&observer, &path).await;
         match state {
             NodeState::Standing(stands) => {
-                assert_eq!((stands.czxid, stands.session), (now.czxid, now.ephemeral_owner));
+                assert_eq!((stands.czxid, stands.session), (Zxid::new(now.czxid), SessionId::new(now.ephemeral_owner)));
             }
             NodeState::TakenBy { session, czxid } => {
-                assert_eq!((czxid, session), (now.czxid, now.ephemeral_owner));
-                assert_eq!(session, java.session().await);
+                assert_eq!((czxid, session), (Zxid::new(now.czxid), SessionId::new(now.ephemeral_owner)));
+                assert_eq!(session, SessionId::new(java.session().await));
             }
             other => panic!("{other:?}"),
         }
         javas.does("close", "closed").await;
         let last = stands(&node, |stands| stands.session != first.session).await;
         eventually("our node stands", async || {
-            client.check_exists().for_path(&path).await.unwrap().is_some_and(|now| now.ephemeral_owner == last.session)
+            client.check_exists().for_path(&path).await.unwrap().is_some_and(|now| now.ephemeral_owner == last.session.unwrap().get())
         })
         .await;
         in_time(node.close()).await;

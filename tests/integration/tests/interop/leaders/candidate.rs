@@ -129,7 +129,7 @@ struct Use {
 
 impl Use {
     async fn term(&mut self, leadership: &Leadership) -> Answer<()> {
-        self.ask(&format!("begin {} {} {}", self.id, leadership.path(), leadership.term())).await?;
+        self.ask(&format!("begin {} {} {}", self.id, leadership.path(), leadership.token().czxid().get())).await?;
         tokio::select! {
             () = sleep(self.hold) => {}
             _ = leadership.lost() => {}

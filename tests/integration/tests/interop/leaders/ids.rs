@@ -1,7 +1,7 @@
 //! Both sides see the same leader and the same candidates, by their ids, also behind a hand-over.
 
 use curator_integration::env::{Env, Kind, in_time};
-use curator_recipes::{LeaderObserver, Observed};
+use curator_recipes::Observed;
 
 use crate::peer::Peer;
 
@@ -12,7 +12,7 @@ async fn both_sides_see_the_ids_of_all_candidates() {
     let client = env.client().await;
     for kind in ["latch", "selector"] {
         let path = env.path(kind);
-        let observer = LeaderObserver::start(client.clone(), &path).unwrap();
+        let observer = curator_integration::following::observer(client.clone(), &path);
         let mut observed = observer.watch();
         // In turn, so that each language sees the other one lead.
         let candidates = [(&java, "java-0"), (&rust, "rust-1"), (&java, "java-2"), (&rust, "rust-3")];
@@ -32,7 +32,7 @@ async fn both_sides_see_the_ids_of_all_candidates() {
             let seen = in_time(observed.wait_for(sees)).await.unwrap().clone();
             let Observed::Leader(seen) = seen else { panic!("{seen:?}") };
             let stat = client.check_exists().for_path(&seen.path).await.unwrap().unwrap();
-            assert_eq!((seen.term, seen.session), (stat.czxid, stat.ephemeral_owner));
+            assert_eq!((seen.token.czxid().get(), seen.session.get()), (stat.czxid, stat.ephemeral_owner));
             let order = format!("{id}*{}", ids[1..].iter().map(|id| format!(" {id}")).collect::<String>());
             for (thread, (_, own)) in threads.iter_mut().zip(candidates).skip(leader) {
                 assert_eq!(thread.ask(&format!("leader {path} {own}")).await, id, "{kind}: as {own} sees it");

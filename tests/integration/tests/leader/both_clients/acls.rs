@@ -40,7 +40,7 @@ on_every_server! {
         let stranger = env.client().await;
         let refused = started(&stranger, &format!("{base}/second"));
         is_refused(in_time(refused.leading()).await);
-        is_refused(in_time(refused.await_leadership(std::time::Duration::from_secs(20))).await);
+        is_refused(in_time(refused.leading_timeout(std::time::Duration::from_secs(20))).await);
         let state = refused.state();
         assert!(matches!(state, LeaderState::Failed(LeaderError::Framework(Error::NoAuth { .. }))), "{state:?}");
         let selector = LeaderSelector::new(stranger, format!("{base}/second")).unwrap();

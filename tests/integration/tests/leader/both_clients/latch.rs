@@ -26,12 +26,13 @@ on_every_server! {
         for (number, latch) in latches.iter().enumerate() {
             let leadership = leads(latch).await;
             assert_eq!(leaders(&latches), [number]);
-            assert!(leadership.is_leader() && leadership.remaining() > Duration::ZERO);
+            assert!(leadership.is_held() && leadership.remaining() > Duration::ZERO);
             leadership.verify().await.unwrap();
             assert_eq!(latch.our_path().as_deref(), Some(leadership.path()));
             let stat = client.check_exists().for_path(leadership.path()).await.unwrap().unwrap();
-            assert_eq!((stat.czxid, latch.leadership().unwrap().term()), (leadership.term(), leadership.term()));
-            terms.push(leadership.term());
+            assert_eq!(leadership.token().czxid().get(), stat.czxid);
+            assert_eq!(latch.leadership().unwrap().token(), leadership.token());
+            terms.push(leadership.token());
             in_time(latch.close()).await;
             assert!(!latch.has_leadership() && latch.leadership().is_none());
             assert_eq!(end_of(&leadership).await, TermEnd::Resigned);
@@ -102,7 +103,7 @@ on_every_server! {
         env.wait_for_children(&client, &path, LATCHES - 1).await;
         // The successor has set its new watch when its session has answered another request.
         curator_integration::env::answered(std::slice::from_ref(&client)).await;
-        assert_eq!((leaders(&latches), leadership.is_leader()), (vec![0], true));
+        assert_eq!((leaders(&latches), leadership.is_held()), (vec![0], true));
         // The queue behind the closed latch is whole: all of them lead, in order.
         for latch in &latches {
             leads(latch).await;
@@ -161,7 +162,7 @@ on_every_server! {
             }
             assert_eq!(end_of(&old).await, TermEnd::Resigned);
             let now = one_leads(&latches).await;
-            assert!(leads(&latches[now]).await.term() > old.term());
+            assert!(leads(&latches[now]).await.token() > old.token());
         }
         // A latch that follows stays where it is.
         let leader = one_leads(&latches).await;
@@ -178,7 +179,7 @@ on_every_server! {
         let (client, path) = (env.client().await, env.path("latch"));
         let latch = LeaderLatch::new(client.clone(), &path).unwrap();
         let leading = in_time(latch.leading()).await.map(Some);
-        for refused in [leading, in_time(latch.await_leadership(Duration::ZERO)).await] {
+        for refused in [leading, in_time(latch.leading_timeout(Duration::ZERO)).await] {
             assert!(matches!(refused, Err(LeaderError::NotStarted { .. })), "{refused:?}");
         }
         assert!(client.check_exists().for_path(&path).await.unwrap().is_none());
@@ -194,7 +195,7 @@ on_every_server! {
         assert!(!in_time(latch.resign()).await.unwrap());
         for refused in [
             in_time(latch.leading()).await.map(drop),
-            in_time(latch.await_leadership(Duration::ZERO)).await.map(drop),
+            in_time(latch.leading_timeout(Duration::ZERO)).await.map(drop),
         ] {
             assert!(matches!(refused, Err(LeaderError::Closed { .. })), "{refused:?}");
         }
@@ -221,7 +222,7 @@ on_every_server! {
             assert_eq!(seen, expected.map(|(id, holds)| (id.to_owned(), holds)));
             assert_eq!((latch.path(), latch.id()), (path.as_str(), id));
             let leader = in_time(latch.leader()).await.unwrap().expect("one leads");
-            assert_eq!((leader.id().to_string(), leader.czxid), ("ann".to_owned(), leadership.term()));
+            assert_eq!((leader.id().to_string(), leader.czxid), ("ann".to_owned(), leadership.token().czxid()));
             assert_eq!(leader.path, leadership.path());
         }
         // Java's names and data.
@@ -244,7 +245,7 @@ on_every_server! {
             let clone = first.clone();
             env.wait_for_children(&observer, &path, 2).await;
             drop(first);
-            assert!(leadership.is_leader() && clone.has_leadership(), "a clone keeps the latch");
+            assert!(leadership.is_held() && clone.has_leadership(), "a clone keeps the latch");
         }
         // The view of a term does not keep the latch.
         assert_eq!(end_of(&leadership).await, TermEnd::Resigned);
@@ -259,7 +260,7 @@ on_every_server! {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (latch, observer) = {
             let _inside = runtime.enter();
-            (started(&client, &path), LeaderObserver::start(client.clone(), &path).unwrap())
+            (started(&client, &path), curator_integration::following::observer(client.clone(), &path))
         };
         let leadership = leads(&latch).await;
         tokio::task::spawn_blocking(move || drop(runtime)).await.unwrap();
@@ -320,11 +321,12 @@ on_every_server! {
                 for _ in 0..25 {
                     let leadership = leads(&latch).await;
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two leaders at once");
-                    assert!(newest.swap(leadership.term(), Ordering::SeqCst) < leadership.term());
+                    let number = leadership.token().czxid().get();
+                    assert!(newest.swap(number, Ordering::SeqCst) < number);
                     tokio::task::yield_now().await;
                     inside.fetch_sub(1, Ordering::SeqCst);
                     assert!(in_time(latch.resign()).await.unwrap());
-                    assert!(!leadership.is_leader());
+                    assert!(!leadership.is_held());
                 }
                 latch.close().await;
             });
@@ -349,7 +351,7 @@ async fn relative_path_is_refused() {
         assert!(refused.is_err(), "{path:?}: {refused:?}");
         assert!(LeaderLatch::with_options(client.clone(), path, LeaderLatchOptions::new()).is_err());
         assert!(curator_recipes::LeaderSelector::new(client.clone(), path).is_err());
-        assert!(curator_recipes::LeaderObserver::start(client.clone(), path).is_err());
+        assert!(LeaderObserver::new(client.clone(), path).is_err());
     }
     let refused = LeaderLatch::new(client, "parent").unwrap_err().to_string();
     assert!(refused.contains("does not start with a slash"), "{refused}");

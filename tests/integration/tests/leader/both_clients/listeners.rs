@@ -8,7 +8,7 @@ use std::time::Duration;
 use curator_integration::env::{children, eventually, in_time};
 use curator_integration::kinds::poll_and_drop;
 use curator_integration::on_every_server;
-use curator_recipes::{CloseMode, LeaderLatch, LeaderLatchListener, LeaderLatchOptions, LeaderState};
+use curator_recipes::{CloseMode, LeaderLatch, LeaderLatchOptions, LeaderState};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
@@ -31,7 +31,14 @@ struct Counts {
     closed: AtomicUsize,
 }
 
-impl LeaderLatchListener for LeaveThenClose {
+impl LeaveThenClose {
+    fn call(&self, state: &LeaderState) {
+        match Call::with(state) {
+            Call::IsLeader => self.is_leader(),
+            _ => _ = self.counts.not_leader.fetch_add(1, Ordering::SeqCst),
+        }
+    }
+
     fn is_leader(&self) {
         self.counts.is_leader.fetch_add(1, Ordering::SeqCst);
         if self.terms.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -40,10 +47,6 @@ impl LeaderLatchListener for LeaveThenClose {
             self.runtime.block_on(self.latch.close());
             self.counts.closed.fetch_add(1, Ordering::SeqCst);
         }
-    }
-
-    fn not_leader(&self) {
-        self.counts.not_leader.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -55,12 +58,13 @@ async fn callbacks(client: &curator_framework::CuratorFramework, path: &str, sil
         let mode = if number < silent { CloseMode::Silent } else { CloseMode::NotifyLeader };
         let options = LeaderLatchOptions::new().close_mode(mode);
         let latch = LeaderLatch::with_options(client.clone(), path, options).unwrap();
-        latch.add_listener(LeaveThenClose {
+        let listener = LeaveThenClose {
             latch: latch.clone(),
             runtime: Handle::current(),
             terms: AtomicUsize::new(0),
             counts: Arc::clone(&counts),
-        });
+        };
+        latch.add_listener(move |state| listener.call(state));
         latch.start().unwrap();
         latches.push(latch);
     }
@@ -74,18 +78,15 @@ async fn callbacks(client: &curator_framework::CuratorFramework, path: &str, sil
     count()
 }
 
-/// Reports its calls, and does something else with each of them.
-struct Doing<F>(mpsc::Sender<Call>, F);
-
-impl<F: Fn(Call) + Send + Sync + 'static> LeaderLatchListener for Doing<F> {
-    fn is_leader(&self) {
-        self.0.send(Call::IsLeader).ok();
-        (self.1)(Call::IsLeader);
-    }
-
-    fn not_leader(&self) {
-        self.0.send(Call::NotLeader).ok();
-        (self.1)(Call::NotLeader);
+/// Returns a listener that reports its calls, and does something else with each of them.
+fn doing(
+    calls: mpsc::Sender<Call>,
+    what: impl Fn(Call) + Send + Sync + 'static,
+) -> impl Fn(&LeaderState) + Send + Sync + 'static {
+    move |state| {
+        let call = Call::with(state);
+        calls.send(call).ok();
+        what(call);
     }
 }
 
@@ -139,11 +140,11 @@ on_every_server! {
         let (release, blocked) = mpsc::channel::<()>();
         let blocked = Mutex::new(blocked);
         let (first, seen_by_first) = mpsc::channel();
-        latch.add_listener(Doing(first, move |_| {
+        latch.add_listener(doing(first, move |_| {
             let _until_the_end = blocked.lock().recv();
         }));
         let (second, seen_by_second) = mpsc::channel();
-        latch.add_listener(Doing(second, |_| std::panic::resume_unwind(Box::new("a listener that fails"))));
+        latch.add_listener(doing(second, |_| std::panic::resume_unwind(Box::new("a listener that fails"))));
         let mut calls = Calls::of(&latch);
         latch.start().unwrap();
         for _ in 0..2 {
@@ -196,7 +197,7 @@ on_every_server! {
         let (client, path) = (env.client().await, env.path("latch"));
         let latch = LeaderLatch::new(client.clone(), &path).unwrap();
         let (sender, seen) = mpsc::channel();
-        let id = latch.add_listener(Doing(sender, |_| {}));
+        let id = latch.add_listener(doing(sender, |_| {}));
         let mut calls = Calls::of(&latch);
         latch.start().unwrap();
         assert_eq!(calls.next().await, Call::IsLeader);

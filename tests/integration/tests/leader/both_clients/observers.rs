@@ -3,7 +3,7 @@
 use curator_framework::{Acl, ConnectionState, CreateMode, Permission};
 use curator_integration::env::{PATIENCE, builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{Change, LeaderObserver, LeaderSelector, LeaderSelectorOptions, Observed};
+use curator_recipes::{Change, LeaderSelector, LeaderSelectorOptions, Observed};
 
 use crate::stage::{LONG, Terms, becomes, leads, named, sees, take_down};
 
@@ -12,19 +12,19 @@ on_every_server! {
     async fn observer_sees_the_leaders_of_selectors(env) {
         let (client, other, path) = (env.client().await, env.client().await, env.path("selector"));
         let selector = LeaderSelector::with_options(client, &path, LeaderSelectorOptions::new().id("ann")).unwrap();
-        let observers = [LeaderObserver::start(other.clone(), &path).unwrap(), selector.observe().unwrap()];
+        let observers = [curator_integration::following::observer(other.clone(), &path), selector.observe().unwrap()];
         let mut terms = Terms::new();
         let run = terms.run(&selector, "ann");
         let (_, term) = terms.begins().await;
         for observer in &observers {
-            let seen = sees(&mut observer.watch(), |leader| leader.term == term).await;
+            let seen = sees(&mut observer.watch(), |leader| leader.token == term).await;
             assert_eq!(seen.id, "ann");
         }
         assert!(selector.interrupt_leadership());
         terms.ends().await;
         let (_, term) = terms.begins().await;
         for observer in &observers {
-            sees(&mut observer.watch(), |leader| leader.term == term).await;
+            sees(&mut observer.watch(), |leader| leader.token == term).await;
         }
         in_time(selector.close()).await;
         in_time(run).await.unwrap().unwrap();
@@ -35,13 +35,13 @@ on_every_server! {
 
     async fn observer_follows_a_path_that_is_deleted_and_made_again(env) {
         let (client, other, path) = (env.client().await, env.client().await, env.path("latch"));
-        let observer = LeaderObserver::start(other.clone(), &path).unwrap();
+        let observer = curator_integration::following::observer(other.clone(), &path);
         let mut observed = observer.watch();
         for _ in 0..3 {
             in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap();
             let latch = named(&client, &path, "ann");
             let leadership = leads(&latch).await;
-            sees(&mut observed, |leader| leader.term == leadership.term()).await;
+            sees(&mut observed, |leader| leader.token == leadership.token()).await;
             in_time(latch.close()).await;
             // A server may have deleted it already, because it is a container.
             other.delete().for_path(&path).await.ok();
@@ -52,13 +52,13 @@ on_every_server! {
         let (admin, other, path) = (env.client().await, env.client().await, env.path("latch"));
         let hidden = vec![Acl::new(Permission::CREATE | Permission::DELETE | Permission::ADMIN, "world", "anyone")];
         admin.create().creating_parents_if_needed().with_acl(hidden).for_path(&path).await.unwrap();
-        let observer = LeaderObserver::start(other, &path).unwrap();
+        let observer = curator_integration::following::observer(other, &path);
         let mut observed = observer.watch();
         in_time(observed.wait_for(|observed| matches!(observed, Observed::Failed(_)))).await.unwrap();
         admin.set_acl().with_acl(Acl::open_unsafe()).for_path(&path).await.unwrap();
         let latch = named(&admin, &path, "ann");
         let leadership = leads(&latch).await;
-        sees(&mut observed, |leader| leader.term == leadership.term()).await;
+        sees(&mut observed, |leader| leader.token == leadership.token()).await;
     }
 
     /// The last known leader stays, with the error.
@@ -66,9 +66,9 @@ on_every_server! {
         let (admin, other, path) = (env.client().await, env.client().await, env.path("latch"));
         let latch = named(&admin, &path, "ann");
         let leadership = leads(&latch).await;
-        let observer = LeaderObserver::start(other, &path).unwrap();
+        let observer = curator_integration::following::observer(other, &path);
         let mut observed = observer.watch();
-        sees(&mut observed, |leader| leader.term == leadership.term()).await;
+        sees(&mut observed, |leader| leader.token == leadership.token()).await;
         let hidden = vec![Acl::new(Permission::CREATE | Permission::DELETE | Permission::ADMIN, "world", "anyone")];
         admin.set_acl().with_acl(hidden).for_path(&path).await.unwrap();
         let waiting = named(&admin, &path, "bob");
@@ -77,7 +77,7 @@ on_every_server! {
         in_time(observed.wait_for(stale)).await.unwrap();
         assert_eq!(observer.leader().map(|leader| leader.id).as_deref(), Some("ann"));
         admin.set_acl().with_acl(Acl::open_unsafe()).for_path(&path).await.unwrap();
-        sees(&mut observed, |leader| leader.term != leadership.term()).await;
+        sees(&mut observed, |leader| leader.token != leadership.token()).await;
         in_time(waiting.close()).await;
     }
 
@@ -86,9 +86,9 @@ on_every_server! {
         let (admin, other, path) = (env.client().await, env.client().await, env.path("latch"));
         let latch = named(&admin, &path, "ann");
         let leadership = leads(&latch).await;
-        let observer = LeaderObserver::start(other, &path).unwrap();
+        let observer = curator_integration::following::observer(other, &path);
         let mut observed = observer.watch();
-        sees(&mut observed, |leader| leader.term == leadership.term()).await;
+        sees(&mut observed, |leader| leader.token == leadership.token()).await;
         let hidden = vec![Acl::new(Permission::CREATE | Permission::DELETE | Permission::ADMIN, "world", "anyone")];
         let next = admin.create().with_mode(CreateMode::EphemeralSequential).with_acl(hidden);
         next.for_path(&format!("{path}/latch-")).await.unwrap();
@@ -104,9 +104,9 @@ on_every_server! {
         other.create().creating_parents_if_needed().for_path(&format!("{path}/lock-0")).await.unwrap();
         let latch = named(&client, &path, "ann");
         let leadership = leads(&latch).await;
-        let observer = LeaderObserver::start(other.clone(), &path).unwrap();
+        let observer = curator_integration::following::observer(other.clone(), &path);
         let mut observed = observer.watch();
-        sees(&mut observed, |leader| leader.term == leadership.term()).await;
+        sees(&mut observed, |leader| leader.token == leadership.token()).await;
         in_time(latch.close()).await;
         in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap();
     }
@@ -115,7 +115,7 @@ on_every_server! {
         let (client, other, path) = (env.client().await, env.client().await, env.path("latch"));
         let blocker = format!("{path}/latch-0");
         other.create().creating_parents_if_needed().for_path(&blocker).await.unwrap();
-        let observer = LeaderObserver::start(other.clone(), &path).unwrap();
+        let observer = curator_integration::following::observer(other.clone(), &path);
         let mut observed = observer.watch();
         in_time(observed.wait_for(|observed| !matches!(observed, Observed::Unknown))).await.unwrap();
         let latch = named(&client, &path, "ann");
@@ -126,33 +126,33 @@ on_every_server! {
         assert!(matches!(*observed.borrow(), Observed::NoLeader), "{:?}", *observed.borrow());
         other.delete().for_path(&blocker).await.unwrap();
         let leader = sees(&mut observed, |leader| leader.id == "ann").await;
-        assert_eq!(leader.term, in_time(latch.leading()).await.unwrap().term());
+        assert_eq!(leader.token, in_time(latch.leading()).await.unwrap().token());
     }
 
     /// No change is missed over outages, and an observer has no node.
     async fn observer_goes_on_over_outages_and_leaves_nothing(env) {
         let (proxy, direct, path) = (env.proxy(), env.client().await, env.path("latch"));
         let client = connected(builder(proxy.address()).session_timeout(LONG)).await;
-        let observer = LeaderObserver::start(client.clone(), &path).unwrap();
+        let observer = curator_integration::following::observer(client.clone(), &path);
         let (mut observed, mut changes) = (observer.watch(), observer.changes());
         let latch = named(&direct, &path, "ann");
         for _ in 0..3 {
             let leadership = leads(&latch).await;
-            sees(&mut observed, |leader| leader.term == leadership.term()).await;
+            sees(&mut observed, |leader| leader.token == leadership.token()).await;
             take_down(&proxy);
             becomes(&client, ConnectionState::Suspended).await;
             assert!(in_time(latch.resign()).await.unwrap());
             let next = leads(&latch).await;
             proxy.accept();
-            sees(&mut observed, |leader| leader.term == next.term()).await;
+            sees(&mut observed, |leader| leader.token == next.token()).await;
         }
         assert_eq!(children(&direct, &path).await.len(), 1);
-        let last = leads(&latch).await.term();
+        let last = leads(&latch).await.token();
         in_time(observer.close()).await;
         let (mut terms, mut dropped) = (Vec::new(), 0);
-        while let Some(change) = in_time(changes.next()).await {
+        while let Some(change) = in_time(changes.recv()).await {
             match change {
-                Change::Item(Observed::Leader(leader)) => terms.push(leader.term),
+                Change::Item(Observed::Leader(leader)) => terms.push(leader.token),
                 Change::Item(_) => {}
                 Change::Dropped(count) => dropped += count,
             }
@@ -160,8 +160,8 @@ on_every_server! {
         assert!(dropped == 0 && terms.is_sorted() && terms.last() == Some(&last), "{terms:?}");
         eventually("no watch is left", async || client.watchers() == 0).await;
         // Drops end it too.
-        let dropped = LeaderObserver::start(client.clone(), &path).unwrap();
-        sees(&mut dropped.watch(), |leader| leader.term == last).await;
+        let dropped = curator_integration::following::observer(client.clone(), &path);
+        sees(&mut dropped.watch(), |leader| leader.token == last).await;
         drop(dropped);
         eventually("no watch is left", async || client.watchers() == 0).await;
     }

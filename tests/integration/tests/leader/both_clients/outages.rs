@@ -67,7 +67,7 @@ on_every_server! {
             }
             proxy.accept();
             for (latch, old) in latches.iter().zip(terms) {
-                assert!(leads(latch).await.term() > old.term());
+                assert!(leads(latch).await.token() > old.token());
             }
         }
         for latch in latches {
@@ -92,7 +92,7 @@ on_every_server! {
             assert_eq!(end_of(&before).await, TermEnd::Lost(LossReason::NodeDeleted));
             let now = one_leads(&latches).await;
             env.wait_for_children(&other, &path, 2).await;
-            assert!(leads(&latches[now]).await.term() > before.term());
+            assert!(leads(&latches[now]).await.token() > before.token());
             assert_eq!(leaders(&latches), [now]);
         }
     }
@@ -143,10 +143,10 @@ on_every_server! {
         // It joins again, behind the other.
         env.wait_for_children(&two, &path, 2).await;
         let new = leads(&second).await;
-        assert!(new.term() > old.term() && !first.has_leadership());
+        assert!(new.token() > old.token() && !first.has_leadership());
         assert!(calls.is_quiet() && next_calls.is_quiet());
         in_time(second.close()).await;
-        assert!(leads(&first).await.term() > new.term());
+        assert!(leads(&first).await.token() > new.token());
     }
 
     /// Curator's `TestLeaderLatch.testLeadershipElectionWhenNodeDisappearsAfterChildrenAreRetrieved` (CURATOR-645). The
@@ -239,13 +239,13 @@ on_every_server! {
         for _ in 0..3 {
             take_down(&proxy);
             assert_eq!(calls.next().await, Call::State(Suspended));
-            assert!(leadership.is_leader() && leadership.remaining() > Duration::ZERO);
+            assert!(leadership.is_held() && leadership.remaining() > Duration::ZERO);
             proxy.accept();
             assert_eq!(calls.next().await, Call::State(Reconnected));
             in_time(leadership.verify()).await.unwrap();
         }
-        assert_eq!(latch.leadership().unwrap().term(), leadership.term());
-        assert!(leadership.is_leader() && !waiter.has_leadership() && calls.is_quiet());
+        assert_eq!(latch.leadership().unwrap().token(), leadership.token());
+        assert!(leadership.is_held() && !waiter.has_leadership() && calls.is_quiet());
     }
 
     /// Curator's leader does not notice, and a second one leads beside it.
@@ -254,11 +254,11 @@ on_every_server! {
         let latch = LeaderLatch::new(client, &path).unwrap();
         let mut calls = Calls::of(&latch);
         latch.start().unwrap();
-        let mut term = 0;
+        let mut term = None;
         for round in 0..2 {
             let leadership = leads(&latch).await;
-            assert!(leadership.term() > term);
-            term = leadership.term();
+            assert!(Some(leadership.token()) > term);
+            term = Some(leadership.token());
             assert_eq!(calls.next().await, Call::IsLeader);
             other.delete().for_path(leadership.path()).await.unwrap();
             assert_eq!(end_of(&leadership).await, TermEnd::Lost(LossReason::NodeDeleted), "{round}");
@@ -276,9 +276,9 @@ on_every_server! {
         let next = leads(&waiter).await;
         assert_eq!(end_of(&leadership).await, TermEnd::Lost(LossReason::NodeDeleted));
         env.wait_for_children(&other, &path, 2).await;
-        assert!(next.is_leader() && !latch.has_leadership());
+        assert!(next.is_held() && !latch.has_leadership());
         in_time(waiter.close()).await;
-        assert!(leads(&latch).await.term() > next.term());
+        assert!(leads(&latch).await.token() > next.token());
     }
 
     /// The registry of the session marks the leader's node before the waiter of the same client wakes.
@@ -299,8 +299,8 @@ on_every_server! {
                 // Its replies have no zxid, so a listing marks no owned node: the leader learns by its own watch.
                 end_of(&leadership).await;
             }
-            assert!(!leadership.is_leader() && !pair[0].has_leadership(), "two leaders at once");
-            assert!(next.is_leader() && next.term() > leadership.term());
+            assert!(!leadership.is_held() && !pair[0].has_leadership(), "two leaders at once");
+            assert!(next.is_held() && next.token() > leadership.token());
         }
     }
 
@@ -319,7 +319,7 @@ on_every_server! {
             })
             .await;
         }
-        assert!(leadership.is_leader() && !waiter.has_leadership());
+        assert!(leadership.is_held() && !waiter.has_leadership());
         in_time(first.close()).await;
         leads(&waiter).await;
     }
@@ -379,10 +379,10 @@ on_every_server! {
         let (new, granted, _second) = in_time(next).await.unwrap();
         assert_eq!(end, TermEnd::Lost(LossReason::Session(SessionEnd::DeadlinePassed)));
         assert!(told < granted, "told {:?} after the next leader", told - granted);
-        assert!(new.term() > old.term() && !first.has_leadership());
+        assert!(new.token() > old.token() && !first.has_leadership());
         proxy.repair();
         env.wait_for_children(&direct, &path, 2).await;
-        assert!(new.is_leader() && !first.has_leadership());
+        assert!(new.is_held() && !first.has_leadership());
     }
 
     async fn latch_is_closed_during_an_outage(env) {
@@ -394,7 +394,7 @@ on_every_server! {
         becomes(&client, Suspended).await;
         // The view of the term, which the caller keeps, does not keep the node.
         in_time(latch.close()).await;
-        assert!(!leadership.is_leader());
+        assert!(!leadership.is_held());
         assert!(matches!(in_time(latch.leading()).await, Err(LeaderError::Closed { .. })));
         proxy.accept();
         env.wait_for_children(&direct, &path, 0).await;
@@ -418,7 +418,7 @@ on_every_server! {
             assert_eq!(end_of(&leadership).await, TermEnd::Resigned);
             assert!(!latch.has_leadership());
             proxy.accept();
-            assert!(leads(&latch).await.term() > leadership.term());
+            assert!(leads(&latch).await.token() > leadership.token());
             env.wait_for_children(&direct, &path, 1).await;
         }
     }
@@ -435,6 +435,6 @@ on_every_server! {
         env.restart().await;
         becomes(&client, Reconnected).await;
         in_time(leadership.verify()).await.unwrap();
-        assert!(calls.is_quiet() && leadership.is_leader());
+        assert!(calls.is_quiet() && leadership.is_held());
     }
 }

@@ -43,7 +43,7 @@ on_every_server! {
         assert!(!latch.has_leadership());
         proxy.accept();
         assert_eq!(calls.next_two().await, [Call::State(Reconnected), Call::IsLeader]);
-        assert!(leads(&latch).await.term() > leadership.term());
+        assert!(leads(&latch).await.token() > leadership.token());
     }
 
     /// Curator's `TestLeaderLatch.testErrorPolicies`, second half.
@@ -59,7 +59,7 @@ on_every_server! {
         assert!(matches!(end_of(&leadership).await, TermEnd::Lost(LossReason::Session(_))));
         proxy.accept();
         assert_eq!(calls.next_two().await, [Call::State(Reconnected), Call::IsLeader]);
-        assert!(leads(&latch).await.term() > leadership.term());
+        assert!(leads(&latch).await.token() > leadership.token());
     }
 
     /// Curator's `TestLeaderLatch.testSessionErrorPolicy`, first half: the session policy.
@@ -74,7 +74,7 @@ on_every_server! {
         proxy.accept();
         assert_eq!(calls.next().await, Call::State(Reconnected));
         in_time(leadership.verify()).await.unwrap();
-        assert!(calls.is_quiet() && leadership.is_leader());
+        assert!(calls.is_quiet() && leadership.is_held());
         assert_eq!(env.wait_for_children(&direct, &path, 1).await, nodes);
     }
 
@@ -90,12 +90,12 @@ on_every_server! {
         let mut nodes = env.wait_for_children(&direct, &path, 2).await;
         take_down(&proxy);
         assert_eq!(calls.next_two().await, [Call::State(Suspended), Call::NotLeader]);
-        assert!(!latch.has_leadership() && !before.is_leader());
+        assert!(!latch.has_leadership() && !before.is_held());
         proxy.accept();
         assert_eq!(calls.next_two().await, [Call::State(Reconnected), Call::IsLeader]);
         let now = leads(&latch).await;
-        assert!(now.is_leader() && !before.is_leader() && !other.has_leadership());
-        assert_eq!((now.path(), now.term()), (before.path(), before.term()));
+        assert!(now.is_held() && !before.is_held() && !other.has_leadership());
+        assert_eq!((now.path(), now.token()), (before.path(), before.token()));
         let mut nodes_after = children(&direct, &path).await;
         nodes.sort_unstable();
         nodes_after.sort_unstable();
@@ -103,7 +103,7 @@ on_every_server! {
         assert!(calls.is_quiet());
         // The other one leads when this one leaves.
         in_time(latch.close()).await;
-        assert!(leads(&other).await.term() > now.term());
+        assert!(leads(&other).await.token() > now.token());
     }
 
     /// Curator's `TestLeaderSelector.testErrorPolicies`, first half, and its `testServerDying`.

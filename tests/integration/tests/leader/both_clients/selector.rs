@@ -123,13 +123,13 @@ on_every_server! {
         });
         terms.begins().await;
         let leadership = in_time(leadership).await.unwrap();
-        assert!(selector.has_leadership() && leadership.is_leader());
+        assert!(selector.has_leadership() && leadership.is_held());
         assert!(selector.interrupt_leadership());
         terms.ends().await;
         let outcome = in_time(run).await.unwrap();
         assert!(matches!(outcome, Ok(TermOutcome::Interrupted)), "{outcome:?}");
-        assert!(!selector.has_leadership() && !leadership.is_leader() && !selector.interrupt_leadership());
-        assert_eq!(in_time(leadership.lost()).await, TermEnd::Resigned);
+        assert!(!selector.has_leadership() && !leadership.is_held() && !selector.interrupt_leadership());
+        assert_eq!(in_time(leadership.ended()).await, TermEnd::Resigned);
         env.wait_for_children(&client, &path, 0).await;
     }
 
@@ -355,7 +355,7 @@ on_every_server! {
         let _run = terms.run(&selector, "");
         let (_, term) = terms.begins().await;
         let leader = in_time(selector.leader()).await.unwrap().expect("it leads");
-        assert!(leader.holds && leader.czxid == term);
+        assert!(leader.holds && leader.czxid == term.czxid());
         assert_eq!((leader.id().to_string().as_str(), selector.id()), ("A is A", "A is A"));
         let participants = in_time(selector.participants()).await.unwrap();
         assert_eq!(participants, [leader]);

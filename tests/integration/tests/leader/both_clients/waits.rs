@@ -15,23 +15,23 @@ on_every_server! {
     async fn budget_that_ends_behind_a_leader_is_none(env) {
         let (one, two, path) = (env.client().await, env.client().await, env.path("latch"));
         let (first, second) = (named(&one, &path, "1"), LeaderLatch::new(two, &path).unwrap());
-        assert!(in_time(first.await_leadership(Duration::from_secs(20))).await.unwrap().is_some());
+        assert!(in_time(first.leading_timeout(Duration::from_secs(20))).await.unwrap().is_some());
         second.start().unwrap();
         env.wait_for_children(&one, &path, 2).await;
         for _ in 0..2 {
-            let outcome = in_time(second.await_leadership(MOMENT)).await;
+            let outcome = in_time(second.leading_timeout(MOMENT)).await;
             assert!(matches!(outcome, Ok(None)), "{outcome:?}");
         }
         // The latch stays in the queue, whatever its callers do.
         env.wait_for_children(&one, &path, 2).await;
         let clone = second.clone();
-        let waiting = tokio::spawn(async move { clone.await_leadership(Duration::from_secs(30)).await });
+        let waiting = tokio::spawn(async move { clone.leading_timeout(Duration::from_secs(30)).await });
         in_time(first.close()).await;
         let leadership = in_time(waiting).await.unwrap().unwrap().expect("it leads");
-        assert!(leadership.is_leader());
+        assert!(leadership.is_held());
         // A leader's budget may be zero.
-        let again = in_time(second.await_leadership(Duration::ZERO)).await.unwrap().expect("it leads");
-        assert_eq!(again.term(), leadership.term());
+        let again = in_time(second.leading_timeout(Duration::ZERO)).await.unwrap().expect("it leads");
+        assert_eq!(again.token(), leadership.token());
     }
 
     async fn budget_that_ends_in_an_outage_is_a_lost_connection(env) {
@@ -45,17 +45,17 @@ on_every_server! {
         client.start().unwrap();
         let latch = started(&client, &path);
         for budget in [Duration::ZERO, MOMENT] {
-            is_lost(in_time(latch.await_leadership(budget)).await);
+            is_lost(in_time(latch.leading_timeout(budget)).await);
         }
         let leader = started(&direct, &path);
         leads(&leader).await;
         proxy.accept();
         env.wait_for_children(&direct, &path, 2).await;
-        assert!(in_time(latch.await_leadership(MOMENT)).await.unwrap().is_none());
+        assert!(in_time(latch.leading_timeout(MOMENT)).await.unwrap().is_none());
         // Another candidate led when the connection broke.
         take_down(&proxy);
         crate::stage::becomes(&client, curator_framework::ConnectionState::Suspended).await;
-        is_lost(in_time(latch.await_leadership(MOMENT)).await);
+        is_lost(in_time(latch.leading_timeout(MOMENT)).await);
         proxy.accept();
         in_time(leader.close()).await;
         leads(&latch).await;
@@ -72,7 +72,7 @@ on_every_server! {
             tokio::spawn(async move {
                 match number {
                     0 => second.leading().await.map(drop),
-                    _ => second.await_leadership(Duration::from_secs(60)).await.map(drop),
+                    _ => second.leading_timeout(Duration::from_secs(60)).await.map(drop),
                 }
             })
         });
@@ -99,7 +99,7 @@ on_every_server! {
         {
             let state = in_time(states.wait_for(|state| matches!(state, LeaderState::Leading(_)))).await.unwrap();
             let LeaderState::Leading(leadership) = &*state else { panic!("{state:?}") };
-            assert!(leadership.is_leader());
+            assert!(leadership.is_held());
         }
         assert!(matches!(second.state(), LeaderState::Leading(_)));
         in_time(second.close()).await;

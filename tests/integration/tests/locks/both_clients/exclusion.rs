@@ -26,7 +26,7 @@ on_every_server! {
                     assert!(!inside.swap(true, Ordering::SeqCst), "two holders at once");
                     tokio::task::yield_now().await;
                     assert!(guard.is_held() && guard.remaining() > Duration::ZERO);
-                    tokens.push(guard.fencing_token());
+                    tokens.push(guard.token());
                     inside.store(false, Ordering::SeqCst);
                     assert_eq!(guard.release().await.unwrap(), Release::Released);
                 }
@@ -80,7 +80,7 @@ on_every_server! {
             let outer = mutex.acquire().await.unwrap();
             let middle = mutex.acquire().await.unwrap();
             let inner = middle.reenter().unwrap();
-            assert_eq!((outer.path(), outer.fencing_token()), (inner.path(), inner.fencing_token()));
+            assert_eq!((outer.path(), outer.token()), (inner.path(), inner.token()));
             assert_eq!(curator_integration::env::children(&client, &path).await.len(), 1);
             // The order in which they go does not matter.
             assert_eq!(outer.release().await.unwrap(), Release::Released);

@@ -274,7 +274,7 @@ async fn at_the_end_of_the_sequence_numbers_a_create_whose_reply_was_lost_is_fou
     assert_eq!(proxy.faults_done(), 1);
     assert_eq!(server.children("/lock").unwrap(), [guard.node_name()]);
     let stat = client.check_exists().for_path(guard.path()).await.unwrap().unwrap();
-    assert_eq!(stat.czxid, guard.fencing_token());
+    assert_eq!(stat.czxid, guard.token().czxid().get());
     assert_eq!(in_time(guard.release()).await.unwrap(), Release::Released);
     assert!(server.children("/lock").unwrap().is_empty());
 }

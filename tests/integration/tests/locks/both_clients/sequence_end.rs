@@ -36,14 +36,14 @@ on_every_server! {
         env.set_next_sequence(&path, i32::MAX - 3).await;
         let held = in_time(mutexes[0].acquire()).await.unwrap();
         let inside = Arc::new(AtomicUsize::new(1));
-        let served = Arc::new(Mutex::new(vec![(0, held.fencing_token())]));
+        let served = Arc::new(Mutex::new(vec![(0, held.token())]));
         let mut waiters = JoinSet::new();
         for number in 1..=WAITERS {
             let (mutex, served, inside) = (mutexes[number % 2].clone(), Arc::clone(&served), Arc::clone(&inside));
             waiters.spawn(async move {
                 let guard = mutex.acquire().await.unwrap();
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders at once");
-                served.lock().push((number, guard.fencing_token()));
+                served.lock().push((number, guard.token()));
                 inside.fetch_sub(1, Ordering::SeqCst);
                 assert_eq!(guard.release().await.unwrap(), Release::Released);
             });
@@ -62,7 +62,7 @@ on_every_server! {
         assert!(served.is_sorted_by_key(|(_, token)| *token), "{served:?}");
         env.wait_for_children(&clients[0], &path, 0).await;
         let again = in_time(mutexes[1].acquire()).await.unwrap();
-        assert!(again.is_held() && again.fencing_token() > served[WAITERS].1);
+        assert!(again.is_held() && again.token() > served[WAITERS].1);
     }
 
     async fn a_semaphore_keeps_order_and_limit_there(env) {

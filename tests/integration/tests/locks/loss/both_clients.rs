@@ -23,11 +23,11 @@ on_every_server! {
         assert!(matches!(reason, LossReason::Session(_) | LossReason::NodeDeleted), "{reason}");
         assert!(!old.is_held() && old.remaining() == Duration::ZERO);
         assert!(matches!(old.release().await.unwrap(), Release::AlreadyLost(_)));
-        assert!(new.is_held() && new.fencing_token() > old.fencing_token());
+        assert!(new.is_held() && new.token() > old.token());
         assert!(new.release().await.unwrap().is_released());
         // The client of the killed session is usable again.
         let again = in_time(InterProcessMutex::new(first, &path).unwrap().acquire()).await.unwrap();
-        assert!(again.fencing_token() > new.fencing_token());
+        assert!(again.token() > new.token());
     }
 
     /// Curator's `TestEnabledSessionExpiredState.testKillSession`.
@@ -217,7 +217,7 @@ on_every_server! {
         let (new, granted) = in_time(waiter).await.unwrap();
         assert_eq!(reason, LossReason::Session(SessionEnd::DeadlinePassed));
         assert!(told < granted, "told {:?} after the grant", told - granted);
-        assert!(new.fencing_token() > old.fencing_token());
+        assert!(new.token() > old.token());
         proxy.repair();
         assert!(new.release().await.unwrap().is_released());
         assert!(in_time(InterProcessMutex::new(cut_off, &path).unwrap().acquire()).await.unwrap().release().await.unwrap().is_released());
@@ -272,7 +272,7 @@ on_every_server! {
         assert!(!waiter.is_finished());
         assert_eq!(in_time(guard.release()).await.unwrap(), Release::Released);
         let next = in_time(waiter).await.unwrap();
-        assert!(next.fencing_token() > guard.fencing_token());
+        assert!(next.token() > guard.token());
         assert!(next.release().await.unwrap().is_released());
         env.wait_for_children(&first, &path, 0).await;
     }

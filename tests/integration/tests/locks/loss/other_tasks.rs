@@ -16,7 +16,7 @@ use curator_framework::{
     SessionConnectionStateErrorPolicy, SessionEnd, StandardConnectionStateErrorPolicy, report, report_metric,
 };
 use curator_integration::env::{PATIENCE, builder, connected, eventually};
-use curator_recipes::{InterProcessMutex, MutexGuard};
+use curator_recipes::{InterProcessMultiLock, InterProcessMutex, LockGuard, MutexGuard};
 use curator_test::{FaultProxy, TestingServer};
 use futures_util::FutureExt as _;
 use rand::rngs::StdRng;
@@ -217,12 +217,12 @@ impl Wake for Blocking {
     }
 }
 
-#[test]
-fn guard_is_lost_in_time_while_the_waker_of_another_session_blocks() {
+/// Loses one guard while the waker of another one, of another session, blocks.
+fn is_lost_in_time_while_a_waker_blocks<K>(acquire: impl AsyncFnOnce(CuratorFramework) -> LockGuard<K>) {
     let (blocked, stage) = (Stage::new(), Stage::new());
     let not_driven = [(); 2].map(|()| Builder::new_current_thread().enable_all().build().unwrap());
     let (gate, _open) = gate();
-    let of_blocked = not_driven[0].block_on(mutex_of(blocked.proxy.address()));
+    let of_blocked = not_driven[0].block_on(async { acquire(client(blocked.proxy.address()).await).await });
     let guard = not_driven[1].block_on(mutex_of(stage.proxy.address()));
     let waker = Waker::from(Arc::new(Blocking(gate)));
     let mut lost = pin!(of_blocked.lost());
@@ -230,6 +230,20 @@ fn guard_is_lost_in_time_while_the_waker_of_another_session_blocks() {
     blocked.proxy.partition();
     stage.others.block_on(eventually("the other loss", async || !of_blocked.is_held()));
     stage.is_lost_before_the_next_grant(&guard);
+}
+
+#[test]
+fn guard_is_lost_in_time_while_the_waker_of_another_session_blocks() {
+    is_lost_in_time_while_a_waker_blocks(async |client| {
+        InterProcessMutex::new(client, PATH).unwrap().acquire().await.unwrap()
+    });
+}
+
+#[test]
+fn guard_is_lost_in_time_while_the_waker_of_a_multi_lock_blocks() {
+    is_lost_in_time_while_a_waker_blocks(async |client| {
+        InterProcessMultiLock::new(client, [PATH, "/busy/other"]).unwrap().acquire().await.unwrap()
+    });
 }
 
 #[test]

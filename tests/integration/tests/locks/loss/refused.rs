@@ -5,7 +5,8 @@ use std::time::Duration;
 use curator_framework::{CuratorFramework, Error, RetryNTimes};
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_recipes::{
-    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockOptions, LossReason, SemaphoreProtocol,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LossReason, SemaphoreOptions,
+    SemaphoreProtocol,
 };
 use curator_test::TestingServer;
 use curator_test::wire::{ErrorCode, OpCode};
@@ -46,7 +47,13 @@ async fn successor_is_signalled_though_the_signal_was_refused() {
         let clients = [client(&server).await, client(&server).await, client(&server).await];
         let semaphores = clients.each_ref().map(|client| {
             let direct = SemaphoreProtocol::Direct;
-            InterProcessSemaphoreV2::with_protocol(client.clone(), "/leases", 2, direct, LockOptions::new()).unwrap()
+            InterProcessSemaphoreV2::with_options(
+                client.clone(),
+                "/leases",
+                2,
+                SemaphoreOptions::new().protocol(direct),
+            )
+            .unwrap()
         });
         let held = [semaphores[0].acquire().await.unwrap(), semaphores[0].acquire().await.unwrap()];
         let mut waiters = Vec::new();

@@ -58,7 +58,7 @@ async fn stop_and_look(server: &ApacheServer) {
         let (client, way, path, token) = (client.clone(), way.plain(), path.clone(), *token);
         waiters.push(tokio::spawn(async move {
             let next = way.take(&client, &path, |_| {}).await.unwrap();
-            assert!(next[0].is_held() && next[0].fencing_token() > token, "{way}");
+            assert!(next[0].is_held() && next[0].token().czxid().get() > token, "{way}");
             next
         }));
     }
@@ -164,7 +164,7 @@ fn hold(role: &str) {
         let client = connected(builder(address.parse().unwrap()).session_timeout(SESSION)).await;
         let guards = way.take(&client, path, |_| {}).await.unwrap();
         let nodes: Vec<_> = guards.iter().flat_map(LockGuard::parts).map(LockGuard::path).collect();
-        println!("\nheld {} {}", guards[0].fencing_token(), nodes.join(" "));
+        println!("\nheld {} {}", guards[0].token().czxid().get(), nodes.join(" "));
         let asked = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()).unwrap());
         assert!(asked.await.unwrap() > 0, "nobody asks any more");
         println!("first look: {}", look_over_and_over(&guards));

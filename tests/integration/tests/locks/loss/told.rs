@@ -167,9 +167,10 @@ fn a_deleted_node_is_told_by_its_event_or_when_it_is_looked_at() {
         // A node may still be about to be watched: a write and another read prove that it is gone.
         assert!(at_once <= LATENCY * 6 + ROUNDING, "{way}: the event and reads, not {at_once:?}");
         let without = longest_to_tell_of_a_deletion(way, delete_without_a_connection).unwrap() - WATCHED * 2;
-        assert!(without <= LATENCY * 8 + ROUNDING, "{way}: the next connect, not {without:?}");
+        // Up to two rounds of questions about known writes.
+        assert!(without <= LATENCY * 12 + ROUNDING, "{way}: the next connect, not {without:?}");
         let young = longest_to_tell_of_a_deletion(way, delete_at_once_without_a_connection).unwrap();
-        assert!(young <= LATENCY * 10 + LONGEST_FIRST_PAUSE + ROUNDING, "{way}: the next connect, not {young:?}");
+        assert!(young <= LATENCY * 14 + LONGEST_FIRST_PAUSE + ROUNDING, "{way}: the next connect, not {young:?}");
         for (longest, this) in longest.iter_mut().zip([watched, at_once, without, young]) {
             *longest = this.max(*longest);
         }
@@ -225,7 +226,7 @@ fn waiting_semaphore_mutex_survives_the_deletion_of_either_node() {
             assert!(!waiter.is_finished() && holder[0].is_held() && holder[0].lost().now_or_never().is_none());
             assert_eq!(holder[0].release().await.unwrap(), Release::Released);
             let next = timeout(SESSION, waiter).await.unwrap().unwrap().unwrap();
-            assert!(next.is_held() && next.fencing_token() > holder[0].fencing_token());
+            assert!(next.is_held() && next.token() > holder[0].token());
             assert_eq!(next.release().await.unwrap(), Release::Released);
         });
     }

@@ -70,10 +70,10 @@ where
                 assert!(!guard.is_held() && guard.remaining().is_zero(), "{way}");
                 assert!(matches!(guard.release().await, Ok(Release::AlreadyLost(_))), "{way}");
             }
-            let token = guards[0].fencing_token();
+            let token = guards[0].token();
             drop(guards);
             let (granted, new) = in_time(next).await.unwrap();
-            assert!(new[0].is_held() && new[0].fencing_token() > token, "{way}");
+            assert!(new[0].is_held() && new[0].token() > token, "{way}");
             told.saturating_duration_since(granted)
         });
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use curator_framework::{CuratorFramework, Error, RetryNTimes};
+use curator_framework::{Chain, CuratorFramework, Error, RetryNTimes};
 use curator_integration::clients::with_client;
 use curator_integration::env::{builder, connected, in_time};
 use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, LockError};
@@ -26,9 +26,9 @@ async fn no_server_at_the_address_is_told_within_the_connection_timeout() {
     let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
     let start = Instant::now();
     let errors = [
-        client.get_data().for_path("/a").await.unwrap_err().to_string(),
-        mutex.acquire().await.unwrap_err().to_string(),
-        mutex.try_acquire().await.unwrap_err().to_string(),
+        Chain(&client.get_data().for_path("/a").await.unwrap_err()).to_string(),
+        Chain(&mutex.acquire().await.unwrap_err()).to_string(),
+        Chain(&mutex.try_acquire().await.unwrap_err()).to_string(),
     ];
     assert!(start.elapsed() < Duration::from_secs(3 * 2 + 1), "{:?}", start.elapsed());
     for error in errors {
@@ -52,7 +52,7 @@ async fn a_server_that_does_not_answer_is_told_within_the_connection_timeout() {
     let start = Instant::now();
     let error = client.get_data().for_path("/a").await.unwrap_err();
     assert!(start.elapsed() < Duration::from_millis(1900), "{:?}", start.elapsed());
-    assert!(error.to_string().contains(&format!("{address}: no answer within")), "{error}");
+    assert!(Chain(&error).to_string().contains(&format!("{address}: no answer within")), "{error:?}");
     client.close().await;
 }
 
@@ -91,7 +91,7 @@ async fn a_negotiated_timeout_that_is_too_short_is_told() {
     let client = builder(server.address()).connection_timeout(Duration::from_secs(1)).retry_policy(never());
     let client = client.build().unwrap();
     client.start().unwrap();
-    let error = client.get_data().for_path("/a").await.unwrap_err().to_string();
+    let error = Chain(&client.get_data().for_path("/a").await.unwrap_err()).to_string();
     assert!(error.contains("it grants a session timeout of 1.5s, less than 2s"), "{error}");
     client.close().await;
 }

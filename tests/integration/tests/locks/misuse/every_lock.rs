@@ -10,8 +10,8 @@ use curator_integration::kinds::{Which, acquiring};
 use curator_integration::on_every_server;
 use curator_recipes::{
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, LockError, LockGuard, LockOptions, LockOwner, LossReason, Release, Revoker,
-    SemaphoreProtocol, SharedCount, SharedValue,
+    InterProcessSemaphoreV2, LockError, LockGuard, LockOptions, LockOwner, LossReason, MutexOptions, Release, Revoker,
+    SemaphoreOptions, SemaphoreProtocol, SharedCount, SharedValue,
 };
 use futures_util::FutureExt;
 
@@ -25,7 +25,6 @@ fn text<T: std::fmt::Debug, E: std::fmt::Display>(outcome: Result<T, E>) -> Stri
 #[tokio::test]
 async fn paths_that_cannot_work_are_named_by_every_lock() {
     let client = builder(([127, 0, 0, 1], 1).into()).build().unwrap();
-    let options = LockOptions::new;
     for (path, reason) in [
         ("", "it is empty"),
         ("lock", "it does not start with a slash"),
@@ -36,12 +35,17 @@ async fn paths_that_cannot_work_are_named_by_every_lock() {
         ("/a\u{0}", "it has a character that ZooKeeper does not allow"),
     ] {
         let wanted = format!("invalid path {path:?}: {reason}");
-        assert_eq!(text(InterProcessMutex::with_options(client.clone(), path, options())), wanted);
+        assert_eq!(text(InterProcessMutex::with_options(client.clone(), path, MutexOptions::new())), wanted);
         assert_eq!(text(InterProcessSemaphoreMutex::new(client.clone(), path)), wanted);
         assert_eq!(text(InterProcessReadWriteLock::new(client.clone(), path)), wanted);
         assert_eq!(text(InterProcessMultiLock::new(client.clone(), ["/a", path])), wanted);
         for protocol in BOTH {
-            let semaphore = InterProcessSemaphoreV2::with_protocol(client.clone(), path, 1, protocol, options());
+            let semaphore = InterProcessSemaphoreV2::with_options(
+                client.clone(),
+                path,
+                1,
+                SemaphoreOptions::new().protocol(protocol),
+            );
             assert_eq!(text(semaphore), wanted);
         }
         assert_eq!(text(SharedCount::new(client.clone(), path, 0)), wanted);
@@ -53,8 +57,14 @@ async fn paths_that_cannot_work_are_named_by_every_lock() {
     assert_eq!(text(InterProcessReadWriteLock::new(client.clone(), "/")), root);
     assert_eq!(text(InterProcessMultiLock::new(client.clone(), ["/a", "/"])), root);
     for protocol in BOTH {
-        let semaphore =
-            |path, limit| InterProcessSemaphoreV2::with_protocol(client.clone(), path, limit, protocol, options());
+        let semaphore = |path, limit| {
+            InterProcessSemaphoreV2::with_options(
+                client.clone(),
+                path,
+                limit,
+                SemaphoreOptions::new().protocol(protocol),
+            )
+        };
         assert_eq!(text(semaphore("/", 1)), root);
         let none = "invalid number of leases: it is zero, so none could ever be granted";
         assert_eq!(text(semaphore("/semaphore", 0)), none);
@@ -78,11 +88,11 @@ async fn a_client_that_is_not_started_is_told_by_every_lock() {
 }
 
 /// What is left of a guard that is held no more.
-async fn assert_useless(guard: &LockGuard, error: &str) {
+async fn assert_useless<K>(guard: &LockGuard<K>, error: &str) {
     assert!(!guard.is_held() && guard.remaining() == Duration::ZERO);
     assert_eq!(text(in_time(guard.verify()).await), error);
     assert_eq!(text(in_time(guard.protect(std::future::pending::<()>())).await), error);
-    assert!(guard.path().starts_with('/') && guard.fencing_token() > 0);
+    assert!(guard.path().starts_with('/') && guard.token().czxid().get() > 0);
 }
 
 on_every_server! {
@@ -191,7 +201,7 @@ on_every_server! {
         for protocol in BOTH {
             let path = env.path(&protocol.to_string());
             let semaphore =
-                InterProcessSemaphoreV2::with_protocol(client.clone(), &path, usize::MAX, protocol, LockOptions::new())
+                InterProcessSemaphoreV2::with_options(client.clone(), &path, usize::MAX, SemaphoreOptions::new().protocol(protocol))
                     .unwrap();
             let held = in_time(semaphore.acquire()).await.unwrap();
             assert!(in_time(semaphore.try_acquire_many(usize::MAX)).await.unwrap().is_none(), "one is not free");
@@ -212,8 +222,7 @@ on_every_server! {
         for protocol in BOTH {
             let path = env.path(&protocol.to_string());
             let of = |client: &curator_framework::CuratorFramework, limit| {
-                let options = LockOptions::new();
-                InterProcessSemaphoreV2::with_protocol(client.clone(), &path, limit, protocol, options).unwrap()
+                InterProcessSemaphoreV2::with_options(client.clone(), &path, limit, SemaphoreOptions::new().protocol(protocol)).unwrap()
             };
             let (one, three) = (of(&client, 1), of(&other, 3));
             let two = in_time(three.acquire_many(2)).await.unwrap();
@@ -243,7 +252,7 @@ on_every_server! {
         env.wait_for_children(&client, &path, 0).await;
         // An owner has it a second time.
         let guard = LockOwner::scope(in_time(twice.acquire())).await.unwrap();
-        assert_eq!((guard.parts().count(), children(&client, &path).await.len()), (2, 1));
+        assert_eq!((guard.len(), children(&client, &path).await.len()), (2, 1));
         assert_eq!(guard.release().await.unwrap(), Release::Released);
         assert_eq!(children(&client, &path).await, [""; 0]);
     }
@@ -275,8 +284,7 @@ on_every_server! {
         let refused = in_time(upgrade).await.unwrap_err();
         check(refused.to_string(), format!("{refused:?}"), "/rw");
         let [one, two] = BOTH.map(|protocol| {
-            let options = LockOptions::new();
-            InterProcessSemaphoreV2::with_protocol(client.clone(), "/leases", 1, protocol, options).unwrap()
+            InterProcessSemaphoreV2::with_options(client.clone(), "/leases", 1, SemaphoreOptions::new().protocol(protocol)).unwrap()
         });
         let _lease = in_time(one.acquire()).await.unwrap();
         let refused = in_time(two.acquire()).await.unwrap_err();

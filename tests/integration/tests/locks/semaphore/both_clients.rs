@@ -1,12 +1,14 @@
 //! At most N at once.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use curator_integration::env::{children, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{InterProcessSemaphoreV2, Release};
+use curator_recipes::{InterProcessSemaphoreV2, Release, SemaphoreOptions, SemaphoreProtocol};
+use tokio::task::JoinSet;
 
 on_every_server! {
     /// Curator's `TestInterProcessSemaphore.testRelease1AtATime`.
@@ -36,6 +38,38 @@ on_every_server! {
         assert_eq!(most.load(Ordering::SeqCst), 4);
         for part in ["locks", "leases"] {
             env.wait_for_children(&clients[0], &format!("{path}/{part}"), 0).await;
+        }
+    }
+
+    async fn no_two_leases_have_one_number(env) {
+        let clients = [env.client().await, env.client().await];
+        for protocol in [SemaphoreProtocol::Curator, SemaphoreProtocol::Direct] {
+            let path = env.path(&protocol.to_string());
+            let in_use = Arc::new(parking_lot::Mutex::new(BTreeSet::new()));
+            let mut users = JoinSet::new();
+            for number in 0..10 {
+                let options = SemaphoreOptions::new().protocol(protocol);
+                let client = clients[number % 2].clone();
+                let semaphore = InterProcessSemaphoreV2::with_options(client, &path, 3, options).unwrap();
+                let in_use = Arc::clone(&in_use);
+                users.spawn(async move {
+                    for round in 0..4 {
+                        let lease = semaphore.acquire().await.unwrap();
+                        let slot = lease.slot().await.unwrap();
+                        assert!(slot < 3 && in_use.lock().insert(slot), "{slot} is another lease's too");
+                        lease.verify().await.unwrap();
+                        assert_eq!(lease.slot().await.unwrap(), slot);
+                        in_use.lock().remove(&slot);
+                        if (number + round) % 3 > 0 {
+                            assert!(lease.release().await.unwrap().is_released());
+                        }
+                    }
+                });
+            }
+            in_time(users.join_all()).await;
+            for part in ["leases", "slots"] {
+                env.wait_for_children(&clients[0], &format!("{path}/{part}"), 0).await;
+            }
         }
     }
 
@@ -98,13 +132,13 @@ on_every_server! {
     async fn leases_show_their_data_and_names(env) {
         let path = env.path("semaphore");
         let client = env.client().await;
-        let semaphore = InterProcessSemaphoreV2::with_node_data(client.clone(), &path, 3, "worker seven").unwrap();
+        let semaphore = InterProcessSemaphoreV2::with_options(client.clone(), &path, 3, SemaphoreOptions::new().node_data("worker seven")).unwrap();
         assert_eq!(semaphore.participant_nodes().await.unwrap(), Vec::<String>::new());
         let leases = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
         assert_eq!(semaphore.participant_nodes().await.unwrap(), leases.each_ref().map(|lease| lease.node_name().to_owned()));
         assert_eq!(leases[0].data().await.unwrap(), b"worker seven");
         assert!(leases[0].path().starts_with(&format!("{path}/leases/_c_")), "{}", leases[0].path());
-        assert!(leases[0].fencing_token() < leases[1].fencing_token());
+        assert!(leases[0].token() < leases[1].token());
         drop(leases);
         env.wait_for_children(&client, &format!("{path}/leases"), 0).await;
     }

@@ -6,7 +6,7 @@ use curator_framework::CuratorFramework;
 use curator_integration::env::{Env, in_time};
 use curator_integration::in_process::simulated;
 use curator_integration::on_every_server;
-use curator_recipes::{InterProcessSemaphoreV2, Lease, LockError, LockOptions, SemaphoreProtocol, SharedCount};
+use curator_recipes::{InterProcessSemaphoreV2, Lease, LockError, SemaphoreOptions, SemaphoreProtocol, SharedCount};
 use curator_test::SimulatedEnsemble;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -21,8 +21,8 @@ async fn count(env: &Env, client: &CuratorFramework, name: &str, seed: i32) -> S
 }
 
 fn semaphore(env: &Env, client: &CuratorFramework, count: &SharedCount) -> InterProcessSemaphoreV2 {
-    let (path, protocol) = (env.path("semaphore"), SemaphoreProtocol::Curator);
-    InterProcessSemaphoreV2::with_shared_count(client.clone(), path, count, protocol, LockOptions::new()).unwrap()
+    let path = env.path("semaphore");
+    InterProcessSemaphoreV2::new(client.clone(), path, count).unwrap()
 }
 
 /// Waits until the semaphore knows of the new limit.
@@ -121,7 +121,7 @@ on_every_server! {
         let client = env.client().await;
         let limit = count(&env, &client, "count", 3).await;
         let (path, protocol) = (env.path("semaphore"), SemaphoreProtocol::Direct);
-        let refused = InterProcessSemaphoreV2::with_shared_count(client, path, &limit, protocol, LockOptions::new());
+        let refused = InterProcessSemaphoreV2::with_options(client, path, &limit, SemaphoreOptions::new().protocol(protocol));
         let error = refused.unwrap_err();
         assert!(matches!(error, LockError::InvalidArgument { .. }), "{error:?}");
         assert!(error.to_string().contains("the direct protocol cannot follow a limit that changes"), "{error}");
@@ -135,8 +135,7 @@ async fn a_limit_that_this_process_sets_counts_at_once() {
     let client = simulated(&ensemble, 1).await;
     let limit = SharedCount::new(client.clone(), "/count", 1).unwrap();
     limit.start().await.unwrap();
-    let (protocol, options) = (SemaphoreProtocol::Curator, LockOptions::new());
-    let semaphore = InterProcessSemaphoreV2::with_shared_count(client, "/s", &limit, protocol, options).unwrap();
+    let semaphore = InterProcessSemaphoreV2::new(client, "/s", &limit).unwrap();
     let mut held = Vec::new();
     for (leases, is_free) in [(2, true), (1, false), (2, true), (2, false), (1, false), (4, true), (4, true)] {
         let before = limit.versioned_value().unwrap();

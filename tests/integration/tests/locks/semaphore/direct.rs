@@ -7,7 +7,7 @@ use curator_framework::{Acl, CuratorFramework, Error, Permission, RetryNTimes};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
-    InterProcessSemaphoreV2, LockError, LockOptions, Release, RevokeOutcome, Revoker, SemaphoreProtocol,
+    InterProcessSemaphoreV2, LockError, Release, RevokeOutcome, Revoker, SemaphoreOptions, SemaphoreProtocol,
 };
 use curator_test::wire::OpCode;
 use curator_test::{ClientId, SimulatedEnsemble, TestingServer};
@@ -18,7 +18,8 @@ fn semaphore(
     leases: usize,
     protocol: SemaphoreProtocol,
 ) -> InterProcessSemaphoreV2 {
-    InterProcessSemaphoreV2::with_protocol(client.clone(), path, leases, protocol, LockOptions::new()).unwrap()
+    InterProcessSemaphoreV2::with_options(client.clone(), path, leases, SemaphoreOptions::new().protocol(protocol))
+        .unwrap()
 }
 
 fn direct(client: &CuratorFramework, path: &str, leases: usize) -> InterProcessSemaphoreV2 {

@@ -8,7 +8,7 @@ use curator_framework::{CreateMode, CuratorFramework, RetryNTimes};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::kinds::{Polled, poll_and_drop};
 use curator_integration::on_every_server;
-use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, SemaphoreProtocol, SharedCount};
+use curator_recipes::{InterProcessSemaphoreV2, LockError, Release, SemaphoreOptions, SemaphoreProtocol, SharedCount};
 use curator_test::TestingServer;
 use curator_test::wire::OpCode;
 
@@ -45,12 +45,12 @@ enum Kind {
 
 impl Kind {
     fn semaphore(self, client: &CuratorFramework, path: &str, count: &SharedCount) -> InterProcessSemaphoreV2 {
-        let (client, options) = (client.clone(), LockOptions::new());
-        let (curator, direct) = (SemaphoreProtocol::Curator, SemaphoreProtocol::Direct);
+        let client = client.clone();
+        let direct = SemaphoreOptions::new().protocol(SemaphoreProtocol::Direct);
         match self {
-            Self::Curator => InterProcessSemaphoreV2::with_protocol(client, path, 2, curator, options),
-            Self::Direct => InterProcessSemaphoreV2::with_protocol(client, path, 2, direct, options),
-            Self::Changing => InterProcessSemaphoreV2::with_shared_count(client, path, count, curator, options),
+            Self::Curator => InterProcessSemaphoreV2::new(client, path, 2),
+            Self::Direct => InterProcessSemaphoreV2::with_options(client, path, 2, direct),
+            Self::Changing => InterProcessSemaphoreV2::new(client, path, count),
         }
         .unwrap()
     }
@@ -103,9 +103,8 @@ on_every_server! {
         }
         let patient = connected(builder(env.address()).connection_timeout(Duration::from_secs(60))).await;
         let fixed = InterProcessSemaphoreV2::new(patient.clone(), &fixed, 2).unwrap();
-        let (protocol, options) = (SemaphoreProtocol::Curator, LockOptions::new());
         let changing =
-            InterProcessSemaphoreV2::with_shared_count(patient, &changing, &count, protocol, options).unwrap();
+            InterProcessSemaphoreV2::new(patient, &changing, &count).unwrap();
         for semaphore in [&fixed, &changing] {
             for _ in 0..2 {
                 assert!(in_time(semaphore.try_acquire()).await.unwrap().is_none());

@@ -6,7 +6,7 @@ use curator_integration::env::{Env, builder, children, connected, eventually, in
 use curator_integration::kinds::{Polled, poll_and_drop};
 use curator_integration::on_every_server;
 use curator_recipes::{
-    InterProcessSemaphoreV2, Lease, LeaseSet, LockError, LockOptions, LossReason, Release, SemaphoreProtocol,
+    InterProcessSemaphoreV2, Lease, LeaseSet, LockError, LossReason, Release, SemaphoreOptions, SemaphoreProtocol,
 };
 use curator_test::wire::OpCode;
 
@@ -14,7 +14,7 @@ const BOTH: [SemaphoreProtocol; 2] = [SemaphoreProtocol::Curator, SemaphoreProto
 
 async fn semaphore(env: &Env, protocol: SemaphoreProtocol, leases: usize) -> InterProcessSemaphoreV2 {
     let (client, path) = (env.client().await, env.path(&protocol.to_string()));
-    InterProcessSemaphoreV2::with_protocol(client, path, leases, protocol, LockOptions::new()).unwrap()
+    InterProcessSemaphoreV2::with_options(client, path, leases, SemaphoreOptions::new().protocol(protocol)).unwrap()
 }
 
 async fn release(leases: LeaseSet) {
@@ -91,7 +91,7 @@ on_every_server! {
             release(held).await;
             let all = in_time(semaphore.acquire_many_timeout(3, Duration::from_secs(20))).await.unwrap();
             let all = all.expect("all are free");
-            let mut tokens: Vec<_> = all.iter().map(|lease| lease.fencing_token()).collect();
+            let mut tokens: Vec<_> = all.iter().map(|lease| lease.token()).collect();
             tokens.dedup();
             assert_eq!(tokens.len(), 3, "each lease has a node of its own");
             assert!(semaphore.try_acquire().await.unwrap().is_none());
@@ -99,6 +99,24 @@ on_every_server! {
             for part in ["leases", "locks"] {
                 env.wait_for_children(&observer, &format!("{}/{part}", semaphore.path()), 0).await;
             }
+        }
+    }
+
+    async fn a_set_is_split_only_into_two_with_leases(env) {
+        for protocol in BOTH {
+            let semaphore = semaphore(&env, protocol, 3).await;
+            let mut first = in_time(semaphore.acquire_many(3)).await.unwrap();
+            let paths: Vec<_> = first.iter().map(|lease| lease.path().to_owned()).collect();
+            for refused in [0, 3, 4] {
+                assert!(first.split(refused).is_none());
+            }
+            let last = first.split(2).unwrap();
+            assert_eq!(last.iter().map(|lease| lease.path()).collect::<Vec<_>>(), paths[1..]);
+            assert_eq!((first.len(), first.path()), (1, paths[0].as_str()));
+            release(last).await;
+            assert!(first.is_held());
+            let _two = in_time(semaphore.try_acquire_many(2)).await.unwrap().expect("two are free again");
+            release(first).await;
         }
     }
 
@@ -232,7 +250,7 @@ on_every_server! {
             let (others, client) = (semaphore(&env, protocol, 3).await, env.client().await);
             let path = others.path().to_owned();
             let semaphore =
-                InterProcessSemaphoreV2::with_protocol(client.clone(), path, 3, protocol, LockOptions::new()).unwrap();
+                InterProcessSemaphoreV2::with_options(client.clone(), path, 3, SemaphoreOptions::new().protocol(protocol)).unwrap();
             let leases = format!("{}/leases", semaphore.path());
             let other = in_time(others.acquire()).await.unwrap();
             let waiter = tokio::spawn(async move { semaphore.acquire_many(3).await.unwrap() });

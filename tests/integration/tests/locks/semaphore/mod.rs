@@ -8,3 +8,4 @@ mod leases;
 mod many;
 mod mutex;
 mod protocols;
+mod slots;

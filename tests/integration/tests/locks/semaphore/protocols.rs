@@ -6,7 +6,7 @@ use curator_framework::{Acl, Permission};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server, simulated};
 use curator_recipes::{
-    InterProcessMutex, InterProcessSemaphoreV2, LockError, LockOptions, RevokeOutcome, Revoker, SemaphoreProtocol,
+    InterProcessMutex, InterProcessSemaphoreV2, LockError, RevokeOutcome, Revoker, SemaphoreOptions, SemaphoreProtocol,
 };
 use curator_test::TestingServer;
 use tokio::task::JoinSet;
@@ -15,7 +15,13 @@ use tokio::time::Instant;
 use curator_test::SimulatedEnsemble;
 
 fn direct(client: curator_framework::CuratorFramework, limit: usize) -> InterProcessSemaphoreV2 {
-    InterProcessSemaphoreV2::with_protocol(client, "/s", limit, SemaphoreProtocol::Direct, LockOptions::new()).unwrap()
+    InterProcessSemaphoreV2::with_options(
+        client,
+        "/s",
+        limit,
+        SemaphoreOptions::new().protocol(SemaphoreProtocol::Direct),
+    )
+    .unwrap()
 }
 
 async fn queue_of(server: &TestingServer, count: usize) -> Vec<String> {

@@ -27,7 +27,7 @@ on_every_server! {
         for mode in MODES {
             let node = started(&client, mode, &format!("{folder}/foo"), "mine");
             is_refused(in_time(node.created()).await);
-            is_refused(in_time(node.wait_for_initial_create(std::time::Duration::from_secs(20))).await);
+            is_refused(in_time(node.created_timeout(std::time::Duration::from_secs(20))).await);
             is_refused::<()>(Err(fails(&node).await));
             assert_eq!(node.owner(), None);
             assert!(admin.get_children().for_path(&folder).await.unwrap().is_empty());

@@ -1,6 +1,6 @@
 //! The data of nodes: the newest wins, at any moment, and foreign changes are told or mended.
 
-use curator_framework::{CreateMode, EventType, WakeReason};
+use curator_framework::{CreateMode, EventType, WakeReason, Zxid};
 use curator_integration::env::{answered, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{ForeignData, NodeState, PersistentNode, PersistentNodeOptions};
@@ -12,7 +12,7 @@ on_every_server! {
     async fn data_set_before_the_start_is_the_first(env) {
         let client = env.client().await;
         for mode in MODES {
-            let node = PersistentNode::new(client.clone(), mode, env.path("test/foo"), "first").unwrap();
+            let node = PersistentNode::with_options(client.clone(), env.path("test/foo"), "first", PersistentNodeOptions::new().mode(mode)).unwrap();
             in_time(node.set_data("second")).await.unwrap();
             node.start().unwrap();
             let standing = stands(&node).await;
@@ -98,7 +98,7 @@ on_every_server! {
             .await;
             assert_eq!(node.data(), b"mine");
             let stat = stat_of(&other, &standing.path).await.unwrap();
-            assert_eq!((stat.version, stat.czxid), (1, standing.czxid), "{mode:?}");
+            assert_eq!((stat.version, stat.czxid), (1, standing.czxid.get()), "{mode:?}");
             // The next change is written over it.
             in_time(node.set_data("mine again")).await.unwrap();
             assert_eq!(text_of(&other, &standing.path).await.unwrap(), "mine again");
@@ -117,7 +117,7 @@ on_every_server! {
                 other.set_data().for_path(&standing.path, "theirs").await.unwrap();
                 eventually("it is mended", async || text_of(&other, &standing.path).await.unwrap() == "mine").await;
                 let stat = stat_of(&other, &standing.path).await.unwrap();
-                assert_eq!((stat.version, stat.czxid), (2 * round + 2, standing.czxid), "{mode:?}");
+                assert_eq!((stat.version, stat.czxid), (2 * round + 2, standing.czxid.get()), "{mode:?}");
             }
             // The own changes are not foreign.
             in_time(node.set_data("newer")).await.unwrap();
@@ -151,7 +151,7 @@ on_every_server! {
         let before = stat_of(&other, &path).await.unwrap();
         let node = started(&client, CreateMode::Persistent, &path, "mine");
         let standing = stands(&node).await;
-        assert!(standing.adopted && standing.czxid == before.czxid, "{standing:?}");
+        assert!(standing.adopted && standing.czxid == Zxid::new(before.czxid), "{standing:?}");
         assert_eq!(text_of(&other, &path).await.unwrap(), "mine");
     }
 }

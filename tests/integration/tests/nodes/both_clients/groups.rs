@@ -8,7 +8,7 @@ use curator_integration::connection_stage::comes_to;
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
-    Group, GroupMember, GroupMemberOptions, GroupState, Member, MemberChange, MemberChanges, Members, NodeError,
+    Changes, Group, GroupMember, GroupMemberOptions, GroupState, Member, MemberChange, Members, NodeError,
 };
 use curator_test::kill_session;
 
@@ -36,7 +36,7 @@ async fn has(group: &Group, ids: &[&str]) -> Members {
 
 /// Follows the changes of a group, and checks that each follows from the ones before.
 struct Followed {
-    changes: MemberChanges,
+    changes: Changes<MemberChange>,
     members: BTreeMap<String, Member>,
 }
 
@@ -46,7 +46,7 @@ impl Followed {
     }
 
     async fn next(&mut self) -> MemberChange {
-        let change = in_time(self.changes.next()).await.expect("the group is followed");
+        let change = in_time(self.changes.recv()).await.expect("the group is followed");
         match &change {
             MemberChange::Joined(member) => {
                 let before = self.members.insert(member.id.clone(), member.clone());
@@ -88,7 +88,7 @@ on_every_server! {
         // Java's layout: an ephemeral node with the address of the host.
         let stat = stat_of(&client, &format!("{path}/1")).await.unwrap();
         let own = seen_by_two.get("1").unwrap();
-        assert_eq!((stat.ephemeral_owner, stat.czxid), (own.session, own.czxid));
+        assert_eq!((stat.ephemeral_owner, stat.czxid), (own.session.unwrap().get(), own.czxid.get()));
         assert!(!own.data.is_empty(), "{own:?}");
         in_time(two.close()).await;
         let left = has(one.group(), &["1"]).await;
@@ -102,7 +102,7 @@ on_every_server! {
 
     async fn observer_sees_each_change_once_and_in_order(env) {
         let (client, path) = (env.client().await, env.path("group"));
-        let group = Group::observe(env.client().await, &path).unwrap();
+        let group = curator_integration::following::group(env.client().await, &path);
         has(&group, &[]).await;
         let mut followed = Followed::of(&group);
         let (ann, joined_as) = joined(&client, &path, "ann").await;
@@ -118,7 +118,7 @@ on_every_server! {
         late.until(&["ann", "bob"]).await;
         assert_eq!(late.members["ann"], newer);
         // A crash: the member's session ends, and it joins again.
-        kill_session(env.address(), bob.session).await.unwrap();
+        kill_session(env.address(), bob.session.unwrap().get()).await.unwrap();
         for followed in [&mut followed, &mut late] {
             assert_eq!(followed.next().await, MemberChange::Left(bob.clone()));
             let MemberChange::Joined(again) = followed.next().await else { panic!("bob is not back") };
@@ -127,7 +127,7 @@ on_every_server! {
         in_time(ann.close()).await;
         assert_eq!(followed.next().await, MemberChange::Left(newer));
         in_time(group.close()).await;
-        assert_eq!(in_time(followed.changes.next()).await, None);
+        assert_eq!(in_time(followed.changes.recv()).await, None);
         assert!(matches!(&*group.watch().borrow(), GroupState::Closed));
         in_time(group.close()).await;
     }
@@ -135,7 +135,7 @@ on_every_server! {
     /// The member's node is deleted and created again between two looks.
     async fn member_created_again_has_left_and_joined(env) {
         let (client, path) = (env.client().await, env.path("group"));
-        let group = Group::observe(env.client().await, &path).unwrap();
+        let group = curator_integration::following::group(env.client().await, &path);
         let mut followed = Followed::of(&group);
         let (member, mut before) = joined(&client, &path, "ann").await;
         followed.until(&["ann"]).await;
@@ -154,7 +154,7 @@ on_every_server! {
         let (first, own) = joined(&client, &path, "ann").await;
         let second = GroupMember::new(env.client().await, &path, "ann").unwrap();
         second.start().unwrap();
-        let refused = in_time(second.join_within(Duration::from_millis(200))).await;
+        let refused = in_time(second.join_timeout(Duration::from_millis(200))).await;
         let is_told = matches!(&refused, Err(NodeError::DuplicateMember { id, session, .. })
             if id == "ann" && *session == own.session);
         assert!(is_told, "{refused:?}");
@@ -166,7 +166,7 @@ on_every_server! {
 
     async fn group_whose_path_is_missing_is_empty_until_members_join(env) {
         let (client, path) = (env.client().await, env.path("far/below/group"));
-        let group = Group::observe(client.clone(), &path).unwrap();
+        let group = curator_integration::following::group(client.clone(), &path);
         assert!(has(&group, &[]).await.is_empty());
         // An observer creates nothing.
         assert!(stat_of(&client, &env.path("far")).await.is_none());
@@ -176,7 +176,7 @@ on_every_server! {
 
     async fn group_whose_path_is_deleted_is_followed_on(env) {
         let (client, other, path) = (env.client().await, env.client().await, env.path("group"));
-        let group = Group::observe(client.clone(), &path).unwrap();
+        let group = curator_integration::following::group(client.clone(), &path);
         let mut followed = Followed::of(&group);
         for _ in 0..5 {
             let (member, _) = joined(&other, &path, "ann").await;
@@ -191,14 +191,14 @@ on_every_server! {
         create.with_data("not ours").for_path(&format!("{path}/visitor")).await.unwrap();
         let members = has(&group, &["visitor"]).await;
         let visitor = members.get("visitor").unwrap();
-        assert_eq!((visitor.data.as_slice(), visitor.session), (&b"not ours"[..], 0));
+        assert_eq!((visitor.data.as_slice(), visitor.session), (&b"not ours"[..], None));
     }
 
     async fn observer_learns_after_an_outage_what_it_has_missed(env) {
         let (proxy, direct, path) = (env.proxy(), env.client().await, env.path("group"));
         for session in [LONG, SHORT] {
             let client = connected(through(&proxy, session)).await;
-            let group = Group::observe(client.clone(), &path).unwrap();
+            let group = curator_integration::following::group(client.clone(), &path);
             let mut followed = Followed::of(&group);
             let (ann, was) = joined(&direct, &path, "ann").await;
             let (bob, _) = joined(&direct, &path, "bob").await;
@@ -231,7 +231,7 @@ on_every_server! {
     /// Members join and leave from several tasks while streams are opened: each stream tells the same end.
     async fn streams_have_no_gap_and_no_double_under_concurrent_joins(env) {
         let (clients, path) = ([env.client().await, env.client().await], env.path("group"));
-        let group = Group::observe(env.client().await, &path).unwrap();
+        let group = curator_integration::following::group(env.client().await, &path);
         let mut tasks = tokio::task::JoinSet::new();
         for number in 0..12 {
             let (client, path) = (clients[number % 2].clone(), path.clone());
@@ -272,7 +272,7 @@ on_every_server! {
         assert!(matches!(in_time(member.join()).await, Err(NodeError::Closed { .. })));
         assert!(stat_of(&client, &format!("{path}/ann")).await.is_none());
         // A member that is dropped leaves too.
-        let group = Group::observe(client, &path).unwrap();
+        let group = curator_integration::following::group(client, &path);
         let (dropped, _) = joined(&env.client().await, &path, "bob").await;
         has(&group, &["bob"]).await;
         drop(dropped);
@@ -287,7 +287,7 @@ on_every_server! {
         }
         for path in ["", "relative", "/a//b", "/a/"] {
             assert!(GroupMember::new(client.clone(), path, "ann").is_err(), "{path:?}");
-            assert!(Group::observe(client.clone(), path).is_err(), "{path:?}");
+            assert!(Group::new(client.clone(), path).is_err(), "{path:?}");
         }
         for id in ["zoë", "a b", "名"] {
             let (member, own) = joined(&client, &env.path("group"), id).await;
@@ -301,7 +301,7 @@ on_every_server! {
     async fn group_in_a_namespace_is_the_group_below_it(env) {
         let (namespace, direct) = (env.path("space"), env.client().await);
         let client = connected(builder(env.address()).namespace(&namespace[1..])).await;
-        let below = Group::observe(direct, format!("{namespace}/group")).unwrap();
+        let below = curator_integration::following::group(direct, format!("{namespace}/group"));
         let (member, own) = joined(&client, "/group", "ann").await;
         assert_eq!((member.path(), member.group().path(), member.node().path()), ("/group", "/group", "/group/ann"));
         assert_eq!(has(&below, &["ann"]).await.get("ann"), Some(&own));
@@ -311,7 +311,7 @@ on_every_server! {
         const MEMBERS: usize = 200;
         let (path, observer) = (env.path("group"), env.client().await);
         let clients = [env.client().await, env.client().await, env.client().await, env.client().await];
-        let group = Group::observe(observer.clone(), &path).unwrap();
+        let group = curator_integration::following::group(observer.clone(), &path);
         let mut members = Vec::new();
         for number in 0..MEMBERS {
             let member = GroupMember::new(clients[number % 4].clone(), &path, format!("{number:03}")).unwrap();
@@ -327,7 +327,7 @@ on_every_server! {
         }
         // A quarter of them crashes and joins again.
         let dead = members[0].members().unwrap().get("000").unwrap().session;
-        kill_session(env.address(), dead).await.unwrap();
+        kill_session(env.address(), dead.unwrap().get()).await.unwrap();
         let again = |state: &GroupState| {
             matches!(state, GroupState::Known(members)
                 if members.len() == MEMBERS && members.iter().all(|member| member.session != dead))
@@ -339,6 +339,19 @@ on_every_server! {
         has(&group, &[]).await;
     }
 
+    async fn group_is_started_once_and_tells_when_it_is_read(env) {
+        let (client, path) = (env.client().await, env.path("group"));
+        let group = Group::new(client, &path).unwrap();
+        assert!(matches!(group.state(), GroupState::Latent), "{:?}", group.state());
+        assert!(matches!(in_time(group.initialized()).await, Err(NodeError::NotStarted { .. })));
+        group.start().unwrap();
+        assert!(matches!(group.start(), Err(NodeError::AlreadyStarted { .. })));
+        assert!(in_time(group.initialized()).await.unwrap().is_empty());
+        in_time(group.close()).await;
+        let closed = in_time(group.initialized_timeout(Duration::from_secs(20))).await;
+        assert!(matches!(closed, Err(NodeError::Closed { .. })), "{closed:?}");
+    }
+
     /// A node at the path of a member that is not ephemeral, of another program.
     async fn member_waits_for_a_persistent_node_at_its_path(env) {
         let (client, path) = (env.client().await, env.path("group"));
@@ -346,8 +359,8 @@ on_every_server! {
         create.for_path(&format!("{path}/ann")).await.unwrap();
         let member = GroupMember::new(client.clone(), &path, "ann").unwrap();
         member.start().unwrap();
-        let refused = in_time(member.join_within(Duration::from_millis(100))).await;
-        assert!(matches!(refused, Err(NodeError::DuplicateMember { session: 0, .. })), "{refused:?}");
+        let refused = in_time(member.join_timeout(Duration::from_millis(100))).await;
+        assert!(matches!(refused, Err(NodeError::DuplicateMember { session: None, .. })), "{refused:?}");
         client.delete().for_path(&format!("{path}/ann")).await.unwrap();
         in_time(member.join()).await.unwrap();
     }

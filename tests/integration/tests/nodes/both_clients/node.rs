@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{CreateMode, Error, WakeReason};
+use curator_framework::{CreateMode, Error, SessionId, WakeReason};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{NodeError, NodeState, PersistentNode, PersistentNodeOptions};
@@ -26,8 +26,8 @@ on_every_server! {
     async fn persistent_node_outlives_its_client(env) {
         let (client, path) = (connected(builder(env.address()).session_timeout(LONG)).await, env.path("test"));
         let node = started(&client, CreateMode::Persistent, &path, "hey");
-        let standing = in_time(node.wait_for_initial_create(Duration::from_secs(20))).await.unwrap();
-        assert_eq!((standing.path.as_str(), standing.session, standing.adopted), (path.as_str(), 0, false));
+        let standing = in_time(node.created_timeout(Duration::from_secs(20))).await.unwrap().expect("it stands");
+        assert_eq!((standing.path.as_str(), standing.session, standing.adopted), (path.as_str(), None, false));
         in_time(client.close()).await;
         assert_eq!(text_of(&env.client().await, &path).await.unwrap(), "hey");
     }
@@ -41,7 +41,7 @@ on_every_server! {
         assert!(matches!(failed, NodeError::Framework(Error::NoNode { .. })), "{failed:?}");
         for refused in [
             in_time(node.created()).await,
-            in_time(node.wait_for_initial_create(Duration::from_secs(20))).await,
+            in_time(node.created_timeout(Duration::from_secs(20))).await.map(|node| node.expect("it stands")),
         ] {
             assert!(matches!(refused, Err(NodeError::Framework(Error::NoNode { .. }))), "{refused:?}");
         }
@@ -100,7 +100,7 @@ on_every_server! {
         client.create().creating_parents_if_needed().with_data("old").for_path(&path).await.unwrap();
         let node = started(&client, CreateMode::Persistent, &path, "new");
         let standing = stands(&node).await;
-        assert!(standing.adopted && standing.session == 0, "{standing:?}");
+        assert!(standing.adopted && standing.session.is_none(), "{standing:?}");
         assert_eq!(text_of(&client, &path).await.unwrap(), "new");
         in_time(node.close()).await;
         eventually("the node is deleted", async || stat_of(&client, &path).await.is_none()).await;
@@ -111,10 +111,10 @@ on_every_server! {
         let client = env.client().await;
         for path in ["", "relative", "/a//b", "/a/", "/", "/a/../b", "/a\0b"] {
             for mode in MODES {
-                let refused = PersistentNode::new(client.clone(), mode, path, "");
+                let refused = PersistentNode::with_options(client.clone(), path, "", PersistentNodeOptions::new().mode(mode));
                 assert!(refused.is_err(), "{path:?}: {refused:?}");
                 let options = PersistentNodeOptions::new().protected();
-                assert!(PersistentNode::with_options(client.clone(), mode, path, "", options).is_err(), "{path:?}");
+                assert!(PersistentNode::with_options(client.clone(), path, "", options.mode(mode)).is_err(), "{path:?}");
             }
         }
     }
@@ -148,8 +148,8 @@ on_every_server! {
             let node = started(&client, mode, &env.path("test/foo"), "Hello World");
             let standing = stands(&node).await;
             let stat = stat_of(&observer, &standing.path).await.unwrap();
-            assert_eq!((stat.czxid, stat.ephemeral_owner), (standing.czxid, standing.session), "{mode:?}");
-            assert_eq!(standing.session != 0, mode.is_ephemeral());
+            assert_eq!((stat.czxid, stat.ephemeral_owner), (standing.czxid.get(), standing.session.map_or(0, SessionId::get)), "{mode:?}");
+            assert_eq!(standing.session.is_some(), mode.is_ephemeral());
             assert_eq!(text_of(&observer, &standing.path).await.unwrap(), "Hello World");
             in_time(node.close()).await;
             assert!(stat_of(&client, &standing.path).await.is_none(), "{mode:?}");
@@ -159,9 +159,10 @@ on_every_server! {
     /// Curator's `TestPersistentEphemeralNode.testClosingMultipleTimes`.
     async fn node_is_started_once_and_closed_any_number_of_times(env) {
         let (client, path) = (env.client().await, env.path("test/foo"));
-        let node = PersistentNode::new(client.clone(), CreateMode::Ephemeral, &path, "").unwrap();
+        let node = PersistentNode::new(client.clone(), &path, "").unwrap();
         assert!(matches!(node.state(), NodeState::Latent), "{:?}", node.state());
-        for refused in [in_time(node.created()).await, in_time(node.wait_for_initial_create(Duration::ZERO)).await] {
+        let timed = in_time(node.created_timeout(Duration::ZERO)).await.map(|node| node.expect("it stands"));
+        for refused in [in_time(node.created()).await, timed] {
             assert!(matches!(refused, Err(NodeError::NotStarted { .. })), "{refused:?}");
         }
         assert!(stat_of(&client, &path).await.is_none());
@@ -178,7 +179,7 @@ on_every_server! {
         assert!(stat_of(&client, &path).await.is_none());
         // A node that was never started is closed too, and deletes nothing.
         client.create().for_path(&path).await.unwrap();
-        let unused = PersistentNode::new(client.clone(), CreateMode::Persistent, &path, "").unwrap();
+        let unused = PersistentNode::with_options(client.clone(), &path, "", PersistentNodeOptions::new().mode(CreateMode::Persistent)).unwrap();
         in_time(unused.close()).await;
         assert!(matches!(unused.start(), Err(NodeError::Closed { .. })));
         assert!(stat_of(&client, &path).await.is_some());
@@ -235,7 +236,7 @@ on_every_server! {
 
     async fn listeners_are_called_at_each_create(env) {
         let (client, other, path) = (env.client().await, env.client().await, env.path("test/foo"));
-        let node = PersistentNode::new(client, CreateMode::Ephemeral, &path, "").unwrap();
+        let node = PersistentNode::new(client, &path, "").unwrap();
         let mut calls = crate::stage::Created::of(&node);
         let (removed, mut silent) = crate::stage::Created::removable(&node);
         node.remove_listener(removed);

@@ -27,7 +27,7 @@ on_every_server! {
         client.start().unwrap();
         let node = ephemeral(&client, &path, "hello");
         in_time(proxy.wait_for_connections(2)).await;
-        let early = in_time(node.wait_for_initial_create(Duration::from_millis(50))).await;
+        let early = in_time(node.created_timeout(Duration::from_millis(50))).await;
         assert!(early.as_ref().is_err_and(NodeError::is_retryable), "{early:?}");
         assert!(matches!(node.state(), NodeState::Creating), "{:?}", node.state());
         proxy.accept();
@@ -43,7 +43,7 @@ on_every_server! {
         proxy.refuse();
         let client = through(&proxy, LONG).build().unwrap();
         client.start().unwrap();
-        let node = PersistentNode::new(client.clone(), CreateMode::Ephemeral, &path, "hello").unwrap();
+        let node = PersistentNode::new(client.clone(), &path, "hello").unwrap();
         let calls = Created::of(&node);
         node.start().unwrap();
         proxy.accept();
@@ -56,7 +56,7 @@ on_every_server! {
             comes_to(&client, Reconnected).await;
         }
         in_time(node.set_data("again")).await.unwrap();
-        assert_eq!(stat_of(&direct, &path).await.unwrap().czxid, standing.czxid);
+        assert_eq!(stat_of(&direct, &path).await.unwrap().czxid, standing.czxid.get());
         in_time(node.close()).await;
         drop(node);
         assert_eq!(calls.rest().await, [path]);
@@ -79,7 +79,7 @@ on_every_server! {
             env.restart().await;
             comes_to(&client, Reconnected).await;
             in_time(node.set_data("again")).await.unwrap();
-            assert_eq!(stat_of(&client, &standing.path).await.unwrap().czxid, standing.czxid);
+            assert_eq!(stat_of(&client, &standing.path).await.unwrap().czxid, standing.czxid.get());
             // A protected node keeps its whole name when it is created again.
             client.delete().for_path(&standing.path).await.unwrap();
             assert_eq!(stands_again(&node, &standing).await.path, standing.path);
@@ -99,13 +99,13 @@ on_every_server! {
                 let mut before = stands(&node).await;
                 for _ in 0..3 {
                     let (_, deleted) = observer.check_exists().watched().for_path(&before.path).await.unwrap();
-                    kill_session(env.address(), before.session).await.unwrap();
+                    kill_session(env.address(), before.session.unwrap().get()).await.unwrap();
                     assert_eq!(in_time(deleted).await, WakeReason::Event(EventType::NodeDeleted));
                     let now = stands_again(&node, &before).await;
                     assert_eq!(now.path, before.path, "{mode:?}");
                     assert!(now.session != before.session && now.czxid > before.czxid && !now.adopted);
                     let stat = stat_of(&observer, &now.path).await.unwrap();
-                    assert_eq!((stat.czxid, stat.ephemeral_owner), (now.czxid, now.session));
+                    assert_eq!((stat.czxid, stat.ephemeral_owner), (now.czxid.get(), now.session.unwrap().get()));
                     before = now;
                 }
                 assert_eq!(children(&observer, &env.path("test")).await.len(), 1);
@@ -127,14 +127,14 @@ on_every_server! {
             direct.delete().for_path(&standing.path).await.unwrap();
             proxy.accept();
             let again = stands_again(&node, &standing).await;
-            assert_eq!((again.path.as_str(), again.session), (standing.path.as_str(), 0));
+            assert_eq!((again.path.as_str(), again.session), (standing.path.as_str(), None));
             take_down(&proxy);
             comes_to(&client, Lost).await;
             proxy.accept();
             comes_to(&client, Reconnected).await;
             in_time(node.set_data("again")).await.unwrap();
             let stat = stat_of(&direct, &again.path).await.unwrap();
-            assert_eq!(stat.czxid, again.czxid, "{mode:?}");
+            assert_eq!(stat.czxid, again.czxid.get(), "{mode:?}");
             assert_eq!(children(&direct, &env.path("test")).await.len(), 1);
             in_time(node.close()).await;
             env.wait_for_children(&direct, &env.path("test"), 0).await;
@@ -158,7 +158,7 @@ on_every_server! {
             assert_eq!(in_time(changed).await, WakeReason::Event(EventType::NodeDataChanged), "{mode:?}");
             in_time(set).await.unwrap().unwrap();
             assert_eq!(text_of(&direct, &standing.path).await.unwrap(), "Updated");
-            assert_eq!(stat_of(&direct, &standing.path).await.unwrap().czxid, standing.czxid);
+            assert_eq!(stat_of(&direct, &standing.path).await.unwrap().czxid, standing.czxid.get());
             in_time(node.close()).await;
         }
     }
@@ -174,7 +174,7 @@ on_every_server! {
         env.restart().await;
         comes_to(&client, Reconnected).await;
         assert_eq!(text_of(&client, &path).await.unwrap(), "Updated");
-        kill_session(env.address(), standing.session).await.unwrap();
+        kill_session(env.address(), standing.session.unwrap().get()).await.unwrap();
         stands_again(&node, &standing).await;
         assert_eq!(text_of(&client, &path).await.unwrap(), "Updated");
     }
@@ -270,8 +270,8 @@ on_every_server! {
                 client.check_exists().for_path("/").await.unwrap();
             }
             let stat = stat_of(&direct, &standing.path).await.unwrap();
-            assert_eq!((stat.czxid, stat.version), (standing.czxid, 0), "{mode:?}");
-            while let Poll::Ready(change) = futures_util::poll!(std::pin::pin!(changes.next())) {
+            assert_eq!((stat.czxid, stat.version), (standing.czxid.get(), 0), "{mode:?}");
+            while let Poll::Ready(change) = futures_util::poll!(std::pin::pin!(changes.recv())) {
                 // The stream is written behind the state, so the first one may come now.
                 let is_first = matches!(&change, Some(Change::Item(NodeState::Standing(now))) if *now == standing);
                 assert!(is_first, "{mode:?}: {change:?}");
@@ -310,7 +310,7 @@ on_every_server! {
         for node in &nodes {
             before.push(stands(node).await);
         }
-        kill_session(env.address(), before[0].session).await.unwrap();
+        kill_session(env.address(), before[0].session.unwrap().get()).await.unwrap();
         for (node, before) in nodes.iter().zip(&before) {
             stands_again(node, before).await;
         }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{ConnectionState, CreateMode};
+use curator_framework::{ConnectionState, CreateMode, SessionId, Zxid};
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::connection_stage::comes_to;
 use curator_integration::env::{answered, builder, children, connected, eventually, in_time};
@@ -27,14 +27,14 @@ on_every_server! {
         let theirs = stat_of(&observer, &path).await.unwrap();
         let node = ephemeral(&client, &path, "mine");
         let mut calls = Created::of(&node);
-        assert_eq!(is_taken(&node).await, theirs.ephemeral_owner);
-        assert_eq!(node.owner(), Some(Owner::Other(theirs.ephemeral_owner)));
-        let taken = in_time(node.wait_for_initial_create(Duration::from_millis(200))).await;
+        assert_eq!(is_taken(&node).await, SessionId::new(theirs.ephemeral_owner));
+        assert_eq!(node.owner(), Some(Owner::Other(SessionId::new(theirs.ephemeral_owner))));
+        let taken = in_time(node.created_timeout(Duration::from_millis(200))).await;
         let session = theirs.ephemeral_owner;
-        assert!(matches!(&taken, Err(NodeError::TakenBy { session: by, .. }) if *by == session), "{taken:?}");
+        assert!(matches!(&taken, Err(NodeError::TakenBy { session: by, .. }) if *by == SessionId::new(session)), "{taken:?}");
         // Neither a change of the data nor a change of the other node makes it ours.
         let refused = in_time(node.set_data("newer")).await;
-        assert!(matches!(&refused, Err(NodeError::TakenBy { session: by, .. }) if *by == session), "{refused:?}");
+        assert!(matches!(&refused, Err(NodeError::TakenBy { session: by, .. }) if *by == SessionId::new(session)), "{refused:?}");
         creator.set_data().for_path(&path, "still theirs").await.unwrap();
         answered(std::slice::from_ref(&client)).await;
         assert!(matches!(node.state(), NodeState::TakenBy { .. }), "{:?}", node.state());
@@ -43,7 +43,7 @@ on_every_server! {
         assert_eq!(text_of(&observer, &path).await.unwrap(), "still theirs");
         kill_session(env.address(), theirs.ephemeral_owner).await.unwrap();
         let standing = stands(&node).await;
-        assert!(standing.czxid > theirs.czxid && !standing.adopted);
+        assert!(standing.czxid > Zxid::new(theirs.czxid) && !standing.adopted);
         assert_eq!(node.owner(), Some(Owner::Us));
         assert_eq!(text_of(&observer, &path).await.unwrap(), "newer");
         assert_eq!(calls.next().await, path);
@@ -63,7 +63,7 @@ on_every_server! {
                 in_time(second.close()).await;
             }
             let stat = stat_of(&client, &path).await.unwrap();
-            assert_eq!((stat.czxid, stat.version), (standing.czxid, 0));
+            assert_eq!((stat.czxid, stat.version), (standing.czxid.get(), 0));
         }
     }
 
@@ -102,12 +102,12 @@ on_every_server! {
         let (client, other, path) = (env.client().await, env.client().await, env.path("test/foo"));
         other.create().creating_parents_if_needed().with_data("theirs").for_path(&path).await.unwrap();
         let node = ephemeral(&client, &path, "mine");
-        assert_eq!(is_taken(&node).await, 0);
-        let taken = in_time(node.wait_for_initial_create(Duration::from_millis(50))).await;
-        assert!(matches!(taken, Err(NodeError::TakenBy { session: 0, .. })), "{taken:?}");
+        assert_eq!(is_taken(&node).await, None);
+        let taken = in_time(node.created_timeout(Duration::from_millis(50))).await;
+        assert!(matches!(taken, Err(NodeError::TakenBy { session: None, .. })), "{taken:?}");
         assert_eq!(text_of(&other, &path).await.unwrap(), "theirs");
         other.delete().for_path(&path).await.unwrap();
-        assert_eq!(stands(&node).await.session, stat_of(&other, &path).await.unwrap().ephemeral_owner);
+        assert_eq!(stands(&node).await.session, SessionId::new(stat_of(&other, &path).await.unwrap().ephemeral_owner));
     }
 
     /// An ephemeral node has the path of a persistent one.
@@ -117,10 +117,10 @@ on_every_server! {
         create.with_data("theirs").for_path(&path).await.unwrap();
         let owner = stat_of(&other, &path).await.unwrap().ephemeral_owner;
         let node = started(&client, CreateMode::Persistent, &path, "mine");
-        assert_eq!(is_taken(&node).await, owner);
+        assert_eq!(is_taken(&node).await, SessionId::new(owner));
         assert_eq!(text_of(&other, &path).await.unwrap(), "theirs");
         kill_session(env.address(), owner).await.unwrap();
-        assert_eq!((stands(&node).await.session, text_of(&other, &path).await.unwrap().as_str()), (0, "mine"));
+        assert_eq!((stands(&node).await.session, text_of(&other, &path).await.unwrap().as_str()), (None, "mine"));
     }
 
     /// Curator's `TestPersistentEphemeralNode.testSetDataWhenNodeExists`. The node's own session has created the other one,
@@ -131,7 +131,7 @@ on_every_server! {
         create.with_data("InitialData").for_path(&path).await.unwrap();
         let before = stat_of(&client, &path).await.unwrap();
         let node = ephemeral(&client, &path, "Hello World");
-        assert_eq!(is_taken(&node).await, before.ephemeral_owner);
+        assert_eq!(is_taken(&node).await, SessionId::new(before.ephemeral_owner));
         for is_closed in [false, true] {
             if is_closed {
                 in_time(node.close()).await;
@@ -143,7 +143,7 @@ on_every_server! {
         let node = ephemeral(&client, &path, "Hello World");
         is_taken(&node).await;
         client.delete().for_path(&path).await.unwrap();
-        assert_eq!(stands(&node).await.session, before.ephemeral_owner);
+        assert_eq!(stands(&node).await.session, SessionId::new(before.ephemeral_owner));
         assert_eq!(text_of(&client, &path).await.unwrap(), "Hello World");
     }
 
@@ -163,7 +163,7 @@ on_every_server! {
             let now = stands_again(&node, &before).await;
             assert_ne!(now.session, before.session);
             let stat = stat_of(&direct, &path).await.unwrap();
-            assert_eq!((stat.czxid, stat.ephemeral_owner), (now.czxid, now.session));
+            assert_eq!((stat.czxid, stat.ephemeral_owner), (now.czxid.get(), now.session.unwrap().get()));
             before = now;
         }
         assert_eq!(text_of(&direct, &path).await.unwrap(), "mine");
@@ -173,7 +173,7 @@ on_every_server! {
         // The ends of the old sessions do not touch the new node.
         let known = stat_of(&direct, &path).await.unwrap();
         in_time(node.close()).await;
-        assert_eq!((known.ephemeral_owner, children(&direct, &folder).await), (before.session, vec![]));
+        assert_eq!((known.ephemeral_owner, children(&direct, &folder).await), (before.session.unwrap().get(), vec![]));
     }
 
     /// The client is lost at three quarters of its timeout, and comes back before the server ends its session.
@@ -189,11 +189,11 @@ on_every_server! {
         reaches(&node, |state| matches!(state, NodeState::Creating)).await;
         proxy.accept();
         let now = stands_again(&node, &before).await;
-        assert_eq!(now.session, stat_of(&direct, &path).await.unwrap().ephemeral_owner);
+        assert_eq!(now.session, SessionId::new(stat_of(&direct, &path).await.unwrap().ephemeral_owner));
         assert_ne!(now.session, before.session);
         // The end of the old session does not touch the new node.
-        kill_session(env.address(), before.session).await.unwrap();
-        assert_eq!(stat_of(&direct, &path).await.unwrap().czxid, now.czxid);
+        kill_session(env.address(), before.session.unwrap().get()).await.unwrap();
+        assert_eq!(stat_of(&direct, &path).await.unwrap().czxid, now.czxid.get());
     }
 
     /// Two clients with one path: the session change of one does not take the other's node.
@@ -226,7 +226,7 @@ on_every_server! {
         let two = ephemeral(&client, &path, "two");
         assert_eq!(is_taken(&two).await, standing.session);
         answered(std::slice::from_ref(&client)).await;
-        assert_eq!(stat_of(&client, &path).await.unwrap().czxid, standing.czxid);
+        assert_eq!(stat_of(&client, &path).await.unwrap().czxid, standing.czxid.get());
         in_time(one.close()).await;
         stands(&two).await;
         assert_eq!(text_of(&client, &path).await.unwrap(), "two");

@@ -1,0 +1,443 @@
+//! The writes that a client has seen, and whether the history of a server contains them.
+//!
+//! The transactions of an ensemble are one sequence, so a server that has one write has all writes before it. After a
+//! restore from a backup, or a loss of all data, the sequence is another one. Its zxids may be larger than those that
+//! the client has seen, so a zxid alone proves nothing.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::model::{EventType, Stat, WatchedEvent};
+use crate::zookeeper::{Done, Operation, Request, Response};
+
+/// The number of writes that a comparison can use.
+const COMPARED: usize = 64;
+/// The number of writes above which the oldest are forgotten.
+const KEPT: usize = 2 * COMPARED;
+
+/// The newest write to a node, as a stat shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Write {
+    czxid: i64,
+    mzxid: i64,
+    pzxid: i64,
+    ctime: i64,
+    mtime: i64,
+}
+
+impl Write {
+    const fn of(stat: &Stat) -> Self {
+        let Stat { czxid, mzxid, pzxid, ctime, mtime, .. } = *stat;
+        Self { czxid, mzxid, pzxid, ctime, mtime }
+    }
+
+    fn newest(&self) -> i64 {
+        self.mzxid.max(self.pzxid)
+    }
+
+    /// Judges a server by the write that it has in place of this one.
+    fn judge(&self, found: Option<&Stat>) -> Judgement {
+        let Some(found) = found.map(Self::of) else { return Judgement::Unknown };
+        let is_same_write = (found.czxid, found.mzxid) == (self.czxid, self.mzxid);
+        match is_same_write {
+            true if (found.ctime, found.mtime) != (self.ctime, self.mtime) => Judgement::Other,
+            // A server that continues from this write has its children too. But servers that were stopped during a snapshot
+            // may have another pzxid (ZOOKEEPER-3306), which must not cost the session.
+            true if found.pzxid < self.pzxid => Judgement::Doubtful,
+            // Another transaction may have the number of a pzxid, which has no time, so the pzxid proves nothing.
+            true => Judgement::Same { up_to: self.mzxid },
+            false if found.mzxid <= self.mzxid => Judgement::Other,
+            false => Judgement::Unknown,
+        }
+    }
+}
+
+/// The judgement on a server's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// It contains all writes up to this one.
+    Same { up_to: i64 },
+    /// It lacks a write that the client has seen.
+    Other,
+    /// It may lack one: all that was read may be out of date.
+    Doubtful,
+    /// The reply to one question does not decide.
+    Unknown,
+}
+
+/// A node that did not exist when the server had this transaction, or one of those just before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Deletion {
+    zxid: i64,
+    /// The transaction that had created the node, if the client has seen it.
+    czxid: Option<i64>,
+}
+
+/// A question to a server: whether a node exists, and with which stat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) path: Arc<str>,
+    known: Known,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Write(Write),
+    Deleted(Deletion),
+}
+
+impl Question {
+    /// Judges the server by its reply; `None` if the node does not exist, or the server refuses to answer.
+    pub(crate) fn judge(&self, found: Option<&Stat>) -> Judgement {
+        match (self.known, found) {
+            (Known::Write(write), found) => write.judge(found),
+            (Known::Deleted(known), Some(found)) if known.czxid == Some(found.czxid) => Judgement::Other,
+            // A server may create a node between a reply's read and the reply's zxid.
+            (Known::Deleted(known), Some(found)) if found.czxid <= known.zxid => Judgement::Doubtful,
+            (Known::Deleted(_), _) => Judgement::Unknown,
+        }
+    }
+}
+
+/// The newest writes that replies have shown.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    writes: HashMap<Arc<str>, Write>,
+    /// The known node that was deleted last, and its `czxid`. Its event may precede the reply to its delete.
+    last_known: Option<(Arc<str>, i64)>,
+    /// The newest known deletion.
+    deleted: Option<(Arc<str>, Deletion)>,
+    /// The newest write that was forgotten because newer ones need the room.
+    forgotten: i64,
+}
+
+impl History {
+    /// Creates the history of nodes that were read before.
+    pub(crate) fn of(nodes: impl IntoIterator<Item = (String, Stat)>) -> Self {
+        let mut history = Self::default();
+        nodes.into_iter().for_each(|(path, stat)| history.wrote(&path.into(), &stat));
+        history
+    }
+
+    /// Records what a reply shows.
+    pub(crate) fn replied(&mut self, request: &Request, result: &Result<Response, Error>, zxid: i64) {
+        match (request, result) {
+            (_, Ok(Response::Created { path, stat }))
+            | (Request::Exists { path, .. }, Ok(Response::Exists(Some(stat))))
+            | (Request::GetData { path, .. }, Ok(Response::Data(_, stat)))
+            | (Request::SetData { path, .. } | Request::SetAcl { path, .. }, Ok(Response::Stat(stat)))
+            | (Request::GetAcl { path }, Ok(Response::Acl(_, stat))) => self.wrote(path, stat),
+            (Request::Exists { path, .. }, Ok(Response::Exists(None)))
+            | (Request::GetData { path, .. }, Err(Error::NoNode { .. }))
+            | (Request::Delete { path, .. }, Ok(Response::Deleted)) => self.is_missing(path, zxid),
+            (Request::Transaction { operations }, Ok(Response::Done(all))) => {
+                operations.iter().zip(all).for_each(|(operation, done)| self.done(operation, done, zxid));
+            }
+            _ => {}
+        }
+    }
+
+    /// Records the result of an operation of a transaction.
+    fn done(&mut self, operation: &Operation, done: &Done, zxid: i64) {
+        match done {
+            Done::Created { path, stat } if stat.czxid != 0 => self.wrote_in_transaction(path, stat),
+            Done::Set(stat) => self.wrote_in_transaction(operation.path(), stat),
+            Done::Deleted => self.is_missing(operation.path(), zxid),
+            _ => {}
+        }
+    }
+
+    /// Records the stat of a node.
+    fn wrote(&mut self, path: &Arc<str>, stat: &Stat) {
+        match self.writes.get_mut(path) {
+            Some(write) => *write = Write::of(stat),
+            // The root, which is in all histories; and nodes such as the configuration, which each server writes for itself.
+            None if stat.mzxid == 0 || path.starts_with("/zookeeper/") => {}
+            None => self.insert(Arc::clone(path), stat),
+        }
+    }
+
+    /// Records the stat of a node of a transaction.
+    fn wrote_in_transaction(&mut self, path: &str, stat: &Stat) {
+        match self.writes.get_mut(path) {
+            Some(write) => *write = Write::of(stat),
+            None => self.insert(path.into(), stat),
+        }
+    }
+
+    fn insert(&mut self, path: Arc<str>, stat: &Stat) {
+        self.writes.insert(path, Write::of(stat));
+        if self.writes.len() > KEPT {
+            let mut all: Vec<_> = self.writes.values().map(Write::newest).collect();
+            let (_, &mut oldest, _) = all.select_nth_unstable(KEPT - COMPARED);
+            // One transaction may have written them all.
+            let mut room = COMPARED - self.writes.values().filter(|write| write.newest() > oldest).count();
+            self.writes.retain(|_, write| {
+                let is_kept = write.newest() == oldest && room > 0;
+                room -= usize::from(is_kept);
+                is_kept || write.newest() > oldest
+            });
+            self.forgotten = self.forgotten.max(oldest);
+        }
+    }
+
+    /// Records that a node does not exist, as of this transaction.
+    fn is_missing(&mut self, path: &str, zxid: i64) {
+        self.forget(path);
+        if self.deleted.as_ref().is_none_or(|(_, newest)| newest.zxid <= zxid) {
+            let known = self.last_known.as_ref().filter(|(known, _)| **known == *path);
+            let (path, czxid) =
+                known.map_or_else(|| (path.into(), None), |(path, czxid)| (Arc::clone(path), Some(*czxid)));
+            self.deleted = Some((path, Deletion { zxid, czxid }));
+        }
+    }
+
+    fn forget(&mut self, path: &str) {
+        if let Some((path, write)) = self.writes.remove_entry(path) {
+            self.last_known = Some((path, write.czxid));
+        }
+    }
+
+    /// Records the event of a transaction behind this one. After a change of its children, a node has a pzxid of that
+    /// transaction or a later one, even if the client does not read its stat again.
+    pub(crate) fn notified(&mut self, event: &WatchedEvent, zxid: i64) {
+        let path = &*event.path;
+        let parent = match event.event_type {
+            EventType::NodeDeleted => {
+                self.forget(path);
+                path.rsplit_once('/').map(|(parent, _)| parent)
+            }
+            EventType::NodeCreated => path.rsplit_once('/').map(|(parent, _)| parent),
+            EventType::NodeChildrenChanged => Some(path),
+            _ => None,
+        };
+        if let Some(write) = parent.and_then(|parent| self.writes.get_mut(parent)) {
+            write.pzxid = write.pzxid.max(zxid + 1);
+        }
+    }
+
+    /// Returns the questions that decide, the most telling first.
+    fn questions(&self) -> Vec<Question> {
+        let mut all: Vec<_> = self
+            .writes
+            .iter()
+            .map(|(path, write)| Question { path: Arc::clone(path), known: Known::Write(*write) })
+            .collect();
+        // By path too: a second run asks the same.
+        all.sort_unstable_by(|one, other| (other.newest(), &one.path).cmp(&(one.newest(), &other.path)));
+        all.truncate(COMPARED);
+        all
+    }
+
+    /// Begins a comparison with a server. `None` if the client has seen nothing that a server can confirm.
+    ///
+    /// The first round asks for the node with the newest change, which usually is the newest write too.
+    pub(crate) fn compare(&self) -> Option<Comparison> {
+        let mut questions = self.questions();
+        let newest = questions.first()?.newest();
+        let last_written = (0..questions.len()).max_by_key(|&index| (questions[index].mzxid(), Reverse(index)))?;
+        let proof = questions[last_written].mzxid();
+        if last_written > 0 {
+            let question = questions.remove(last_written);
+            questions.insert(1, question);
+        }
+        let mut first = if last_written > 0 { 2 } else { 1 };
+        // A node that was created again has a write of its own.
+        let is_asked =
+            |(path, deletion): &&(Arc<str>, Deletion)| deletion.zxid >= newest && !self.writes.contains_key(path);
+        if let Some((path, deletion)) = self.deleted.as_ref().filter(is_asked) {
+            questions.insert(0, Question { path: Arc::clone(path), known: Known::Deleted(*deletion) });
+            first += 1;
+        }
+        Some(Comparison { first, proof, questions, forgotten: self.forgotten })
+    }
+}
+
+impl Question {
+    const fn mzxid(&self) -> i64 {
+        match &self.known {
+            Known::Write(write) => write.mzxid,
+            Known::Deleted(deletion) => deletion.zxid,
+        }
+    }
+
+    fn newest(&self) -> i64 {
+        match &self.known {
+            Known::Write(write) => write.newest(),
+            Known::Deleted(deletion) => deletion.zxid,
+        }
+    }
+}
+
+/// The questions to one server, in up to two rounds.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    first: usize,
+    /// The newest write that can be proven.
+    proof: i64,
+    questions: Vec<Question>,
+    forgotten: i64,
+}
+
+impl Comparison {
+    /// Returns the questions of the next round; empty if the judgement so far decides, or all were asked. A parent with
+    /// an old write of its own proves little: the servers would repeat the events of all that is newer.
+    pub(crate) fn next_round(&mut self, so_far: Judgement) -> Vec<Question> {
+        let is_open = match so_far {
+            Judgement::Unknown => true,
+            Judgement::Same { up_to } => up_to < self.proof,
+            Judgement::Other | Judgement::Doubtful => false,
+        };
+        let count = std::mem::replace(&mut self.first, usize::MAX).min(self.questions.len());
+        self.questions.drain(..if is_open { count } else { 0 }).collect()
+    }
+
+    /// Combines the judgements of a round. An older write than the known one outweighs all others.
+    pub(crate) fn decide(&self, so_far: Judgement, next: Judgement) -> Judgement {
+        match (so_far, next) {
+            (Judgement::Other, _) | (_, Judgement::Other) => Judgement::Other,
+            (Judgement::Doubtful, _) | (_, Judgement::Doubtful) => Judgement::Doubtful,
+            (Judgement::Same { up_to: one }, Judgement::Same { up_to: other }) => {
+                Judgement::Same { up_to: one.max(other) }
+            }
+            (Judgement::Unknown, Judgement::Same { up_to }) if up_to >= self.forgotten => Judgement::Same { up_to },
+            (so_far, _) => so_far,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(czxid: i64, mzxid: i64) -> Stat {
+        Stat { czxid, mzxid, pzxid: czxid, ctime: czxid, mtime: mzxid, ..Stat::default() }
+    }
+
+    fn history(writes: &[(&str, Stat)]) -> History {
+        let mut history = History::default();
+        writes.iter().for_each(|(path, stat)| history.wrote(&Arc::from(*path), stat));
+        history
+    }
+
+    /// Plays a comparison with a server that has these nodes. Returns the judgement and the paths of each round.
+    fn compare(history: &History, server: &[(&str, Stat)]) -> (Judgement, Vec<Vec<String>>) {
+        let (mut rounds, mut judgement) = (Vec::new(), Judgement::Unknown);
+        let mut comparison = history.compare().expect("something is known");
+        loop {
+            let round = comparison.next_round(judgement);
+            if round.is_empty() {
+                break;
+            }
+            for question in &round {
+                let found = server.iter().find(|(path, _)| *path == &*question.path).map(|(_, stat)| stat);
+                judgement = comparison.decide(judgement, question.judge(found));
+            }
+            rounds.push(round.iter().map(|question| question.path.to_string()).collect());
+        }
+        (judgement, rounds)
+    }
+
+    #[test]
+    fn newest_unchanged_write_proves_the_history_in_one_round() {
+        let known = history(&[("/a", stat(1, 5)), ("/b", stat(2, 7)), ("/c", stat(3, 3))]);
+        let same = [("/a", stat(1, 5)), ("/b", stat(2, 7)), ("/c", stat(3, 3))];
+        assert_eq!(compare(&known, &same), (Judgement::Same { up_to: 7 }, vec![vec!["/b".to_owned()]]));
+    }
+
+    #[test]
+    fn configuration_of_a_server_proves_nothing() {
+        assert!(history(&[("/zookeeper/config", stat(1, 5))]).compare().is_none());
+    }
+
+    #[test]
+    fn older_write_or_other_times_prove_another_history() {
+        let known = history(&[("/a", stat(1, 5))]);
+        for found in [stat(1, 4), stat(2, 5), Stat { mtime: 6, ..stat(1, 5) }, Stat { ctime: 6, ..stat(1, 5) }] {
+            assert_eq!(compare(&known, &[("/a", found)]).0, Judgement::Other, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn smaller_pzxid_is_no_proof_of_another_history() {
+        let known = history(&[("/a", stat(1, 5)), ("/b", stat(2, 4))]);
+        let found = [("/a", Stat { pzxid: 0, ..stat(1, 5) }), ("/b", stat(2, 4))];
+        assert_eq!(compare(&known, &found).0, Judgement::Doubtful);
+    }
+
+    #[test]
+    fn newer_writes_and_missing_nodes_leave_it_to_the_others() {
+        let known = history(&[("/a", stat(1, 5)), ("/b", stat(2, 7)), ("/c", stat(3, 8))]);
+        let (judgement, rounds) = compare(&known, &[("/a", stat(1, 5)), ("/b", stat(2, 9))]);
+        assert_eq!((judgement, rounds.len()), (Judgement::Same { up_to: 5 }, 2));
+        // Behind a node that was written again another one is rolled back.
+        assert_eq!(compare(&known, &[("/a", stat(1, 4)), ("/b", stat(2, 9))]).0, Judgement::Other);
+        assert_eq!(compare(&known, &[]).0, Judgement::Unknown);
+    }
+
+    /// The last change is that of a list of children.
+    #[test]
+    fn newest_write_is_asked_for_besides_the_newest_change() {
+        let known = history(&[("/a", Stat { pzxid: 9, ..stat(1, 2) }), ("/b", stat(3, 3)), ("/c", stat(7, 7))]);
+        let rounds = vec![vec!["/a".to_owned(), "/c".to_owned()]];
+        let same = [("/a", Stat { pzxid: 9, ..stat(1, 2) }), ("/c", stat(7, 7))];
+        assert_eq!(compare(&known, &same), (Judgement::Same { up_to: 7 }, rounds));
+        let rolled_back = [("/a", Stat { pzxid: 8, ..stat(1, 2) }), ("/c", stat(7, 7))];
+        assert_eq!(compare(&known, &rolled_back).0, Judgement::Doubtful);
+    }
+
+    /// The node with the newest write is gone, and the parent with the newest change was written long ago.
+    #[test]
+    fn old_write_of_a_parent_is_not_the_newest_proof() {
+        let parent = Stat { pzxid: 9, ..stat(1, 1) };
+        let known = history(&[("/a", parent), ("/a/b", stat(3, 5)), ("/a/c", stat(6, 8))]);
+        let rounds = vec![vec!["/a".to_owned(), "/a/c".to_owned()], vec!["/a/b".to_owned()]];
+        let server = [("/a", Stat { pzxid: 12, ..parent }), ("/a/b", stat(3, 5))];
+        assert_eq!(compare(&known, &server), (Judgement::Same { up_to: 5 }, rounds));
+    }
+
+    #[test]
+    fn node_that_was_deleted_must_not_exist_again() {
+        let mut known = history(&[("/a", stat(1, 5)), ("/b", stat(2, 2))]);
+        known.is_missing("/b", 9);
+        let asked = compare(&known, &[("/a", stat(1, 5))]);
+        assert_eq!(asked, (Judgement::Same { up_to: 5 }, vec![vec!["/b".to_owned(), "/a".to_owned()]]));
+        assert_eq!(compare(&known, &[("/a", stat(1, 5)), ("/b", stat(2, 2))]).0, Judgement::Other);
+        // It may have been created while the reply was written.
+        assert_eq!(compare(&known, &[("/a", stat(1, 5)), ("/b", stat(9, 9))]).0, Judgement::Doubtful);
+        // The event of the deletion came first, and reads found nothing later.
+        let mut known = history(&[("/a", stat(1, 5)), ("/b", stat(2, 2))]);
+        (8..11).for_each(|zxid| known.is_missing("/b", zxid));
+        assert_eq!(compare(&known, &[("/a", stat(1, 5)), ("/b", stat(2, 2))]).0, Judgement::Other);
+        // It was created again later.
+        assert_eq!(compare(&known, &[("/a", stat(1, 5)), ("/b", stat(11, 11))]).0, Judgement::Same { up_to: 5 });
+    }
+
+    /// As a create-or-replace in one transaction does it.
+    #[test]
+    fn node_that_one_transaction_deletes_and_creates_is_no_deleted_one() {
+        let mut known = history(&[("/a", stat(1, 5))]);
+        known.is_missing("/a", 9);
+        known.wrote_in_transaction("/a", &stat(9, 9));
+        let asked = compare(&known, &[("/a", stat(9, 9))]);
+        assert_eq!(asked, (Judgement::Same { up_to: 9 }, vec![vec!["/a".to_owned()]]));
+    }
+
+    #[test]
+    fn only_the_newest_writes_are_kept_and_no_older_one_proves_what_was_forgotten() {
+        let mut known = History::default();
+        for zxid in 1..=1000 {
+            known.wrote(&format!("/{zxid}").into(), &stat(zxid, zxid));
+        }
+        assert!(known.writes.len() <= KEPT && known.forgotten >= 1000 - KEPT as i64);
+        assert!(known.writes.contains_key("/1000"));
+        assert_eq!(known.questions().len(), COMPARED);
+        let found = stat(1000, 1000);
+        assert_eq!(compare(&known, &[("/1000", found)]).0, Judgement::Same { up_to: 1000 });
+        (known.forgotten + 1..=1000).for_each(|zxid| known.is_missing(&format!("/{zxid}"), 1001));
+        known.wrote(&"/old".into(), &stat(1, 1));
+        assert_eq!(compare(&known, &[("/old", stat(1, 1))]).0, Judgement::Unknown);
+    }
+}

@@ -133,10 +133,13 @@ pub fn started(connect_string: &str, session_timeout: Duration) -> Outcome<Curat
 pub async fn first_word(client: &CuratorFramework) -> Outcome {
     let failed = async {
         loop {
-            if let FrameworkError::ConnectionLoss { cause: Some(cause), .. } = client.no_answer("connecting") {
-                return cause.to_string();
+            match client.no_answer("connecting") {
+                // A client that has just connected is about to return its session.
+                FrameworkError::ConnectionLoss { cause: Some(cause), .. } if !cause.is_time_over() => {
+                    return cause.to_string();
+                }
+                _ => tokio::time::sleep(Duration::from_millis(10)).await,
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::select! {

@@ -90,16 +90,22 @@ impl Stage {
         let client = &self.client;
         for op in [OpCode::Create2, OpCode::GetChildren] {
             let member = GroupMember::new(client.clone(), format!("/group-{op}"), "ann").unwrap();
-            member.start().unwrap();
-            let joined = self.passes("join", op, member.join()).await.unwrap();
+            let join = async {
+                member.start().unwrap();
+                member.join().await
+            };
+            let joined = self.passes("join", op, join).await.unwrap();
             assert_eq!(joined.id, "ann");
         }
         let barrier = DistributedDoubleBarrier::new(client.clone(), "/barrier", 1).unwrap();
         let entered = self.passes("enter", OpCode::Multi, barrier.enter()).await.unwrap();
         let _departure = self.passes("leave", OpCode::Multi, entered.leave()).await.unwrap();
         let latch = LeaderLatch::new(client.clone(), "/latch").unwrap();
-        latch.start().unwrap();
-        self.passes("lead", OpCode::Create2, latch.leading()).await.unwrap();
+        let lead = async {
+            latch.start().unwrap();
+            latch.leading().await
+        };
+        self.passes("lead", OpCode::Create2, lead).await.unwrap();
     }
 
     async fn runs(&self) {

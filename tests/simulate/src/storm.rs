@@ -222,6 +222,10 @@ impl Field for Locks {
         self.fault(what, lasting);
     }
 
+    fn exist_again<'a>(&self, nodes: impl Iterator<Item = &'a String>) {
+        self.scribe.exist_again(nodes);
+    }
+
     fn revoke(&self, nodes: Vec<String>) {
         // Near the end of the sequence numbers these do not tell the order.
         let waits = |node: &&String| {

@@ -110,6 +110,16 @@ impl Scribe {
         self.write(|book, _| book.ruled_out.extend(paths));
     }
 
+    /// Notes nodes that exist with a backup, even if they were taken away before: a grant on them can be right.
+    pub fn exist_again<'a>(&self, paths: impl IntoIterator<Item = &'a String>) {
+        self.write(|book, _| {
+            for path in paths {
+                book.ruled_out.retain(|gone| gone != path);
+                book.revoked.retain(|(gone, _)| gone != path);
+            }
+        });
+    }
+
     /// What came of it.
     pub fn outcome(&self, rules: &Rules) -> Outcome {
         let mut book = self.book.lock();

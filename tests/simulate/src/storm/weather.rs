@@ -184,11 +184,15 @@ pub(super) trait Field {
         self.fault(what, lasting + LONGEST_PAUSE);
     }
 
+    /// Notes the nodes of a backup: those that were deleted since can be granted again.
+    fn exist_again<'a>(&self, _nodes: impl Iterator<Item = &'a String>) {}
+
     /// Restarts all servers with the nodes and sessions of a backup.
     fn restore(&self, backup: &Backup) {
         let before = self.nodes();
         self.ensemble().restore(backup);
         let left = self.nodes();
+        self.exist_again(left.iter().map(|(path, _)| path));
         self.revoke(before.into_iter().filter(|node| !left.contains(node)).map(|(path, _)| path).collect());
     }
 

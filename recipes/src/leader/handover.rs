@@ -15,7 +15,7 @@ use std::time::Duration;
 use curator_framework::{Budget, Error, Operation, Session, Watch, make_path, node_from_path, parent_of};
 use tokio::time::sleep;
 
-use crate::leader::error::{LeaderError, TermEnd};
+use crate::leader::error::LeaderError;
 use crate::leader::record_io::Found;
 use crate::leader::term::Term;
 use crate::locks::engine::candidacy::{LATCH_NAME, call};
@@ -34,15 +34,15 @@ enum Wish {
 }
 
 impl Term {
-    /// Hands the term over to a candidate. Returns `false` if the candidate does not follow within the budget.
+    /// Hands the term over to a candidate. Returns `None` if the candidate does not follow within the budget.
     pub(super) async fn hand_over(
         self: &Arc<Self>,
         candidate: &Participant,
         budget: Duration,
-    ) -> Result<bool, LeaderError> {
+    ) -> Result<Option<Release>, LeaderError> {
         self.check_candidate(candidate)?;
         let budget = Budget::of(budget);
-        let Some(_alone) = budget.limit(self.writes_alone()).await else { return Ok(false) };
+        let Some(_alone) = budget.limit(self.writes_alone()).await else { return Ok(None) };
         let session = self.session().clone();
         let name = node_from_path(&candidate.path);
         let call = || {
@@ -55,18 +55,15 @@ impl Term {
             Err(LeaderError::Framework(Error::Transaction { index: 2, cause, .. }))
                 if matches!(*cause, Error::NoNode { .. }) =>
             {
-                return Ok(false);
+                return Ok(None);
             }
             written => written?,
         };
         let followed = budget.limit(self.followed(&session, name, &written)).await.unwrap_or(Ok(false))?;
         if !followed && !self.withdraw(&session, name, &written).await? {
-            return Ok(false);
+            return Ok(None);
         }
-        match self.resigned().await? {
-            Release::Released => Ok(true),
-            Release::AlreadyLost(reason) => Err(self.over(TermEnd::Lost(reason))),
-        }
+        self.resigned().await.map(Some)
     }
 
     fn check_candidate(&self, candidate: &Participant) -> Result<(), LeaderError> {

@@ -414,7 +414,7 @@ impl LeaderLatch {
     }
 
     /// Ends the term of a leading latch and deletes its node. The latch joins again at the back of the queue. Returns
-    /// `false` if the latch did not lead, or the leadership is lost.
+    /// `None` if the latch did not lead, and `AlreadyLost` if the node was gone before the delete.
     ///
     /// # Errors
     ///
@@ -426,9 +426,9 @@ impl LeaderLatch {
     /// # Cancel safety
     ///
     /// When the future is dropped, the term is over, and the latch goes on deleting the node.
-    pub async fn resign(&self) -> Result<bool, LeaderError> {
-        let Some(leadership) = self.leadership() else { return Ok(false) };
-        Ok(leadership.term_of().resigned().await? == Release::Released)
+    pub async fn resign(&self) -> Result<Option<Release>, LeaderError> {
+        let Some(leadership) = self.leadership() else { return Ok(None) };
+        leadership.term_of().resigned().await.map(Some)
     }
 
     /// Leaves the queue for this time: a leader resigns. Then the latch joins again at the back. So after a term that
@@ -440,9 +440,9 @@ impl LeaderLatch {
         });
     }
 
-    /// Hands the leadership over to another candidate, ahead of all waiters. Returns `true` once this latch has
-    /// resigned for it. Returns `false` if the latch does not lead, the candidate is gone, or the budget has ended.
-    /// Then a leader goes on leading.
+    /// Hands the leadership over to another candidate, ahead of all waiters. Returns `Some` once this latch has
+    /// resigned for it, with the outcome of [`resign`](Self::resign). Returns `None` if the latch does not lead, the
+    /// candidate is gone, or the budget has ended. Then a leader goes on leading.
     ///
     /// The budget counts from the call. It covers the wait for an earlier hand-over or proclamation of this latch, and
     /// the wait for the candidate. The leader's own writes are limited by the retry policy alone. The candidate must be a
@@ -451,7 +451,7 @@ impl LeaderLatch {
     ///
     /// # Errors
     ///
-    /// * `LeaderError::LeadershipLost`: the term has ended meanwhile.
+    /// * `LeaderError::LeadershipLost`: the term has ended before the candidate had moved.
     /// * `LeaderError::ForeignData`: another program has written the path's data, so the wish cannot stand there.
     /// * `LeaderError::InvalidArgument`: the participant is this latch itself or not a latch of this path; or the
     ///   sequence numbers of the path are near their end.
@@ -463,8 +463,8 @@ impl LeaderLatch {
     /// # Cancel safety
     ///
     /// When the future is dropped, the latch goes on leading. The candidate may be the next in the queue.
-    pub async fn resign_to(&self, candidate: &Participant, budget: Duration) -> Result<bool, LeaderError> {
-        let Some(leadership) = self.leadership() else { return Ok(false) };
+    pub async fn resign_to(&self, candidate: &Participant, budget: Duration) -> Result<Option<Release>, LeaderError> {
+        let Some(leadership) = self.leadership() else { return Ok(None) };
         leadership.term_of().hand_over(candidate, budget).await
     }
 

@@ -25,7 +25,7 @@ on_every_server! {
         let old = leads(&latches[0]).await;
         let mut bobs_calls = Calls::of(&latches[1]);
         let cat = participant(&latches[0], "cat").await;
-        assert!(in_time(latches[0].resign_to(&cat, BUDGET)).await.unwrap());
+        assert!(in_time(latches[0].resign_to(&cat, BUDGET)).await.unwrap().is_some());
         assert_eq!(end_of(&old).await, TermEnd::Resigned);
         let new = leads(&latches[2]).await;
         assert!(new.token() > old.token());
@@ -53,7 +53,7 @@ on_every_server! {
             term = Some(leadership.token());
             let to = (leader + 1 + round % 2) % 3;
             let chosen = participant(&latches[leader], ids[to]).await;
-            assert!(in_time(latches[leader].resign_to(&chosen, BUDGET)).await.unwrap(), "round {round}");
+            assert!(in_time(latches[leader].resign_to(&chosen, BUDGET)).await.unwrap().is_some(), "round {round}");
             assert_eq!(end_of(&leadership).await, TermEnd::Resigned);
             assert_eq!(one_leads(&latches).await, to, "round {round}");
             leader = to;
@@ -70,16 +70,16 @@ on_every_server! {
         in_time(latches[2].close()).await;
         env.wait_for_children(&clients[0], &path, 2).await;
         let outcome = in_time(latches[0].resign_to(&cat, Duration::from_millis(500))).await;
-        assert!(!matches!(outcome, Ok(true)), "{outcome:?}");
+        assert!(!matches!(outcome, Ok(Some(_))), "{outcome:?}");
         in_time(leadership.verify()).await.unwrap();
         assert_eq!(leaders(&latches[..2]), [0]);
         // A candidate that does not lead hands nothing over.
         let ann = participant(&latches[1], "ann").await;
         let outcome = in_time(latches[1].resign_to(&ann, Duration::from_millis(500))).await;
-        assert!(!matches!(outcome, Ok(true)), "{outcome:?}");
+        assert!(!matches!(outcome, Ok(Some(_))), "{outcome:?}");
         // The next hand-over is not disturbed by the wish that failed.
         let bob = participant(&latches[0], "bob").await;
-        assert!(in_time(latches[0].resign_to(&bob, BUDGET)).await.unwrap());
+        assert!(in_time(latches[0].resign_to(&bob, BUDGET)).await.unwrap().is_some());
         assert!(leads(&latches[1]).await.token() > leadership.token());
     }
 
@@ -109,7 +109,7 @@ on_every_server! {
         let java = clients[0].create().with_protection().with_mode(CreateMode::EphemeralSequential).with_data("java");
         let java = in_time(java.for_path(&format!("{path}/latch-"))).await.unwrap();
         let chosen = participant(&latches[0], "java").await;
-        assert!(!in_time(latches[0].resign_to(&chosen, Duration::from_millis(300))).await.unwrap());
+        assert!(in_time(latches[0].resign_to(&chosen, Duration::from_millis(300))).await.unwrap().is_none());
         in_time(leadership.verify()).await.unwrap();
         let observer = latches[0].observe().unwrap();
         let seen = sees(&mut observer.watch(), |leader| leader.token == leadership.token()).await;
@@ -171,7 +171,7 @@ on_every_server! {
         assert!(matches!(end_of(&leadership).await, TermEnd::Lost(LossReason::Session(_) | LossReason::NodeDeleted)));
         env.wait_for_children(&two, &path, 2).await;
         let begun = Instant::now();
-        assert!(in_time(second.resign()).await.unwrap());
+        assert!(in_time(second.resign()).await.unwrap().is_some());
         leads(&first).await;
         let clean = begun.elapsed();
         assert!(!next.is_held());

@@ -1,19 +1,18 @@
 //! The ends of terms.
 
-use std::future::poll_fn;
 use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
-use curator_framework::{FixedEnsembleProvider, LossReason};
+use curator_framework::{ConnectionState, FixedEnsembleProvider, LossReason};
 use curator_integration::env::{connected, in_time};
 use curator_integration::in_process::{client, options, server, simulated};
 use curator_integration::lock_stage::play;
-use curator_recipes::{LeaderError, LeaderSelector, TermEnd, TermOutcome};
+use curator_recipes::{LeaderError, LeaderSelector, Release, TermEnd, TermOutcome};
 use curator_test::{ClientId, FaultProxy, SimulatedEnsemble};
 use futures_util::FutureExt as _;
 
 use crate::moves::{participant, started};
+use crate::stage::{becomes, take_down};
 
 #[tokio::test]
 async fn a_term_that_was_lost_has_not_resigned() {
@@ -59,14 +58,29 @@ async fn a_resign_that_is_not_polled_holds_nothing_up() {
     participant(&other).await;
 
     let mut resigning = pin!(latch.resign());
-    poll_fn(|cx| {
-        assert!(resigning.as_mut().poll(cx).is_pending());
-        Poll::Ready(())
-    })
-    .await;
+    assert!(futures_util::poll!(&mut resigning).is_pending());
     in_time(other.leading()).await.unwrap();
     in_time(latch.close()).await;
-    assert!(in_time(resigning).await.unwrap());
+    assert_eq!(in_time(resigning).await.unwrap(), Some(Release::Released));
+}
+
+/// The node is deleted in the outage in which the leader resigns.
+#[tokio::test]
+async fn resignation_tells_that_the_node_was_deleted_before() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let through = options(&server).ensemble_provider(FixedEnsembleProvider::new(proxy.connect_string()));
+    let (ours, theirs) = (connected(through).await, client(&server).await);
+    let latch = started(&ours);
+    let leadership = in_time(latch.leading()).await.unwrap();
+    take_down(&proxy);
+    becomes(&ours, ConnectionState::Suspended).await;
+    theirs.delete().for_path(leadership.path()).await.unwrap();
+    let mut resigning = pin!(latch.resign());
+    assert!(futures_util::poll!(&mut resigning).is_pending());
+    proxy.accept();
+    let lost = Release::AlreadyLost(LossReason::NodeDeleted);
+    assert_eq!(in_time(resigning).await.unwrap(), Some(lost));
 }
 
 /// The work blocks its thread until the session is over, and returns.

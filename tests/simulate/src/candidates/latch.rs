@@ -110,8 +110,8 @@ impl Campaigner {
         let before = latch.leadership();
         let soon = if self.one_of(3) == 0 { self.time(0..100) } else { Duration::MAX };
         match timeout(soon, latch.resign()).await {
-            Ok(Ok(has_led)) => {
-                self.scribe.note(format_args!("{:?} resigned: {has_led}", self.name));
+            Ok(Ok(resigned)) => {
+                self.scribe.note(format_args!("{:?} resigned: {resigned:?}", self.name));
                 if before.is_some_and(|before| before.is_held()) {
                     self.scribe.wrong(format!("{:?} leads after it resigned", self.name));
                 }
@@ -135,7 +135,7 @@ impl Campaigner {
         self.scribe.note(format_args!("{:?} hands over to {}", self.name, to.path));
         let outcome = self.scribe.during_hand_over(timeout(soon, latch.resign_to(to, budget))).await;
         match outcome {
-            Ok(Ok(done)) => self.scribe.note(format_args!("{:?} handed over: {done}", self.name)),
+            Ok(Ok(done)) => self.scribe.note(format_args!("{:?} handed over: {done:?}", self.name)),
             // It may choose itself.
             Ok(Err(LeaderError::InvalidArgument { .. })) => {}
             Ok(Err(error)) => self.scribe.error(&error),

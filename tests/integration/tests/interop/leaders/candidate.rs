@@ -83,7 +83,7 @@ pub(crate) async fn elect(client: &CuratorFramework, words: &[&str]) -> Answer<S
         let Some(Candidate::Latch(latch)) = candidate else { return Err("no such latch".into()) };
         let all = latch.participants().await?;
         let to = all.iter().find(|one| one.id() == to).ok_or("no such candidate")?;
-        return Ok(latch.resign_to(to, Duration::from_secs(20)).await?.to_string());
+        return Ok(latch.resign_to(to, Duration::from_secs(20)).await?.is_some().to_string());
     }
     let [verb, path, id] = *words else { return Err(format!("{words:?}").into()) };
     let candidate = CANDIDATES.lock().get(&format!("{path} {id}")).cloned().ok_or("no such candidate")?;
@@ -178,7 +178,7 @@ async fn latch_term(client: &CuratorFramework, path: &str, ending: &str, using: 
     let latch = latch(client, path, &using.id, mode)?;
     let terms = if ending == "resign" { 2 } else { 1 };
     for term in 0..terms {
-        if term > 0 && !latch.resign().await? {
+        if term > 0 && latch.resign().await?.is_none() {
             return Err("a leader that did not lead when it resigned".into());
         }
         let leadership = loop {

@@ -167,9 +167,9 @@ on_every_server! {
         // A latch that follows stays where it is.
         let leader = one_leads(&latches).await;
         let follower = &latches[1 - leader];
-        assert!(!in_time(follower.resign()).await.unwrap());
+        assert!(in_time(follower.resign()).await.unwrap().is_none());
         assert_eq!(one_leads(&latches).await, leader);
-        assert!(in_time(latches[leader].resign()).await.unwrap());
+        assert!(in_time(latches[leader].resign()).await.unwrap().is_some());
         leads(follower).await;
         assert!(!latches[leader].has_leadership());
         env.wait_for_children(&one, &path, 2).await;
@@ -192,7 +192,7 @@ on_every_server! {
         assert_eq!(end_of(&leadership).await, TermEnd::Resigned);
         assert!(matches!(latch.start(), Err(LeaderError::Closed { .. })));
         latch.abstain(Duration::ZERO);
-        assert!(!in_time(latch.resign()).await.unwrap());
+        assert!(in_time(latch.resign()).await.unwrap().is_none());
         for refused in [
             in_time(latch.leading()).await.map(drop),
             in_time(latch.leading_timeout(Duration::ZERO)).await.map(drop),
@@ -325,7 +325,7 @@ on_every_server! {
                     assert!(newest.swap(number, Ordering::SeqCst) < number);
                     tokio::task::yield_now().await;
                     inside.fetch_sub(1, Ordering::SeqCst);
-                    assert!(in_time(latch.resign()).await.unwrap());
+                    assert!(in_time(latch.resign()).await.unwrap().is_some());
                     assert!(!leadership.is_held());
                 }
                 latch.close().await;

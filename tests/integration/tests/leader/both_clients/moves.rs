@@ -20,8 +20,8 @@ on_every_server! {
             assert!(Some(leadership.token()) > term);
             term = Some(leadership.token());
             // A candidate that waits does not resign.
-            assert!(!in_time(latches[(round + 1) % 3].resign()).await.unwrap());
-            assert!(in_time(leader.resign()).await.unwrap());
+            assert!(in_time(latches[(round + 1) % 3].resign()).await.unwrap().is_none());
+            assert!(in_time(leader.resign()).await.unwrap().is_some());
             assert!(!leadership.is_held());
             assert_eq!(end_of(&leadership).await, TermEnd::Resigned);
             env.wait_for_children(&clients[0], &path, 3).await;
@@ -65,7 +65,7 @@ on_every_server! {
         for _ in 0..3 {
             eligible.send_replace(true);
             env.wait_for_children(&client, &path, 2).await;
-            assert!(in_time(other.resign()).await.unwrap());
+            assert!(in_time(other.resign()).await.unwrap().is_some());
             let leadership = leads(&latch).await;
             env.wait_for_children(&client, &path, 2).await;
             eligible.send_replace(false);

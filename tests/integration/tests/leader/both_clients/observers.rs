@@ -141,7 +141,7 @@ on_every_server! {
             sees(&mut observed, |leader| leader.token == leadership.token()).await;
             take_down(&proxy);
             becomes(&client, ConnectionState::Suspended).await;
-            assert!(in_time(latch.resign()).await.unwrap());
+            assert!(in_time(latch.resign()).await.unwrap().is_some());
             let next = leads(&latch).await;
             proxy.accept();
             sees(&mut observed, |leader| leader.token == next.token()).await;

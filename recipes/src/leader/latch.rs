@@ -19,31 +19,39 @@ use crate::locks::participants::{Participant, ParticipantKind};
 use crate::standing::StandingTask;
 use crate::standing::changes::{Change, Published};
 
-/// The state of a [`LeaderLatch`].
+/// The state of a [`LeaderLatch`] or a [`LeaderSelector`](crate::LeaderSelector).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum LeaderState {
-    /// The latch was not started.
+    /// The latch was not started, or no run of the selector goes on.
     Latent,
-    /// The latch joins the queue, or waits in it.
+    /// The candidate joins the queue, or waits in it.
     Waiting {
         /// The number of candidates ahead at the newest listing. Candidates in the middle may have left since. `None`
-        /// until a listing has shown the latch's node.
+        /// until a listing has shown the latch's node, and for a selector.
         position: Option<usize>,
     },
-    /// The latch leads. In a channel the state may be a moment old: [`Leadership::is_held`] compares the clock.
+    /// The candidate leads. In a channel the state may be a moment old: [`Leadership::is_held`] compares the clock.
     Leading(Leadership),
-    /// The latch is not in the queue: it [abstains](LeaderLatch::abstain) or is not
-    /// [eligible](LeaderLatchOptions::eligible).
+    /// The candidate is not in the queue: the latch [abstains](LeaderLatch::abstain) or is not
+    /// [eligible](LeaderLatchOptions::eligible), or the selector [pauses](crate::LeaderSelectorOptions::back_off).
     Abstaining,
     /// An attempt failed with an error that waiting cannot mend, such as a missing permission. The latch tries again,
-    /// with growing pauses of up to 30 s.
+    /// with growing pauses of up to 30 s. The run of a selector returns the error, and the next state is `Latent`.
     Failed(LeaderError),
-    /// The latch or its client was closed, or the runtime of the latch has ended.
+    /// The candidate was closed, the client of the latch was closed, or its runtime has ended.
     Closed,
 }
 
 impl LeaderState {
+    /// Returns the state without a term that is over. Its task or run publishes the next state a moment later.
+    pub(super) fn now(self) -> Self {
+        match self {
+            Self::Leading(leadership) if !leadership.is_held() => Self::Waiting { position: None },
+            state => state,
+        }
+    }
+
     /// Returns the leadership, if the term goes on.
     fn leadership(&self) -> Option<&Leadership> {
         match self {
@@ -301,11 +309,7 @@ impl LeaderLatch {
     /// Returns the state: Curator's `getState`, with more states.
     #[must_use]
     pub fn state(&self) -> LeaderState {
-        match self.owner.shared.state.newest() {
-            // The task learns of the end of a term a moment later.
-            LeaderState::Leading(leadership) if !leadership.is_held() => LeaderState::Waiting { position: None },
-            state => state,
-        }
+        self.owner.shared.state.newest().now()
     }
 
     /// Returns the state as a channel. It may skip states; [`changes`](Self::changes) does not.

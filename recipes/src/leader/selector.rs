@@ -6,12 +6,13 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, Error, LossReason};
+use curator_framework::{Changes, CuratorFramework, Error, LossReason};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::leader::error::{LeaderError, TermEnd};
-use crate::leader::latch::candidates;
+use crate::leader::latch::{LeaderState, candidates};
 use crate::leader::observer::LeaderObserver;
 use crate::leader::options::LeaderSelectorOptions;
 use crate::leader::term::{Leadership, Term};
@@ -23,6 +24,7 @@ use crate::locks::mutex::LOCK_NAME;
 use crate::locks::participants::Participant;
 use crate::locks::reentrancy::caller::Caller;
 use crate::standing::Pauses;
+use crate::standing::changes::{Change, Published};
 use crate::standing::runs::{Polls, Run, Runs, until};
 
 /// The end of one term of a [`LeaderSelector`].
@@ -53,6 +55,7 @@ pub enum TermOutcome<T> {
 /// | `start()` | [`run_once`](Self::run_once) |
 /// | `requeue()` | another [`run_once`](Self::run_once) |
 /// | `CancelLeadershipException` in a listener | not needed: a loss drops the work |
+/// | no state | [`state`](Self::state), [`watch`](Self::watch), [`changes`](Self::changes) |
 ///
 /// # Examples
 ///
@@ -114,9 +117,36 @@ struct Inner {
     back_off: (Duration, Duration),
     /// The term that this selector leads.
     current: Mutex<Option<Arc<Term>>>,
+    state: Published<LeaderState>,
     runs: Runs,
     /// The polls of the work of the present term.
     polls: Polls,
+}
+
+/// A run with its states. Its drop publishes the end of the run.
+struct Running<'a> {
+    inner: &'a Inner,
+    _run: Run<'a>,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let Inner { state, runs, .. } = self.inner;
+        match runs.is_closed() {
+            true => drop(state.end(LeaderState::Closed)),
+            false => state.publish(LeaderState::Latent),
+        }
+    }
+}
+
+impl Running<'_> {
+    /// Publishes an error that the run returns.
+    fn failed(&self, error: LeaderError) -> LeaderError {
+        if !matches!(error, LeaderError::Closed { .. }) {
+            self.inner.state.publish(LeaderState::Failed(error.clone()));
+        }
+        error
+    }
 }
 
 /// The selector's hold on a term. Its drop ends the term.
@@ -160,7 +190,8 @@ impl LeaderSelector {
         let spec = LockSpec { recipe: "leader_selector", ..LockSpec::queue(LOCK_NAME) };
         let internals = LockInternals::new(client, path.into(), spec, lock).map_err(LeaderError::of_path)?;
         let (current, runs, polls) = (Mutex::new(None), Runs::default(), Polls::default());
-        Ok(Self { inner: Arc::new(Inner { internals, id, back_off, current, runs, polls }) })
+        let state = Published::new(LeaderState::Latent);
+        Ok(Self { inner: Arc::new(Inner { internals, id, back_off, current, state, runs, polls }) })
     }
 
     /// Waits for the leadership, runs `work` for one term, and resigns.
@@ -181,7 +212,7 @@ impl LeaderSelector {
         F: Future<Output = T>,
     {
         let run = self.begin()?;
-        self.one_term(&run, work).await
+        self.one_term(&run, work).await.map_err(|error| run.failed(error))
     }
 
     /// Leads again and again: Curator's `autoRequeue`. Waits for the leadership, runs `work` for one term, resigns, and
@@ -263,8 +294,11 @@ impl LeaderSelector {
                 Err(LeaderError::Framework(error)) if error.is_retryable() || matches!(error, Error::NoNode { .. }) => {
                     pauses.after(true)
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(run.failed(error)),
             };
+            if !pause.is_zero() {
+                self.inner.state.publish(LeaderState::Abstaining);
+            }
             tokio::select! {
                 biased;
                 () = self.inner.runs.closed() => return Ok(()),
@@ -298,19 +332,21 @@ impl LeaderSelector {
     }
 
     /// Begins a run. Two runs of one selector would be two candidates.
-    fn begin(&self) -> Result<Run<'_>, LeaderError> {
-        self.inner.runs.begin().map_err(|error| LeaderError::of_start(error, self.path_text()))
+    fn begin(&self) -> Result<Running<'_>, LeaderError> {
+        let begun = self.inner.runs.begin().map_err(|error| LeaderError::of_start(error, self.path_text()));
+        Ok(Running { inner: &self.inner, _run: begun? })
     }
 
     async fn one_term<T, F>(
         &self,
-        _run: &Run<'_>,
+        _run: &Running<'_>,
         work: impl FnOnce(Leadership) -> F,
     ) -> Result<TermOutcome<T>, LeaderError>
     where
         F: Future<Output = T>,
     {
-        let internals = &self.inner.internals;
+        let Inner { internals, state, .. } = &*self.inner;
+        state.publish(LeaderState::Waiting { position: None });
         let (client, path) = (internals.client(), internals.base_path());
         let granted = tokio::select! {
             biased;
@@ -332,11 +368,13 @@ impl LeaderSelector {
         // The work is dropped with this future, before the node is deleted. It is not begun after the end of the term.
         let ended = match leadership.is_held() {
             true => {
+                state.publish(LeaderState::Leading(leadership.clone()));
                 let work = self.inner.polls.of(|| leadership.is_held(), work(leadership.clone()));
                 while_held(|| leadership.is_held(), leadership.ended(), work).await
             }
             false => Err(None),
         };
+        state.publish(LeaderState::Waiting { position: None });
         let end = match ended {
             Ok(output) => {
                 // The last poll may have lasted longer than the term.
@@ -374,6 +412,24 @@ impl LeaderSelector {
         // Without the lock: the answer may log a loss, and the program's subscriber may call back.
         let current = self.inner.current.lock().clone();
         current.is_some_and(|term| term.is_held())
+    }
+
+    /// Returns the state, without a request. Between two runs it is [`Latent`](LeaderState::Latent).
+    #[must_use]
+    pub fn state(&self) -> LeaderState {
+        self.inner.state.newest().now()
+    }
+
+    /// Returns the state as a channel. It may skip states; [`changes`](Self::changes) does not.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<LeaderState> {
+        self.inner.state.watch()
+    }
+
+    /// Returns the changes of the state from now on, as a bounded stream. Read the present [`state`](Self::state) behind
+    /// this call, so that no change is missed; the stream may repeat it.
+    pub fn changes(&self) -> Changes<Change<LeaderState>> {
+        self.inner.state.changes()
     }
 
     /// Returns the id.
@@ -446,12 +502,13 @@ impl LeaderSelector {
     /// The closing goes on when the future is dropped.
     pub async fn close(&self) {
         self.stop();
-        let Inner { internals, runs, current, polls, .. } = &*self.inner;
+        let Inner { internals, runs, current, polls, state, .. } = &*self.inner;
         let client = internals.client();
         if !runs.ended_within(client, client.close_budget()).await {
             let current = current.lock().clone();
             current.inspect(|term| polls.unless_running(|| term.abandon()));
         }
+        state.end(LeaderState::Closed);
     }
 
     /// Orders the run to end.

@@ -8,7 +8,8 @@ use curator_framework::{Acl, ConnectionState, Error, LossReason, Permission, Ret
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
-    InterProcessMutex, LeaderError, LeaderSelector, LeaderSelectorOptions, Leadership, TermEnd, TermOutcome,
+    Change, InterProcessMutex, LeaderError, LeaderSelector, LeaderSelectorOptions, LeaderState, Leadership, TermEnd,
+    TermOutcome,
 };
 use curator_test::wire::OpCode;
 use tokio::task::JoinSet;
@@ -131,6 +132,52 @@ on_every_server! {
         assert!(!selector.has_leadership() && !leadership.is_held() && !selector.interrupt_leadership());
         assert_eq!(in_time(leadership.ended()).await, TermEnd::Resigned);
         env.wait_for_children(&client, &path, 0).await;
+    }
+
+    /// Another clone follows the states of the runs.
+    async fn states_of_a_selector_follow_its_runs(env) {
+        let (client, path) = (env.client().await, env.path("selector"));
+        let options = LeaderSelectorOptions::new().back_off(Duration::from_millis(1), Duration::from_millis(1));
+        let selector = LeaderSelector::with_options(client.clone(), &path, options).unwrap();
+        let (watch, mut changes) = (selector.watch(), selector.changes());
+        assert!(matches!(selector.state(), LeaderState::Latent));
+        let mut next = async || match in_time(changes.recv()).await {
+            Some(Change::Item(state)) => Some(state),
+            None => None,
+            dropped => panic!("{dropped:?}"),
+        };
+        let outcome = in_time(selector.run_once(async |leadership| {
+            let state = selector.state();
+            assert!(matches!(&state, LeaderState::Leading(led) if led.token() == leadership.token()), "{state:?}");
+            leadership.token()
+        }));
+        let TermOutcome::Done(token) = outcome.await.unwrap() else { panic!("the term was lost") };
+        assert!(matches!(next().await, Some(LeaderState::Waiting { position: None })));
+        let led = next().await;
+        assert!(matches!(&led, Some(LeaderState::Leading(led)) if led.token() == token && !led.is_held()), "{led:?}");
+        assert!(matches!(next().await, Some(LeaderState::Waiting { position: None })));
+        assert!(matches!(next().await, Some(LeaderState::Latent)));
+
+        // A term that fails, and a close in the next one.
+        let mut terms = 0;
+        let run = selector.run(|_| {
+            terms += 1;
+            let (closer, fails) = (selector.clone(), terms == 1);
+            async move {
+                if fails {
+                    return Err("the work has failed");
+                }
+                tokio::spawn(async move { closer.close().await });
+                std::future::pending().await
+            }
+        });
+        in_time(run).await.unwrap();
+        let mut words = Vec::new();
+        while let Some(state) = next().await {
+            words.push(format!("{state:?}").split([' ', '(']).next().unwrap().to_owned());
+        }
+        assert_eq!(words, ["Waiting", "Leading", "Waiting", "Abstaining", "Waiting", "Leading", "Waiting", "Closed"]);
+        assert!(matches!(selector.state(), LeaderState::Closed) && matches!(*watch.borrow(), LeaderState::Closed));
     }
 
     /// Curator's `TestLeaderSelector.testRaceAtStateChanged`: the session ends between the create and the grant, and
@@ -504,10 +551,13 @@ on_every_server! {
         let read_only = vec![Acl::new(Permission::READ | Permission::ADMIN, "world", "anyone")];
         admin.create().creating_parents_if_needed().with_acl(read_only).for_path(&path).await.unwrap();
         let selector = selector(&client, &path, "");
-        let mut terms = Terms::new();
+        let (mut terms, mut changes) = (Terms::new(), selector.changes());
         for _ in 0..2 {
             let outcome = in_time(terms.run(&selector, "")).await.unwrap();
             assert!(matches!(outcome, Err(LeaderError::Framework(Error::NoAuth { .. }))), "{outcome:?}");
+            assert!(matches!(in_time(changes.recv()).await, Some(Change::Item(LeaderState::Waiting { .. }))));
+            assert!(matches!(in_time(changes.recv()).await, Some(Change::Item(LeaderState::Failed(_)))));
+            assert!(matches!(in_time(changes.recv()).await, Some(Change::Item(LeaderState::Latent))));
         }
         assert!(terms.is_quiet());
         admin.set_acl().with_acl(Acl::open_unsafe()).for_path(&path).await.unwrap();

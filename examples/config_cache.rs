@@ -44,7 +44,7 @@ fn load(cache: &CuratorCache) -> Result<Config, String> {
 
 /// Loads the configuration after each change. An invalid one is ignored, so the earlier one stays.
 async fn reload(cache: CuratorCache, configs: watch::Sender<Config>) {
-    let mut events = cache.events();
+    let mut events = cache.changes();
     while events.recv().await.is_some() {
         if let Ok(config) = load(&cache) {
             configs.send_replace(config);
@@ -86,7 +86,7 @@ async fn main() -> ExitCode {
         cache.initialized().await?;
         let (sender, mut configs) = watch::channel(load(&cache)?);
         tokio::spawn(reload(cache.clone(), sender));
-        let (mut states, mut events) = (cache.watch(), cache.events());
+        let (mut states, mut events) = (cache.watch(), cache.changes());
         say(format!("the service starts: {:?}", *configs.borrow()));
         set("port", "9090").await?;
         say(format!("the operator changes the port: {:?}", *configs.wait_for(|config| config.port == 9090).await?));

@@ -86,7 +86,7 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn new(cache: &'a CuratorCache, options: &'a WatchOptions) -> Self {
-        let (events, nodes) = (cache.events(), Some(0));
+        let (events, nodes) = (cache.changes(), Some(0));
         let left_out = BTreeSet::new();
         Self {
             cache,
@@ -115,7 +115,7 @@ impl<'a> View<'a> {
             CacheState::Fresh { zxid } => Some(zxid),
             _ => None,
         };
-        self.events = self.cache.events();
+        self.events = self.cache.changes();
         tell("changes came faster than they were printed: all nodes follow");
         self.loads().await
     }

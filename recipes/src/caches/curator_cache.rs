@@ -48,7 +48,7 @@ use crate::standing::StandingTask;
 ///     other => panic!("{other:?}"),
 /// }
 ///
-/// let mut events = cache.events();
+/// let mut events = cache.changes();
 /// client.set_data().for_path("/config/port", "9090").await?;
 /// while let Some(event) = events.recv().await {
 ///     if let CacheEvent::Changed { old, new } = event {
@@ -305,19 +305,19 @@ impl CuratorCache {
     ///
     /// At an event the contents may lack a write of the caller that was completed before. A task that answers events by
     /// writes awaits [`caught_up`](Self::caught_up) after a write, before it reads the contents again.
-    pub fn events(&self) -> Changes<CacheEvent> {
+    pub fn changes(&self) -> Changes<CacheEvent> {
         let heard = self.owner.shared.open_stream(Takes::Events);
         Changes::new(heard.filter_map(|heard| ready(heard.into_event())))
     }
 
-    /// Calls a listener for each event, on a thread where it may block. Like a [stream](Self::events), the calls begin
+    /// Calls a listener for each event, on a thread where it may block. Like a [stream](Self::changes), the calls begin
     /// with the nodes that are in the cache now.
     ///
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
     /// [`close`](Self::close). Its events have the nodes.
     #[expect(clippy::must_use_candidate, reason = "most listeners stay as long as their cache")]
     pub fn add_listener(&self, listener: CuratorCacheListener) -> ListenerId {
-        self.owner.listeners.add(listener.into_work(self.events()))
+        self.owner.listeners.add(listener.into_work(self.changes()))
     }
 
     /// Removes a listener. A call that runs continues to its end.

@@ -39,7 +39,7 @@ pub struct NodeChanged {
 /// cache.start_with_initial_build().await?;
 /// assert!(cache.current_data().is_none());
 ///
-/// let mut events = cache.events();
+/// let mut events = cache.changes();
 /// client.create().with_data("carpe diem").for_path("/motto").await?;
 /// let node = events.recv().await.and_then(|change| change.node).expect("the node exists");
 /// assert_eq!(node.data, b"carpe diem");
@@ -133,7 +133,8 @@ impl NodeCache {
 
     /// Returns the changes as a stream. It begins with the node, if it exists, unless the cache was started by
     /// [`start_with_initial_build`](Self::start_with_initial_build). A slow reader may miss changes, not the last one.
-    pub fn events(&self) -> Changes<NodeChanged> {
+    #[doc(alias = "NodeCacheListener")]
+    pub fn changes(&self) -> Changes<NodeChanged> {
         let (mut passes, mut was_reset, mut is_shown) = (self.mode.beginning(), false, false);
         let translate = move |heard: Heard| {
             let passes = passes(&heard);
@@ -156,12 +157,12 @@ impl NodeCache {
         events_of(&self.cache, translate)
     }
 
-    /// Calls a closure for each change, on a thread of its own. It begins as a [stream](Self::events).
+    /// Calls a closure for each change, on a thread of its own. It begins as a [stream](Self::changes).
     ///
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
     /// [`close`](Self::close). Its events have the nodes.
     pub fn add_listener(&self, listener: impl Fn(&NodeChanged) + Send + Sync + 'static) -> ListenerId {
-        call(&self.cache, self.events(), listener)
+        call(&self.cache, self.changes(), listener)
     }
 }
 

@@ -77,7 +77,7 @@ impl PathChildrenCacheEvent {
 /// cache.start_with(StartMode::BuildInitialCache).await?;
 /// assert!(cache.current_data().is_empty());
 ///
-/// let mut events = cache.events();
+/// let mut events = cache.changes();
 /// client.create().with_data("idle").for_path("/workers/host-7").await?;
 /// while let Some(event) = events.recv().await {
 ///     if let PathChildrenCacheEvent::ChildAdded(child) = event {
@@ -198,7 +198,8 @@ impl PathChildrenCache {
 
     /// Returns the events as a stream. It begins with a `ChildAdded` for each child that is in the cache now, unless the
     /// mode is [`StartMode::BuildInitialCache`].
-    pub fn events(&self) -> Changes<PathChildrenCacheEvent> {
+    #[doc(alias = "PathChildrenCacheListener")]
+    pub fn changes(&self) -> Changes<PathChildrenCacheEvent> {
         let mut passes = self.mode.beginning();
         let mut translator =
             Translator { root: self.path().to_owned(), mode: self.mode.clone(), initial: Some(BTreeMap::new()) };
@@ -208,12 +209,12 @@ impl PathChildrenCache {
         })
     }
 
-    /// Calls a closure for each event, on a thread of its own. It begins as a [stream](Self::events).
+    /// Calls a closure for each event, on a thread of its own. It begins as a [stream](Self::changes).
     ///
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
     /// [`close`](Self::close). Its events have the nodes.
     pub fn add_listener(&self, listener: impl Fn(&PathChildrenCacheEvent) + Send + Sync + 'static) -> ListenerId {
-        call(&self.cache, self.events(), listener)
+        call(&self.cache, self.changes(), listener)
     }
 
     /// Reads one child again, and waits for the reply.

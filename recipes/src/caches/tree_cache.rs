@@ -168,7 +168,7 @@ impl TreeCacheBuilder {
 /// let paths: Vec<_> = cache.iter().map(|node| node.path).collect();
 /// assert_eq!(paths, ["/config", "/config/port"]);
 ///
-/// let mut events = cache.events();
+/// let mut events = cache.changes();
 /// client.set_data().for_path("/config/port", "9090").await?;
 /// while let Some(event) = events.recv().await {
 ///     if let TreeCacheEvent::NodeUpdated { old, new } = event {
@@ -266,16 +266,17 @@ impl TreeCache {
     }
 
     /// Returns the events as a stream. It begins with a `NodeAdded` for each node that is in the cache now.
-    pub fn events(&self) -> Changes<TreeCacheEvent> {
+    #[doc(alias = "TreeCacheListener")]
+    pub fn changes(&self) -> Changes<TreeCacheEvent> {
         events_of(&self.cache, translate)
     }
 
-    /// Calls a closure for each event, on a thread of its own. It begins as a [stream](Self::events).
+    /// Calls a closure for each event, on a thread of its own. It begins as a [stream](Self::changes).
     ///
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
     /// [`close`](Self::close). Its events have the nodes.
     pub fn add_listener(&self, listener: impl Fn(&TreeCacheEvent) + Send + Sync + 'static) -> ListenerId {
-        call(&self.cache, self.events(), listener)
+        call(&self.cache, self.changes(), listener)
     }
 
     /// Calls a closure with each error of a node, on a thread of its own: Curator's unhandled errors.

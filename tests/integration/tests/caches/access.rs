@@ -35,7 +35,7 @@ on_every_server! {
         owner.create().for_path(&format!("{root}/child")).await.unwrap();
         close(&owner, &root).await;
         let cache = CuratorCache::new(env.client().await, &root).unwrap();
-        let (mut events, mut replay) = (cache.events(), Replay::default());
+        let (mut events, mut replay) = (cache.changes(), Replay::default());
         cache.start().unwrap();
         let refused = in_time(cache.initialized()).await.unwrap_err();
         assert!(matches!(refused, CacheError::Framework(Error::NoAuth { .. })) && !refused.is_retryable(), "{refused}");
@@ -79,7 +79,7 @@ on_every_server! {
         let cache = loaded(&client, &root, CuratorCacheOptions::new()).await;
         assert_eq!([cache.get(&child), cache.get(&format!("{child}/below"))], [Lookup::NotLoaded, Lookup::NotLoaded]);
         assert!(cache.get(&root).present().is_some() && cache.get(&format!("{root}/other")) == Lookup::Missing);
-        let (mut events, mut replay) = (cache.events(), Replay::default());
+        let (mut events, mut replay) = (cache.changes(), Replay::default());
         replay.arrived(&mut events);
         // A change that can be read.
         open(&owner, &child).await;
@@ -138,7 +138,7 @@ on_every_server! {
         client.create().compressed().with_data("good").for_path(&good).await.unwrap();
         client.create().with_data("plain").for_path(&bad).await.unwrap();
         let cache = CuratorCache::with_options(client.clone(), &root, CuratorCacheOptions::new().compressed()).unwrap();
-        let (mut events, mut replay) = (cache.events(), Replay::default());
+        let (mut events, mut replay) = (cache.changes(), Replay::default());
         cache.start().unwrap();
         in_time(cache.initialized()).await.unwrap();
         let expect = |nodes: &[(&String, &str)]| -> BTreeMap<String, Vec<u8>> {
@@ -165,7 +165,7 @@ on_every_server! {
         let mut late = Replay::default();
         let reported = [Reported::Created(root.clone()), Reported::Created(bad), Reported::Created(good.clone())];
         let reported = reported.into_iter().chain([Reported::Failed(good.clone()), Reported::Initialized]);
-        assert_eq!(late.arrived(&mut cache.events()), reported.collect::<Vec<_>>());
+        assert_eq!(late.arrived(&mut cache.changes()), reported.collect::<Vec<_>>());
         // A deletion is reported with the last value.
         client.delete().for_path(&good).await.unwrap();
         in_time(cache.caught_up()).await.unwrap();
@@ -179,7 +179,7 @@ on_every_server! {
         client.create().creating_parents_if_needed().compressed().with_data("kid").for_path(&kid).await.unwrap();
         let cache = loaded(&client, &root, CuratorCacheOptions::new().compressed()).await;
         assert_eq!(cache.len(), 3, "empty nodes need no decompression");
-        let (mut events, mut replay) = (cache.events(), Replay::default());
+        let (mut events, mut replay) = (cache.changes(), Replay::default());
         replay.arrived(&mut events);
         for path in [&root, &dir] {
             client.set_data().for_path(path, "plain").await.unwrap();
@@ -215,7 +215,7 @@ on_every_server! {
         let (client, root) = (env.client().await, env.path("root"));
         let kids: Vec<_> = (0..3).map(|number| format!("{root}/{number}")).collect();
         let cache = PathChildrenCache::with_options(client.clone(), &root, CuratorCacheOptions::new().compressed()).unwrap();
-        let mut events = cache.events();
+        let mut events = cache.changes();
         in_time(cache.start_with(StartMode::BuildInitialCache)).await.unwrap();
         for kid in &kids {
             client.create().compressed().with_data("kid").for_path(kid).await.unwrap();

@@ -76,7 +76,7 @@ async fn listing_above_the_limit_is_reported_and_the_lock_of_the_client_is_kept(
     assert!(CHILDREN * (LENGTH + stage.digits) > MAX_REPLY);
     let crowd = format!("{}/crowd", stage.tree());
     let cache = CuratorCache::new(stage.client.clone(), stage.tree()).unwrap();
-    let mut events = cache.events();
+    let mut events = cache.changes();
     cache.start().unwrap();
     in_time(cache.initialized()).await.unwrap();
     assert_eq!((cache.len(), cache.get(&stage.child(0))), (2, Lookup::NotLoaded));

@@ -225,7 +225,7 @@ on_every_server! {
         let mut caches = Vec::new();
         for options in shapes {
             let cache = CuratorCache::with_options(client.clone(), &root, options.max_events(100_000)).unwrap();
-            let events = cache.events();
+            let events = cache.changes();
             cache.start().unwrap();
             caches.push((cache, events));
         }
@@ -329,7 +329,7 @@ impl Watcher {
         let proxy = env.proxy();
         let client = connected(env::builder(proxy.address())).await;
         let cache = CuratorCache::new(client.clone(), root).unwrap();
-        let events = cache.events();
+        let events = cache.changes();
         cache.start().unwrap();
         Self { proxy, client, cache, events, replay: Replay::default() }
     }
@@ -349,7 +349,7 @@ async fn a_cache_loads_more_than_64_k_nodes() {
         commit(&client, [CuratorOp::create(&parent)].into_iter().chain(children)).await;
     }
     let cache = CuratorCache::new(client.clone(), "/test").unwrap();
-    let mut events = cache.events();
+    let mut events = cache.changes();
     cache.start().unwrap();
     in_time(cache.initialized()).await.unwrap();
     assert_eq!(cache.len(), NODES);
@@ -374,7 +374,7 @@ async fn a_cache_whose_server_dies_goes_on_at_another_one() {
     let client = connected(options(dying.map(address).join(","))).await;
     create(&client, "/test", "").await;
     let cache = loaded(&client, "/test", CuratorCacheOptions::new()).await;
-    let (mut events, mut replay) = (cache.events(), Replay::default());
+    let (mut events, mut replay) = (cache.changes(), Replay::default());
     for name in ["one", "two", "three"] {
         create(&client, &format!("/test/{name}"), "").await;
     }

@@ -59,7 +59,7 @@ async fn node_that_is_too_large_is_reported_and_keeps_its_children() {
     assert_eq!([cache.get("/tree"), cache.get("/tree/dir")], [Lookup::NotLoaded, Lookup::NotLoaded]);
     assert!(cache.get("/tree/dir/kid").present().is_some() && cache.get("/tree/a").present().is_some());
     assert_eq!((cache.get("/tree/dir/other"), cache.len()), (Lookup::Missing, 2));
-    let (mut events, mut replay) = (cache.events(), Replay::default());
+    let (mut events, mut replay) = (cache.changes(), Replay::default());
     let failed = |path: &str| Reported::Failed(path.to_owned());
     assert_eq!(replay.arrived(&mut events)[2..], [failed("/tree"), failed("/tree/dir"), Reported::Initialized]);
     stage.set("/tree/dir/kid", 1).await;
@@ -101,7 +101,7 @@ async fn listing_that_is_too_large_keeps_the_known_children() {
     // A cache that begins now does not know them until the listing is smaller.
     let late = loaded(&stage.client, "/tree", CuratorCacheOptions::new()).await;
     assert_eq!((late.len(), late.get("/tree/dir/kid")), (3, Lookup::NotLoaded));
-    let mut events = late.events();
+    let mut events = late.changes();
     stage.disperse("/tree/dir").await;
     in_time(async { while !matches!(events.recv().await, Some(curator_recipes::CacheEvent::Created(node)) if node.path == "/tree/dir/kid") {} }).await;
     in_time(late.synced()).await.unwrap();

@@ -38,10 +38,10 @@ on_every_server! {
         commit(&client, (0..20).map(|number| CuratorOp::create(format!("{root}/{number}")))).await;
         let cache =
             CuratorCache::with_options(client.clone(), &root, CuratorCacheOptions::new().max_events(10)).unwrap();
-        let early = cache.events();
+        let early = cache.changes();
         cache.start().unwrap();
         in_time(cache.initialized()).await.unwrap();
-        let (late, slow, dropped) = (cache.events(), cache.events(), cache.events());
+        let (late, slow, dropped) = (cache.changes(), cache.changes(), cache.changes());
         drop(dropped);
         let mut streams = [early, late, slow].map(|events| (events, Replay::default()));
         for (events, replay) in &mut streams[..2] {
@@ -73,7 +73,7 @@ on_every_server! {
             let reported: Vec<_> = events.map(|event| replay.apply(event)).collect().await;
             assert_eq!(reported, [Reported::Deleted(format!("{root}/7"))]);
         }
-        assert!(in_time(cache.events().next()).await.is_none());
+        assert!(in_time(cache.changes().next()).await.is_none());
     }
 
     async fn lookups_know_what_is_loaded_and_what_is_in_the_scope(env) {
@@ -199,7 +199,7 @@ async fn streams_of_a_cache_that_never_starts_end_with_it() {
     let (_server, client) = stage().await;
     let before = tasks();
     let cache = CuratorCache::new(client.clone(), "/tree").unwrap();
-    let mut events = cache.events();
+    let mut events = cache.changes();
     let (listener, mut calls) = calls_of(CuratorCacheListener::builder());
     cache.add_listener(listener.build());
     drop(cache);
@@ -268,7 +268,7 @@ async fn a_cache_leaves_nothing_when_it_is_closed_or_dropped() {
     let before = (server.watch_count(), tasks());
     let is_as_before = async || (server.watch_count(), tasks()) == before;
     let cache = loaded(&client, "/tree", CuratorCacheOptions::new()).await;
-    let (clone, mut events) = (cache.clone(), cache.events());
+    let (clone, mut events) = (cache.clone(), cache.changes());
     drop(cache);
     assert_eq!(clone.len(), 3);
     assert!(server.watch_count() > before.0);
@@ -313,7 +313,7 @@ async fn a_cache_ends_with_its_client_and_begins_with_its_start() {
     // The cache keeps the client.
     drop(client);
     in_time(cache.initialized()).await.unwrap();
-    let mut events = cache.events();
+    let mut events = cache.changes();
     // Closed in an outage.
     let other = loaded(&connected(builder(proxy.address())).await, "/tree", CuratorCacheOptions::new()).await;
     proxy.refuse();
@@ -329,7 +329,7 @@ async fn a_cache_ends_with_its_client_and_begins_with_its_start() {
 
     let client = env::connected(builder(server.address())).await;
     let cache = loaded(&client, "/tree", CuratorCacheOptions::new().do_not_clear_on_close()).await;
-    let (mut events, waiting) = (cache.events(), cache.clone());
+    let (mut events, waiting) = (cache.changes(), cache.clone());
     in_time(client.close()).await;
     in_time(cache.watch().wait_for(|state| matches!(state, CacheState::Closed))).await.unwrap();
     assert!(matches!(in_time(waiting.initialized()).await, Err(CacheError::Closed { .. })));
@@ -350,7 +350,7 @@ async fn stream_that_is_not_read_is_bounded_by_bytes() {
     let (_server, client) = stage().await;
     let options = CuratorCacheOptions::new().max_event_bytes(10 * SIZE);
     let cache = loaded(&client, "/tree", options).await;
-    let mut events = cache.events();
+    let mut events = cache.changes();
     let change = async |number: u8| {
         client.set_data().for_path("/tree/a", vec![number; SIZE]).await.unwrap();
         in_time(cache.caught_up()).await.unwrap();
@@ -380,7 +380,7 @@ async fn stream_that_is_not_read_is_bounded_by_bytes() {
 async fn events_share_large_states() {
     let (_server, client) = stage().await;
     let cache = loaded(&client, "/tree", CuratorCacheOptions::new()).await;
-    let mut events = cache.events();
+    let mut events = cache.changes();
     for number in 0..4 {
         client.set_data().for_path("/tree/a", vec![number; 100_000]).await.unwrap();
         in_time(cache.caught_up()).await.unwrap();

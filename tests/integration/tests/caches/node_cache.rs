@@ -18,7 +18,7 @@ on_every_server! {
         let cache = NodeCache::new(client.clone(), &path).unwrap();
         assert_eq!(cache.path(), path);
         in_time(cache.start_with_initial_build()).await.unwrap();
-        let mut events = cache.events();
+        let mut events = cache.changes();
         assert_eq!(cache.current_data(), None);
         create(&client, &path, "a").await;
         assert_next(&mut events, &["a"]).await;
@@ -39,7 +39,7 @@ on_every_server! {
         let (client, path) = (env.client().await, env.path("node"));
         create(&client, &path, "one").await;
         let cache = NodeCache::new(client.clone(), &path).unwrap();
-        let mut events = cache.events();
+        let mut events = cache.changes();
         in_time(cache.start_with_initial_build()).await.unwrap();
         assert_eq!(cache.current_data().unwrap().data, b"one");
         delete(&client, &path).await;
@@ -76,7 +76,7 @@ on_every_server! {
         let cache = NodeCache::new(client, &path).unwrap();
         assert!(matches!(cache.rebuild().await, Err(CacheError::NotStarted { .. })));
         in_time(cache.start_with_initial_build()).await.unwrap();
-        let mut events = cache.events();
+        let mut events = cache.changes();
         let (rebuilt, ()) = tokio::join!(in_time(cache.rebuild()), set(&other, &path, "other"));
         rebuilt.unwrap();
         in_time(cache.synced()).await.unwrap();
@@ -91,7 +91,7 @@ on_every_server! {
         create(&client, &path, "start").await;
         let cache = NodeCache::new(client.clone(), &path).unwrap();
         in_time(cache.start_with_initial_build()).await.unwrap();
-        let mut events = cache.events();
+        let mut events = cache.changes();
         let session = client.session().await.unwrap();
         env.kill_session(&session).await;
         eventually("a new session", async || client.session().await.is_ok_and(|new| !new.is_same(&session))).await;
@@ -108,7 +108,7 @@ on_every_server! {
         let options = CuratorCacheOptions::new().max_events(2);
         let cache = NodeCache::with_options(client.clone(), &path, options).unwrap();
         in_time(cache.start_with_initial_build()).await.unwrap();
-        let mut events = cache.events();
+        let mut events = cache.changes();
         for number in 1..=5 {
             set(&client, &path, &number.to_string()).await;
             in_time(cache.synced()).await.unwrap();

@@ -36,7 +36,7 @@ on_every_server! {
         let (proxy, other, root) = (env.proxy(), env.client().await, env.path("parent/tree"));
         let child = format!("{root}/child");
         let cache = loaded(&connected(builder(proxy.address())).await, &root, CuratorCacheOptions::new()).await;
-        let (mut events, mut replay) = (cache.events(), Replay::default());
+        let (mut events, mut replay) = (cache.changes(), Replay::default());
         assert_eq!((replay.arrived(&mut events), cache.get(&root)), (vec![Reported::Initialized], Lookup::Missing));
         let create = async || drop(other.create().creating_parents_if_needed().for_path(&child).await.unwrap());
         let delete = async || commit(&other, [CuratorOp::delete(&child), CuratorOp::delete(&root)]).await;
@@ -87,7 +87,7 @@ on_every_server! {
         other.create().creating_parents_if_needed().for_path(&root).await.unwrap();
         commit(&other, (0..50).map(|number| CuratorOp::create(format!("{root}/{number}")))).await;
         let cache = loaded(&client, &root, CuratorCacheOptions::new()).await;
-        let (mut events, mut replay) = (cache.events(), Replay::default());
+        let (mut events, mut replay) = (cache.changes(), Replay::default());
         for round in 0..3 {
             let mut change = (0..50).map(|number| CuratorOp::set_data(format!("{root}/{number}"), format!("{round}")));
             env.restart().await;
@@ -124,7 +124,7 @@ async fn a_server_that_has_lost_its_data_replaces_the_contents() {
         write_often(&client, path).await;
     }
     let cache = loaded(&client, "/tree", CuratorCacheOptions::new()).await;
-    let (mut events, mut replay) = (cache.events(), Replay::default());
+    let (mut events, mut replay) = (cache.changes(), Replay::default());
     let (snapshot, before) = (cache.snapshot().unwrap(), in_time(cache.synced()).await.unwrap());
     assert_eq!(replay.arrived(&mut events).len(), 4);
     tokio::task::block_in_place(|| server.restart_empty()).unwrap();

@@ -34,7 +34,7 @@ async fn a_read_that_an_overloaded_server_refuses_is_repeated() {
     let client = connected(in_process::options(&server).zookeeper_factory(throttled(&left))).await;
     commit(&client, ["/tree", "/tree/a", "/tree/b"].map(CuratorOp::create)).await;
     let cache = loaded(&client, "/tree", CuratorCacheOptions::new()).await;
-    let (mut events, mut replay) = (cache.events(), Replay::default());
+    let (mut events, mut replay) = (cache.changes(), Replay::default());
     replay.arrived(&mut events);
     left.store(2, Ordering::SeqCst);
     commit(&client, ["/tree", "/tree/a"].map(|path| CuratorOp::set_data(path, "new"))).await;
@@ -71,7 +71,7 @@ async fn a_node_that_a_server_refuses_for_good_is_reported_and_left_out() {
 
         *refused.lock() = "/tree/a";
         let cache = loaded(&client, "/tree", CuratorCacheOptions::new()).await;
-        let mut events = cache.events();
+        let mut events = cache.changes();
         let reported = Replay::default().arrived(&mut events);
         let is_told = reported.contains(&Reported::Failed("/tree/a".to_owned()));
         assert_eq!((cache.len(), cache.get("/tree/a"), is_told), (2, Lookup::NotLoaded, true), "{code}");

@@ -81,7 +81,7 @@ async fn panic_of_descend_at_a_reconnect_ends_the_cache_alone() {
     let stage = Stage::new().await;
     let other = stage.cache(CuratorCacheOptions::new()).await;
     let cache = stage.cache(CuratorCacheOptions::new().descend(stage.closure())).await;
-    let mut events = cache.events();
+    let mut events = cache.changes();
     stage.breaks.store(true, Ordering::SeqCst);
     stage.ensemble.reset(CLIENT);
     stage.has_failed(&cache, "descend").await;
@@ -95,7 +95,7 @@ async fn panic_of_descend_at_a_reconnect_ends_the_cache_alone() {
 async fn panic_of_filter_for_a_new_node_ends_the_cache_alone() {
     let stage = Stage::new().await;
     let cache = stage.cache(CuratorCacheOptions::new().filter(stage.closure())).await;
-    let mut events = cache.events();
+    let mut events = cache.changes();
     stage.breaks.store(true, Ordering::SeqCst);
     stage.client.create().for_path("/tree/c").await.unwrap();
     stage.has_failed(&cache, "filter").await;
@@ -109,7 +109,7 @@ async fn panic_of_filter_in_the_load_publishes_no_load() {
     stage.breaks.store(true, Ordering::SeqCst);
     let options = CuratorCacheOptions::new().filter(stage.closure());
     let cache = CuratorCache::with_options(stage.client.clone(), "/tree", options).unwrap();
-    let mut events = cache.events();
+    let mut events = cache.changes();
     cache.start().unwrap();
     let initialized = timeout(PATIENCE, cache.initialized()).await.unwrap();
     assert!(matches!(initialized, Err(CacheError::Panicked { .. })), "{initialized:?}");

@@ -37,7 +37,7 @@ on_every_server! {
         let client = env.client().await;
         let path = parent(&env, &client, &[]).await;
         let caches = [(); 2].map(|()| PathChildrenCache::new(client.clone(), &path).unwrap());
-        let mut streams = [0, 1].map(|index: usize| caches[index].events());
+        let mut streams = [0, 1].map(|index: usize| caches[index].changes());
         caches.iter().for_each(|cache| cache.start().unwrap());
         let child = format!("{path}/one");
         create(&client, &child, "hey there").await;
@@ -61,7 +61,7 @@ on_every_server! {
         let path = parent(&env, &client, &["b", "a"]).await;
         create(&client, &format!("{path}/a/below"), "").await;
         let cache = built(&client, &path).await;
-        let mut events = cache.events();
+        let mut events = cache.changes();
         assert_eq!(names(&cache), ["a", "b"]);
         set(&client, &path, "x").await;
         set(&client, &format!("{path}/a/below"), "x").await;
@@ -74,7 +74,7 @@ on_every_server! {
     async fn a_missing_path_is_created_and_created_again(env) {
         let (client, path) = (env.client().await, env.path("a/b/test"));
         let cache = PathChildrenCache::new(client.clone(), &path).unwrap();
-        let mut events = cache.events();
+        let mut events = cache.changes();
         in_time(cache.start_with(StartMode::PostInitializedEvent)).await.unwrap();
         assert_next(&mut events, &["initialized with 0"]).await;
         eventually("the path", async || exists(&client, &path).await).await;
@@ -114,14 +114,14 @@ on_every_server! {
             (StartMode::PostInitializedEvent, &["added 1=1", "added 2=2", "added 3=3", "initialized with 3"]),
         ] {
             let cache = PathChildrenCache::new(client.clone(), &path).unwrap();
-            let mut events = cache.events();
+            let mut events = cache.changes();
             in_time(cache.start_with(mode)).await.unwrap();
             in_time(cache.initialized()).await.unwrap();
             assert_eq!(names(&cache), ["1", "2", "3"]);
             let mut early = arrived(&mut events);
             early.sort();
             assert_eq!(early, beginning, "{mode:?}");
-            assert_eq!(arrived(&mut cache.events()), beginning, "a stream that is opened later begins in the same way");
+            assert_eq!(arrived(&mut cache.changes()), beginning, "a stream that is opened later begins in the same way");
             set(&client, &format!("{path}/2"), "two").await;
             assert_next(&mut events, &["updated 2=two"]).await;
             set(&client, &format!("{path}/2"), "2").await;
@@ -136,7 +136,7 @@ on_every_server! {
         let client = env.client().await;
         let path = parent(&env, &client, &["one"]).await;
         let cache = PathChildrenCache::new(client.clone(), &path).unwrap();
-        let mut events = cache.events();
+        let mut events = cache.changes();
         in_time(cache.start_with(StartMode::PostInitializedEvent)).await.unwrap();
         assert_next(&mut events, &["added one=one"]).await;
         match in_time(events.recv()).await.unwrap() {
@@ -152,7 +152,7 @@ on_every_server! {
         let children: Vec<_> = (0..100).map(|number| number.to_string()).collect();
         let path = parent(&env, &client, &children.iter().map(String::as_str).collect::<Vec<_>>()).await;
         let cache = PathChildrenCache::new(client.clone(), &path).unwrap();
-        let mut events = cache.events();
+        let mut events = cache.changes();
         let delete_all = async {
             for child in &children {
                 delete(&other, &format!("{path}/{child}")).await;
@@ -173,7 +173,7 @@ on_every_server! {
         for (options, data) in [(CuratorCacheOptions::new(), "new"), (CuratorCacheOptions::new().without_data(), "")] {
             let cache = PathChildrenCache::with_options(client.clone(), &path, options).unwrap();
             in_time(cache.start_with(StartMode::BuildInitialCache)).await.unwrap();
-            let (mut events, child) = (cache.events(), format!("{path}/one"));
+            let (mut events, child) = (cache.changes(), format!("{path}/one"));
             set(&client, &child, "new").await;
             assert_next(&mut events, &["updated one=new"]).await;
             let cached = cache.current_data_of(&child).unwrap();
@@ -186,7 +186,7 @@ on_every_server! {
         let client = env.client().await;
         let path = parent(&env, &client, &["a", "b", "c"]).await;
         let (normal, built) = (PathChildrenCache::new(client.clone(), &path).unwrap(), built(&client, &path).await);
-        let (mut of_normal, mut of_built) = (normal.events(), built.events());
+        let (mut of_normal, mut of_built) = (normal.changes(), built.changes());
         normal.start().unwrap();
         assert_next(&mut of_normal, &["added a=a", "added b=b", "added c=c"]).await;
         let child = format!("{path}/a");
@@ -229,7 +229,7 @@ on_every_server! {
         let (client, other) = (env.client().await, env.client().await);
         let path = parent(&env, &client, &["bar", "foo", "snafu"]).await;
         let cache = built(&client, &path).await;
-        let mut events = cache.events();
+        let mut events = cache.changes();
         let write = async {
             create(&other, &format!("{path}/test"), "").await;
             delete(&other, &format!("{path}/bar")).await;
@@ -260,7 +260,7 @@ on_every_server! {
         let client = env.client().await;
         let path = parent(&env, &client, &["a", "b"]).await;
         let cache = built(&client, &path).await;
-        let mut events = cache.events();
+        let mut events = cache.changes();
         cache.clear();
         assert!(names(&cache).is_empty() && arrived(&mut events).is_empty());
         set(&client, &format!("{path}/b"), "new").await;
@@ -308,7 +308,7 @@ on_every_server! {
         let client = env.client().await;
         let path = parent(&env, &client, &[]).await;
         let cache = PathChildrenCache::new(client.clone(), &path).unwrap();
-        let mut events = cache.events();
+        let mut events = cache.changes();
         cache.start().unwrap();
         let me = format!("{path}/me");
         client.create().with_mode(CreateMode::Ephemeral).with_data("data").for_path(&me).await.unwrap();
@@ -332,7 +332,7 @@ on_every_server! {
         // Only the test's own node: another test may run on the same server.
         let options = CuratorCacheOptions::new().filter(move |path| path == accepted);
         let cache = PathChildrenCache::with_options(client.clone(), "/", options).unwrap();
-        let mut events = cache.events();
+        let mut events = cache.changes();
         cache.start().unwrap();
         client.start().unwrap();
         assert!(client.session().await.is_err(), "the server cannot be reached");
@@ -348,7 +348,7 @@ on_every_server! {
         let path = parent(&env, &other, &["kept", "node"]).await;
         let client = env::connected(env::builder(proxy.address()).session_timeout(Duration::from_secs(60))).await;
         let cache = built(&client, &path).await;
-        let (mut events, node) = (cache.events(), format!("{path}/node"));
+        let (mut events, node) = (cache.changes(), format!("{path}/node"));
         let (mut before, mut reconnected) = ("node", vec!["reconnected"]);
         for (is_killed, after) in [(false, "second"), (true, "third")] {
             let session = client.session().await.unwrap();
@@ -376,7 +376,7 @@ on_every_server! {
         let options = CuratorCacheOptions::new().max_events(2);
         let cache = PathChildrenCache::with_options(client.clone(), &path, options).unwrap();
         in_time(cache.start_with(StartMode::BuildInitialCache)).await.unwrap();
-        let mut events = cache.events();
+        let mut events = cache.changes();
         for child in ["b", "c", "d"] {
             create(&client, &format!("{path}/{child}"), child).await;
             in_time(cache.synced()).await.unwrap();

@@ -77,7 +77,7 @@ on_every_server! {
     async fn a_change_costs_one_read_and_a_deletion_none(env) {
         let stage = Stage::new(&env).await;
         let cache = loaded(&stage.client, &stage.root, CuratorCacheOptions::new()).await;
-        let (mut events, mut replay) = (cache.events(), Replay::default());
+        let (mut events, mut replay) = (cache.changes(), Replay::default());
         assert_eq!(replay.arrived(&mut events).len(), 1012, "the contents, and that they are loaded");
         let before = reads(&stage.proxy);
         let (node, new) = (stage.node(7), format!("{}/new", stage.root));
@@ -99,7 +99,7 @@ on_every_server! {
     async fn a_lost_connection_costs_a_read_for_each_change(env) {
         let stage = Stage::new(&env).await;
         let cache = loaded(&stage.client, &stage.root, CuratorCacheOptions::new()).await;
-        let (mut events, mut replay) = (cache.events(), Replay::default());
+        let (mut events, mut replay) = (cache.changes(), Replay::default());
         replay.arrived(&mut events);
         for changes in [0, 1, 100] {
             let (before, mut reported) = (reads(&stage.proxy), Vec::new());
@@ -127,7 +127,7 @@ on_every_server! {
     async fn a_new_session_reads_only_what_has_changed(env) {
         let stage = Stage::new(&env).await;
         let cache = loaded(&stage.client, &stage.root, CuratorCacheOptions::new()).await;
-        let (mut events, mut replay) = (cache.events(), Replay::default());
+        let (mut events, mut replay) = (cache.changes(), Replay::default());
         replay.arrived(&mut events);
         for changes in [0, 1, 100] {
             let before = reads(&stage.proxy);
@@ -162,7 +162,7 @@ on_every_server! {
         let cache =
             CuratorCache::with_options(stage.client.clone(), &stage.root, CuratorCacheOptions::new().resume(snapshot))
                 .unwrap();
-        let (mut events, mut replay) = (cache.events(), Replay::default());
+        let (mut events, mut replay) = (cache.changes(), Replay::default());
         assert_eq!(replay.arrived(&mut events).len(), 1011);
         cache.start().unwrap();
         in_time(cache.initialized()).await.unwrap();

@@ -30,7 +30,7 @@ fn builder(client: &CuratorFramework, path: &str) -> TreeCacheBuilder {
 /// Starts a cache, and returns it with its events.
 async fn started(builder: TreeCacheBuilder) -> (TreeCache, Changes<TreeCacheEvent>) {
     let cache = builder.build().unwrap();
-    let events = cache.events();
+    let events = cache.changes();
     in_time(cache.start()).await.unwrap();
     (cache, events)
 }
@@ -223,7 +223,7 @@ on_every_server! {
         let errors = Arc::new(Mutex::new(Vec::new()));
         let listener = Arc::clone(&errors);
         let id = cache.add_error_listener(move |error| listener.lock().push(error.to_string()));
-        let mut events = cache.events();
+        let mut events = cache.changes();
         in_time(cache.start()).await.unwrap();
         assert_next(&mut events, &["added test=root", "added packed=small", "initialized"]).await;
         create(&client, &format!("{path}/plain"), "plain").await;

@@ -265,7 +265,7 @@ const ROWS: [Row; 17] = [
                     CuratorCacheOptions::new().max_event_bytes(size),
                 ] {
                     let Ok(cache) = CuratorCache::with_options(client.clone(), "/extremes", options) else { continue };
-                    let _events = cache.events();
+                    let _events = cache.changes();
                     cache.start().unwrap();
                     let _loaded = tried(cache.initialized()).await;
                     let _changed = tried(client.create().for_path(&path())).await;

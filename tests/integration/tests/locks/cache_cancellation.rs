@@ -47,7 +47,7 @@ async fn drop_of_cache(method: &str, cut: Cut, what: &str) -> bool {
     stage.front.create().for_path("/tree").await.unwrap();
     let before = stage.footprint();
     let cache = CuratorCache::new(stage.client.clone(), "/tree").unwrap();
-    let (mut events, mut others) = (cache.events(), cache.events());
+    let (mut events, mut others) = (cache.changes(), cache.changes());
     cache.start().unwrap();
     let ours = cache.clone();
     let call: Local<()> = match method {
@@ -110,7 +110,7 @@ impl Older {
 
     fn call(&self, method: &str) -> Local<()> {
         let (node, children, tree) = (self.node.clone(), self.children.clone(), self.tree.clone());
-        let mut events = node.events();
+        let mut events = node.changes();
         match method {
             "Changes::recv" => Box::pin(async move { assert!(events.recv().await.is_some()) }),
             "NodeCache::close" => Box::pin(async move { node.close().await }),

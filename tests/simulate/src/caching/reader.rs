@@ -147,7 +147,7 @@ impl Reader {
 
     fn open(&self, watched: &mut Watched, is_slow: bool) {
         let stream = self.scribe.opens(watched.id);
-        watched.streams.push(Followed { stream, events: watched.cache.events(), is_slow });
+        watched.streams.push(Followed { stream, events: watched.cache.changes(), is_slow });
     }
 
     fn may_fail<T>(&self, outcome: Result<T, CacheError>) -> Option<T> {

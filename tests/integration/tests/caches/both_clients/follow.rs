@@ -33,7 +33,7 @@ on_every_server! {
         let path = |path: &str| format!("{root}{path}");
         let cache = loaded(&client, &root, CuratorCacheOptions::new()).await;
         assert_eq!((cache.get(&root), cache.len()), (Lookup::Missing, 0));
-        let (mut events, mut replay) = (cache.events(), Replay::default());
+        let (mut events, mut replay) = (cache.changes(), Replay::default());
         assert_eq!(replay.arrived(&mut events), [Reported::Initialized]);
 
         create(&other, &path("/a/b"), "1").await;
@@ -74,7 +74,7 @@ on_every_server! {
             create(&other, &format!("{root}/{number}/child"), "old").await;
         }
         let cache = loaded(&client, &root, CuratorCacheOptions::new()).await;
-        let (mut events, mut replay) = (cache.events(), Replay::default());
+        let (mut events, mut replay) = (cache.changes(), Replay::default());
         replay.arrived(&mut events);
         for round in 0..4 {
             let (session, owned) = (client.session().await.unwrap(), env.path("owned"));
@@ -127,7 +127,7 @@ on_every_server! {
         client.create().creating_parents_if_needed().with_acl(unreadable()).for_path(&secret).await.unwrap();
         let reported = async || {
             let cache = CuratorCache::new(client.clone(), &root).unwrap();
-            let mut events = cache.events();
+            let mut events = cache.changes();
             cache.start().unwrap();
             let initialized = in_time(cache.initialized()).await;
             let reported: Vec<_> = std::iter::from_fn(|| events.try_recv().ok()).collect();

@@ -78,7 +78,7 @@ impl Follower {
         let listener = CuratorCacheListener::builder().for_all(move |event: &CacheEvent| apply(&mut map.lock(), event));
         cache.add_listener(listener.build());
         let (stop, stopped) = oneshot::channel();
-        let by_stream = tokio::spawn(follow(cache.events(), stopped));
+        let by_stream = tokio::spawn(follow(cache.changes(), stopped));
         cache.start().unwrap();
         in_time(cache.initialized()).await.unwrap();
         Self { name, client, cache, by_listener, stop, by_stream }

@@ -93,7 +93,7 @@ impl<V: Content> Counter<V> {
     }
 
     /// Deletes the marker. The next change creates another one.
-    pub(super) async fn close(&self) {
+    pub(super) async fn release_marker(&self) {
         let closed = async {
             let marker = loop {
                 let mut requests = self.requests.lock().await;

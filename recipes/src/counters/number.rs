@@ -26,7 +26,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// delete children of it.
 ///
 /// One of the callers that wait sends the requests of all. So poll the future of a change until it ends, or drop it. A
-/// future that is kept without being polled holds up the other changes of the object and its clones, and `close`.
+/// future that is kept without being polled holds up the other changes of the object and its clones, and `release_marker`.
 ///
 /// # Lost replies
 ///
@@ -77,7 +77,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 ///     Err(error) => return Err(error.into()), // not counted
 /// }
 /// println!("{} orders", orders.get().await?);
-/// orders.close().await; // deletes the marker, see the layout
+/// orders.release_marker().await; // see the layout
 /// # Ok(())
 /// # }
 /// ```
@@ -110,7 +110,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// | --- | --- |
 /// | change | 1 |
 /// | first change of an object | 3 more: a read; the create of the marker together with another read. On a new path also the creates of the node and of missing parents |
-/// | first change in a later session, or after `close` | 2 more: the create of the marker together with a read; another read if the newest write of the object has created the node |
+/// | first change in a later session, or after `release_marker` | 2 more: the create of the marker together with a read; another read if the newest write of the object has created the node |
 /// | changes of several tasks at once | 1 for all that wait |
 /// | change after one of another session | 3 more: a refused write, a read, and a read that travels with the next write |
 /// | change in a loop: each 256th without other sessions, each 32nd beside up to 7, each 8th beside more | 1 read more: a gap for other sessions |
@@ -302,8 +302,8 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     /// # Cancel safety
     ///
     /// When the future is dropped, the marker may be left until the drop of the object.
-    pub async fn close(&self) {
-        self.counter.close().await;
+    pub async fn release_marker(&self) {
+        self.counter.release_marker().await;
     }
 
     async fn change(&self, change: Change<N>) -> Result<AtomicChange<N>, CounterError> {

@@ -169,7 +169,7 @@ impl DistributedAtomicValue {
     /// # Cancel safety
     ///
     /// When the future is dropped, the marker may be left until the drop of the object.
-    pub async fn close(&self) {
-        self.counter.close().await;
+    pub async fn release_marker(&self) {
+        self.counter.release_marker().await;
     }
 }

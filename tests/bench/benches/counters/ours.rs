@@ -51,7 +51,7 @@ impl All {
         let numbers = self.clients.iter().map(|client| number(client, path)).collect::<Result<Vec<_>>>()?;
         let counted = increment(&numbers, time).await?;
         for number in numbers {
-            number.close().await;
+            number.release_marker().await;
         }
         Ok(counted)
     }
@@ -59,7 +59,7 @@ impl All {
     async fn share(&self, path: &str, time: Duration, tasks: usize) -> Result<String> {
         let number = number(self.clients.first().ok_or("no client")?, path)?;
         let counted = increment(&vec![number.clone(); tasks], time).await?;
-        number.close().await;
+        number.release_marker().await;
         Ok(counted)
     }
 

@@ -295,7 +295,7 @@ const CLOSES: [(&str, Open); 29] = [
             let policy = ExponentialBackoffRetry::new(Duration::from_secs(1), 3).unwrap();
             let counter = DistributedAtomicLong::new(client, PATH, policy).unwrap();
             counter.increment().await.unwrap();
-            closing(counter, async |counter| counter.close().await)
+            closing(counter, async |counter| counter.release_marker().await)
         })
     }),
     ("a counter with a change in flight", |client| {
@@ -307,7 +307,7 @@ const CLOSES: [(&str, Open); 29] = [
                 // The close waits for a change in flight, also if nothing polls it.
                 let mut change = Box::pin(counter.increment());
                 assert!(futures_util::poll!(&mut change).is_pending());
-                counter.close().await;
+                counter.release_marker().await;
                 drop(change);
                 // The drop of the counter deletes its marker.
                 Box::new(()) as Box<dyn Any>

@@ -39,7 +39,7 @@ async fn a_first_change_is_a_read_a_marker_and_a_write() {
     assert_eq!(stage.requests().await, [GetData, Create2, Multi, Exists, Multi], "the node is new");
     in_time(second.increment()).await.unwrap();
     assert_eq!(stage.requests().await, [GetData, Multi, Exists, Multi], "the node exists");
-    in_time(second.close()).await;
+    in_time(second.release_marker()).await;
     assert_eq!(stage.requests().await, [Delete]);
     in_time(second.increment()).await.unwrap();
     assert_eq!(stage.requests().await, [Multi, Exists, Multi], "without its marker");
@@ -112,7 +112,7 @@ async fn changes_of_100_tasks_are_two_writes() {
 #[tokio::test]
 async fn a_close_is_one_delete() {
     let (stage, number) = known().await;
-    in_time(number.close()).await;
+    in_time(number.release_marker()).await;
     assert_eq!(stage.requests().await, [Delete]);
 }
 
@@ -172,7 +172,7 @@ async fn a_change_is_one_round_trip_and_a_first_or_refused_one_is_three() {
     });
     assert_eq!(increment.await, 1, "increment");
     let first = round_trips(async |_, client| {
-        known(client).await.close().await;
+        known(client).await.release_marker().await;
         let number = number(client, PATH);
         let began = Instant::now();
         number.increment().await.unwrap();

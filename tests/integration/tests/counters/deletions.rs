@@ -188,7 +188,7 @@ async fn close_leaves_the_marker_to_a_caller_that_needs_its_proof() {
     let sender = stage.add(&number);
     let closing = {
         let number = number.clone();
-        tokio::spawn(async move { number.close().await })
+        tokio::spawn(async move { number.release_marker().await })
     };
     let other = stage.add(&number);
     in_time(stage.proxy.wait_for_faults(1)).await;

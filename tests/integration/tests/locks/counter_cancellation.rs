@@ -20,7 +20,7 @@ const PATH: &str = "/count";
 const OF_NUMBERS: [(&str, i64); 11] = [
     ("CachedAtomicNumber::next", 105),
     ("DistributedAtomicNumber::add", 12),
-    ("DistributedAtomicNumber::close", 5),
+    ("DistributedAtomicNumber::release_marker", 5),
     ("DistributedAtomicNumber::compare_and_set", 71),
     ("DistributedAtomicNumber::decrement", 4),
     ("DistributedAtomicNumber::force_set", 72),
@@ -33,7 +33,7 @@ const OF_NUMBERS: [(&str, i64); 11] = [
 
 /// The methods of atomic values, with the value behind each one. All begin at `old`.
 const OF_VALUES: [(&str, &str); 6] = [
-    ("DistributedAtomicValue::close", "old"),
+    ("DistributedAtomicValue::release_marker", "old"),
     ("DistributedAtomicValue::compare_and_set", "one"),
     ("DistributedAtomicValue::force_set", "two"),
     ("DistributedAtomicValue::get", "old"),
@@ -59,7 +59,7 @@ fn call_of_number(number: DistributedAtomicLong, method: &str) -> Local<()> {
         "DistributedAtomicNumber::add" => {
             Box::pin(async move { assert_eq!(*number.add(7).await.unwrap().post_value(), 12) })
         }
-        "DistributedAtomicNumber::close" => Box::pin(async move { number.close().await }),
+        "DistributedAtomicNumber::release_marker" => Box::pin(async move { number.release_marker().await }),
         "DistributedAtomicNumber::compare_and_set" => {
             Box::pin(async move { assert!(number.compare_and_set(5, 71).await.unwrap().is_set()) })
         }
@@ -97,7 +97,7 @@ async fn drop_of_number(method: &str, post: i64, loses_reply: bool, cut: Cut, wh
     let behind = *number.increment().await.unwrap().pre_value();
     assert!(behind == post || (!completes && behind == 5), "{what}: {behind}");
     assert_eq!(number.get().await.unwrap(), behind + 1, "{what}");
-    number.close().await;
+    number.release_marker().await;
     drop(number);
     stage.assert_as_before(Vec::new(), &before, what).await;
     completes
@@ -122,7 +122,7 @@ async fn drop_of_value(method: &str, post: &str, cut: Cut, what: &str) -> bool {
     assert!(value.compare_and_set("old", "old").await.unwrap().is_set());
     let ours = value.clone();
     let call: Local<()> = match method {
-        "DistributedAtomicValue::close" => Box::pin(async move { ours.close().await }),
+        "DistributedAtomicValue::release_marker" => Box::pin(async move { ours.release_marker().await }),
         "DistributedAtomicValue::compare_and_set" => {
             Box::pin(async move { assert!(ours.compare_and_set("old", "one").await.unwrap().is_set()) })
         }
@@ -140,7 +140,7 @@ async fn drop_of_value(method: &str, post: &str, cut: Cut, what: &str) -> bool {
     let change = value.try_set("end").await.unwrap();
     let behind = std::str::from_utf8(change.pre_value()).unwrap();
     assert!(behind == post || (!completes && behind == "old"), "{what}: {behind}");
-    value.close().await;
+    value.release_marker().await;
     drop(value);
     stage.assert_as_before(Vec::new(), &before, what).await;
     completes

@@ -111,8 +111,8 @@ impl Worker<Event> {
         self.meet().await;
         // The drop of some counters leaves their markers to their sessions.
         if self.one_of(2) == 0 {
-            counting.sum.atomic.close().await;
-            counting.mixed.atomic.close().await;
+            counting.sum.atomic.release_marker().await;
+            counting.mixed.atomic.release_marker().await;
         }
     }
 
@@ -178,7 +178,7 @@ impl Worker<Event> {
                 self.lose_a_reply();
                 self.add(&own, delta, None).await;
                 if self.one_of(2) == 0 {
-                    own.atomic.close().await;
+                    own.atomic.release_marker().await;
                 }
             }
         }

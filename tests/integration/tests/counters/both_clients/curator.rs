@@ -53,7 +53,7 @@ on_every_server! {
                     tries.0 += change.stats().optimistic_tries;
                     tries.1 += change.stats().promoted_tries;
                 }
-                in_time(counter.close()).await;
+                in_time(counter.release_marker()).await;
                 (numbers, tries)
             });
         }

@@ -149,7 +149,7 @@ on_every_server! {
                         Err(error) => panic!("{what}: {error}"),
                     }
                     client.close().await;
-                    other.close().await;
+                    other.release_marker().await;
                 }
             }
         }
@@ -252,7 +252,7 @@ on_every_server! {
                 let (proxy, client, number) = proxied(&env, &path).await;
                 let other = long(&direct, &path);
                 in_time(if is_first { &other } else { &number }.increment()).await.unwrap();
-                other.close().await;
+                other.release_marker().await;
                 let (write, nth) = write_of(is_first);
                 if is_reply { proxy.drop_reply(write, nth) } else { proxy.drop_request(write, nth) }
                 proxy.refuse();

@@ -40,7 +40,7 @@ on_every_server! {
                 assert_eq!(stat.ephemeral_owner, client.session().await.unwrap().id().unwrap().get());
             }
             if is_closed {
-                in_time(number.close()).await;
+                in_time(number.release_marker()).await;
                 assert!(children(&client, &path).await.is_empty());
                 // A closed counter can be used again.
                 in_time(number.increment()).await.unwrap();
@@ -92,7 +92,7 @@ on_every_server! {
             }
             assert_eq!(node(&direct, &path).await.unwrap().1.version, version);
             assert_eq!(values(&in_time(number.increment()).await.unwrap()), (100, 101), "{is_in_next_session}");
-            in_time(number.close()).await;
+            in_time(number.release_marker()).await;
             direct.delete().deleting_children_if_needed().for_path(&path).await.unwrap();
         }
     }
@@ -114,7 +114,7 @@ on_every_server! {
         let number = long(&client, "/a/count");
         in_time(number.increment()).await.unwrap();
         assert_eq!(node(&direct, &env.path("space/a/count")).await.unwrap().0, 1_i64.to_be_bytes());
-        in_time(number.close()).await;
+        in_time(number.release_marker()).await;
     }
 
     /// As with Curator's `setData().forPath`.

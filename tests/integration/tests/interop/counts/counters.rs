@@ -57,7 +57,7 @@ async fn add<N: curator_recipes::AtomicNumber>(number: DistributedAtomicNumber<N
     for _ in 0..ROUNDS {
         values.push(*number.add(delta).await.unwrap().post_value());
     }
-    number.close().await;
+    number.release_marker().await;
     values
 }
 

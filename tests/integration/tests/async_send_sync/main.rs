@@ -1,0 +1,651 @@
+//! The `Send`, `Sync` and `Unpin` of each public type, and of the future of each public asynchronous method. A row lists
+//! the ones that hold; the others must not. Each type is `'static`.
+
+#![allow(clippy::type_complexity, reason = "futures of generic methods need types for their arguments")]
+
+use std::collections::BTreeSet;
+use std::future::Ready;
+use std::marker::PhantomData;
+
+/// An expression's type. The inherent methods exist if the trait is implemented; otherwise those of [`Absent`] are called.
+struct Of<T: ?Sized>(PhantomData<T>);
+
+impl<T: Send + ?Sized> Of<T> {
+    const fn send(&self) -> &str {
+        "Send"
+    }
+}
+
+impl<T: Sync + ?Sized> Of<T> {
+    const fn sync(&self) -> &str {
+        "Sync"
+    }
+}
+
+impl<T: Unpin + ?Sized> Of<T> {
+    const fn unpin(&self) -> &str {
+        "Unpin"
+    }
+}
+
+trait Absent {
+    fn send(&self) -> &str {
+        ""
+    }
+
+    fn sync(&self) -> &str {
+        ""
+    }
+
+    fn unpin(&self) -> &str {
+        ""
+    }
+}
+
+impl<T: ?Sized> Absent for Of<T> {}
+
+const fn of_type<T: ?Sized + 'static>() -> Of<T> {
+    Of(PhantomData)
+}
+
+/// The future that a closure, which is never called, returns.
+fn of_future<T: Future>(_: impl FnOnce() -> T) -> Of<T> {
+    Of(PhantomData)
+}
+
+fn argument<T>() -> T {
+    unreachable!("the closure is never called")
+}
+
+/// A row of the table: its text, the traits that it lists, and those that hold.
+struct Row {
+    text: String,
+    listed: &'static str,
+    holds: String,
+}
+
+macro_rules! row {
+    ($of:expr, $text:expr, $listed:expr) => {{
+        let of = $of;
+        let holds = [of.send(), of.sync(), of.unpin()].join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+        Row { text: $text.replace([' ', '\n'], ""), listed: $listed, holds }
+    }};
+}
+
+macro_rules! types {
+    ($($type:ty: $($mark:ident)*;)+) => {
+        vec![$(row!(of_type::<$type>(), stringify!($type), stringify!($($mark)*))),+]
+    };
+}
+
+macro_rules! futures {
+    ($($($name:ident $(<$($generic:ty),*>)?)::+($($argument:ty),*): $($mark:ident)*;)+) => {
+        vec![$(row!(
+            of_future(|| $($name $(::<$($generic),*>)?)::+($(argument::<$argument>()),*)),
+            stringify!($($name $(<$($generic),*>)?)::+($($argument),*)),
+            stringify!($($mark)*)
+        )),+]
+    };
+}
+
+mod framework {
+    use super::*;
+    use curator_framework::*;
+
+    pub(super) fn types() -> Vec<Row> {
+        types! {
+        Acl: Send Sync Unpin;
+        AddWatchMode: Send Sync Unpin;
+        AddedWatch: Send Unpin;
+        Allowance: Send Sync Unpin;
+        AuthInfo: Send Sync Unpin;
+        BootClock: Send Sync Unpin;
+        BoundedExponentialBackoffRetry: Send Sync Unpin;
+        Budget: Send Sync Unpin;
+        Capabilities: Send Sync Unpin;
+        Chain<'static>: Unpin;
+        Changes<u8>: Send Sync Unpin;
+        Closing: Send Sync Unpin;
+        ConnectConfig: Send Sync Unpin;
+        ConnectError: Send Sync Unpin;
+        Connection: Send Sync Unpin;
+        ConnectionState: Send Sync Unpin;
+        ConnectionStateListenable: Send Sync Unpin;
+        CreateBuilder<'static>: Send Sync Unpin;
+        CreateMode: Send Sync Unpin;
+        Created: Send Sync Unpin;
+        CuratorFramework: Send Sync Unpin;
+        CuratorFrameworkBuilder: Send Sync Unpin;
+        CuratorOp: Send Sync Unpin;
+        CuratorTransaction<'static>: Send Sync Unpin;
+        CuratorTransactionResult: Send Sync Unpin;
+        DefaultAclProvider: Send Sync Unpin;
+        DefaultZooKeeperFactory: Send Sync Unpin;
+        DeleteBuilder<'static>: Send Sync Unpin;
+        Done: Send Sync Unpin;
+        EnsembleConfig: Send Sync Unpin;
+        EnsureContainers: Send Sync Unpin;
+        Error: Send Sync Unpin;
+        EventType: Send Sync Unpin;
+        Evidence: Send Sync Unpin;
+        ExistsBuilder<'static>: Send Sync Unpin;
+        ExponentialBackoffRetry: Send Sync Unpin;
+        FixedEnsembleProvider: Send Sync Unpin;
+        Found: Send Sync Unpin;
+        GetAclBuilder<'static>: Send Sync Unpin;
+        GetChildrenBuilder<'static>: Send Sync Unpin;
+        GetConfigBuilder<'static>: Send Sync Unpin;
+        GetDataBuilder<'static>: Send Sync Unpin;
+        GzipCompressionProvider: Send Sync Unpin;
+        HandleEvent: Send Sync Unpin;
+        KnownNodes: Send Sync Unpin;
+        ListenerId: Send Sync Unpin;
+        Listeners<dyn Resync>: Send Sync Unpin;
+        LossReason: Send Sync Unpin;
+        LossSignal: Send Sync Unpin;
+        NodeSpec<'static>: Send Sync Unpin;
+        NotificationCall: Send Sync Unpin;
+        Occupant: Send Sync Unpin;
+        Operation: Send Sync Unpin;
+        OperationType: Send Sync Unpin;
+        OtherPaths: Send Sync Unpin;
+        OwnedNode: Send Sync Unpin;
+        OwnerDelete: Send Sync Unpin;
+        Pacer: Send Sync Unpin;
+        Parents: Send Sync Unpin;
+        PathText: Send Sync Unpin;
+        Permission: Send Sync Unpin;
+        PersistentEvent: Send Sync Unpin;
+        PersistentWatcher: Send Sync Unpin;
+        ProtectedId: Send Sync Unpin;
+        Reattached: Send Sync Unpin;
+        ReconfigBuilder<'static>: Send Sync Unpin;
+        Reply: Send Sync Unpin;
+        ReplyFuture: Send Unpin;
+        Request: Send Sync Unpin;
+        Response: Send Sync Unpin;
+        RetryAttempt: Send Sync Unpin;
+        RetryForever: Send Sync Unpin;
+        RetryLoop: Send Sync Unpin;
+        RetryNTimes: Send Sync Unpin;
+        RetryOneTime: Send Sync Unpin;
+        RetryUntilElapsed: Send Sync Unpin;
+        SafeNotifyExecutor: Send Sync Unpin;
+        SaslDigest: Send Sync Unpin;
+        Schema: Send Sync Unpin;
+        SchemaDescription: Send Sync Unpin;
+        SchemaSet: Send Sync Unpin;
+        SchemaValidator: Send Sync;
+        SeededRandomness: Send Sync Unpin;
+        ServerList: Send Sync Unpin;
+        Session: Send Sync Unpin;
+        SessionConnectionStateErrorPolicy: Send Sync Unpin;
+        SessionEnd: Send Sync Unpin;
+        SessionFailMode: Send Sync Unpin;
+        SessionFailedRetryPolicy<RetryOneTime>: Send Sync Unpin;
+        SessionId: Send Sync Unpin;
+        SetAclBuilder<'static>: Send Sync Unpin;
+        SetDataBuilder<'static>: Send Sync Unpin;
+        StandardConnectionStateErrorPolicy: Send Sync Unpin;
+        Stat: Send Sync Unpin;
+        Subscription: Send Sync Unpin;
+        SubscriptionEvent: Send Sync Unpin;
+        ThreadRandomness: Send Sync Unpin;
+        TlsOptions: Send Sync Unpin;
+        TokioClock: Send Sync Unpin;
+        WakeReason: Send Sync Unpin;
+        Watch: Send Sync Unpin;
+        WatchEvents: Send Sync Unpin;
+        WatchKind: Send Sync Unpin;
+        WatchSender: Send Sync Unpin;
+        Watched<GetDataBuilder<'static>>: Send Sync Unpin;
+        WatchedData: Send Sync Unpin;
+        WatchedEvent: Send Sync Unpin;
+        ZooKeeperAsyncFactory: Send Sync Unpin;
+        Zxid: Send Sync Unpin;
+        zk_paths::PathAndNode<'static>: Send Sync Unpin;
+        }
+    }
+
+    pub(super) fn futures() -> Vec<Row> {
+        futures! {
+        Budget::limit(_, Ready<()>): Send Sync;
+        Budget::over(_): Send Sync;
+        Changes<u8>::recv(_): Send Sync;
+        Closing::begun(_): Send;
+        Connector::connect(&dyn Connector, _): Send Unpin;
+        CreateBuilder::for_path(_, _): Send;
+        CreateBuilder::for_path_with_stat(_, _): Send;
+        CuratorFramework::add_watch(_, _, _): Send;
+        CuratorFramework::block_until_connected(_): Send Sync;
+        CuratorFramework::block_until_connected_timeout(_, _): Send Sync;
+        CuratorFramework::close(_): Send;
+        CuratorFramework::closed(_): Send Sync;
+        CuratorFramework::create_containers(_, _): Send;
+        CuratorFramework::run(_, Ready<Result<(), Error>>): Send;
+        CuratorFramework::session(_): Send Sync;
+        CuratorFramework::sync(_, _): Send;
+        CuratorFramework::within(_, _, Ready<()>): Send Sync;
+        CuratorFramework::within_one_session(_, _, fn(Session) -> Ready<Result<(), Error>>): Send Sync;
+        CuratorTransaction::commit(_): Send;
+        CuratorTransaction::commit_in(_, _, _): Send;
+        DeleteBuilder::for_path(_, _): Send;
+        EnsureContainers::ensure(_): Send;
+        ExistsBuilder::for_path(_, _): Send;
+        GetAclBuilder::for_path(_, _): Send;
+        GetChildrenBuilder::for_path(_, _): Send;
+        GetConfigBuilder::for_ensemble(_): Send;
+        GetDataBuilder::for_path(_, _): Send;
+        LossSignal::lost(_): Send Sync;
+        LossSignal::verify(_): Send;
+        OwnedNode::adopt(_, _, _, _): Send;
+        OwnedNode::create(_, _): Send;
+        OwnedNode::create_with(_, _, _): Send;
+        OwnedNode::delete(_): Send;
+        OwnedNode::delete_with(_, _): Send;
+        OwnedNode::occupant(_): Send;
+        OwnedNode::replace(_, _, _, _): Send;
+        OwnerDelete::is_done(_): Send Sync;
+        PersistentWatcher::recv(_): Send Sync;
+        ReconfigBuilder::for_ensemble(_): Send;
+        RetryLoop::failed(_, _): Send Sync;
+        RetryLoop::pause_after(_, _): Send Sync;
+        RetryLoop::reconnected(_, _): Send Sync;
+        RetryLoop::session(_): Send Sync;
+        Session::connected(_): Send Sync;
+        Session::connection_changed(_, _, _): Send Sync;
+        Session::continues(_, Vec<(String, Stat)>): Send;
+        Session::create(_, _, _, _, _): Send;
+        Session::create_parents(_, _, _): Send;
+        Session::create_with_parents(_, _, _, _): Send;
+        Session::delete(_, _, _): Send;
+        Session::ended(_): Send Sync;
+        Session::exists(_, _): Send;
+        Session::exists_watched(_, _): Send;
+        Session::get_acl(_, _): Send;
+        Session::get_children(_, _): Send;
+        Session::get_children_watched(_, _): Send;
+        Session::get_data(_, _): Send;
+        Session::get_data_watched(_, _): Send;
+        Session::in_one_write(_, Ready<()>): Send Sync;
+        Session::set_acl(_, _, _, _): Send;
+        Session::set_data(_, _, _, _): Send;
+        Session::subscribe(_, _, _, _): Send;
+        Session::sync(_, _): Send;
+        Session::transaction(_, _): Send;
+        Session::write_barrier(_): Send;
+        SetAclBuilder::for_path(_, _): Send;
+        SetDataBuilder::for_path(_, _, Vec<u8>): Send;
+        Subscription::recv(_): Send Sync;
+        WatchEvents::recv(_): Send Sync;
+        Watched<GetConfigBuilder<'static>>::for_ensemble(_): Send;
+        Watched<ExistsBuilder<'static>>::for_path(_, _): Send;
+        Watched<GetChildrenBuilder<'static>>::for_path(_, _): Send;
+        Watched<GetDataBuilder<'static>>::for_path(_, _): Send;
+        ZooKeeperFactory::connect(&dyn ZooKeeperFactory, _): Send Unpin;
+        ZooKeeperHandle::closed(&dyn ZooKeeperHandle): Send Unpin;
+        }
+    }
+}
+
+mod recipes {
+    use super::*;
+    use curator_recipes::*;
+
+    pub(super) fn types() -> Vec<Row> {
+        types! {
+        AtomicChange<i64>: Send Sync Unpin;
+        AtomicStats: Send Sync Unpin;
+        BarrierError: Send Sync Unpin;
+        BarrierMember: Send Sync Unpin;
+        CacheError: Send Sync Unpin;
+        CacheEvent: Send Sync Unpin;
+        CacheSnapshot: Send Sync Unpin;
+        CacheState: Send Sync Unpin;
+        CachedAtomicInteger: Send Sync Unpin;
+        CachedAtomicLong: Send Sync Unpin;
+        CachedAtomicNumber<i64>: Send Sync Unpin;
+        Change<u8>: Send Sync Unpin;
+        ChildData: Send Sync Unpin;
+        CloseMode: Send Sync Unpin;
+        Compared<i64>: Send Sync Unpin;
+        CountDownLatch: Send Sync Unpin;
+        CounterError: Send Sync Unpin;
+        CounterOptions: Send Sync Unpin;
+        CuratorCache: Send Sync Unpin;
+        CuratorCacheListener: Send Sync Unpin;
+        CuratorCacheListenerBuilder: Send Sync Unpin;
+        CuratorCacheOptions: Send Sync Unpin;
+        Departure: Send Sync Unpin;
+        DistributedAtomicInteger: Send Sync Unpin;
+        DistributedAtomicLong: Send Sync Unpin;
+        DistributedAtomicNumber<i64>: Send Sync Unpin;
+        DistributedAtomicValue: Send Sync Unpin;
+        DistributedBarrier: Send Sync Unpin;
+        DistributedDoubleBarrier: Send Sync Unpin;
+        DoubleBarrierOptions: Send Sync Unpin;
+        FencingToken: Send Sync Unpin;
+        ForeignData: Send Sync Unpin;
+        Group: Send Sync Unpin;
+        GroupMember: Send Sync Unpin;
+        GroupMemberOptions: Send Sync Unpin;
+        GroupState: Send Sync Unpin;
+        GuardedTransaction<'static>: Send Sync Unpin;
+        InterProcessMultiLock: Send Sync Unpin;
+        InterProcessMutex: Send Sync Unpin;
+        InterProcessReadWriteLock: Send Sync Unpin;
+        InterProcessSemaphoreMutex: Send Sync Unpin;
+        InterProcessSemaphoreV2: Send Sync Unpin;
+        LatchParticipant: Send Sync Unpin;
+        Leader: Send Sync Unpin;
+        LeaderError: Send Sync Unpin;
+        LeaderLatch: Send Sync Unpin;
+        LeaderLatchOptions: Send Sync Unpin;
+        LeaderObserver: Send Sync Unpin;
+        LeaderSelector: Send Sync Unpin;
+        LeaderSelectorOptions: Send Sync Unpin;
+        LeaderState: Send Sync Unpin;
+        Leadership: Send Sync Unpin;
+        Lease: Send Sync Unpin;
+        LeaseSet: Send Sync Unpin;
+        LockError: Send Sync Unpin;
+        LockGuard: Send Sync Unpin;
+        LockOptions: Send Sync Unpin;
+        LockOwner: Send Sync Unpin;
+        Lookup: Send Sync Unpin;
+        MaxLeases: Send Sync Unpin;
+        Member: Send Sync Unpin;
+        MemberChange: Send Sync Unpin;
+        Members: Send Sync Unpin;
+        MultiLockGuard: Send Sync Unpin;
+        MutexGuard: Send Sync Unpin;
+        MutexOptions: Send Sync Unpin;
+        MutexQueue: Send Sync Unpin;
+        NodeCache: Send Sync Unpin;
+        NodeChanged: Send Sync Unpin;
+        NodeError: Send Sync Unpin;
+        NodeState: Send Sync Unpin;
+        Observed: Send Sync Unpin;
+        OwnedBarrier: Send Sync Unpin;
+        OwnedItem: Send Sync Unpin;
+        Owner: Send Sync Unpin;
+        ParseTokenError: Send Sync Unpin;
+        Participant: Send Sync Unpin;
+        ParticipantKind: Send Sync Unpin;
+        Partition: Send Sync Unpin;
+        PartitionOptions: Send Sync Unpin;
+        PathChildrenCache: Send Sync Unpin;
+        PathChildrenCacheEvent: Send Sync Unpin;
+        PersistentNode: Send Sync Unpin;
+        PersistentNodeOptions: Send Sync Unpin;
+        PersistentTtlNode: Send Sync Unpin;
+        PersistentTtlNodeOptions: Send Sync Unpin;
+        Predicate: Send Sync Unpin;
+        PromotedToLock: Send Sync Unpin;
+        ReadGuard: Send Sync Unpin;
+        ReadLock: Send Sync Unpin;
+        Release: Send Sync Unpin;
+        RevokeOutcome: Send Sync Unpin;
+        Revoker: Send Sync Unpin;
+        SemaphoreMutexGuard: Send Sync Unpin;
+        SemaphoreOptions: Send Sync Unpin;
+        SemaphoreProtocol: Send Sync Unpin;
+        Share: Send Sync Unpin;
+        SharedCount: Send Sync Unpin;
+        SharedError: Send Sync Unpin;
+        SharedValue: Send Sync Unpin;
+        SortedChildren: Send Sync Unpin;
+        StandardLockInternalsDriver: Send Sync Unpin;
+        StandingNode: Send Sync Unpin;
+        StartMode: Send Sync Unpin;
+        TermEnd: Send Sync Unpin;
+        TermOutcome<u8>: Send Sync Unpin;
+        TreeCache: Send Sync Unpin;
+        TreeCacheBuilder: Send Sync Unpin;
+        TreeCacheEvent: Send Sync Unpin;
+        UniqueIds: Send Sync Unpin;
+        VersionedValue<i32>: Send Sync Unpin;
+        WriteGuard: Send Sync Unpin;
+        WriteLock: Send Sync Unpin;
+        guard_kinds::Any: Send Sync Unpin;
+        guard_kinds::Multi: Send Sync Unpin;
+        guard_kinds::Mutex: Send Sync Unpin;
+        guard_kinds::OneLease: Send Sync Unpin;
+        guard_kinds::Read: Send Sync Unpin;
+        guard_kinds::SemaphoreMutex: Send Sync Unpin;
+        guard_kinds::SeveralLeases: Send Sync Unpin;
+        guard_kinds::Write: Send Sync Unpin;
+        }
+    }
+
+    pub(super) fn futures() -> Vec<Row> {
+        futures! {
+        BarrierMember::leave(_): Send;
+        BarrierMember::leave_timeout(_, _): Send;
+        BarrierMember::lost(_): Send Sync;
+        BarrierMember::member_lost(_): Send;
+        BarrierMember::round(_): Send;
+        BarrierMember::verify(_): Send;
+        CachedAtomicNumber<i64>::next(_): Send;
+        CountDownLatch::count(_): Send;
+        CountDownLatch::count_down(_): Send;
+        CountDownLatch::count_down_as(_, _): Send;
+        CountDownLatch::participant_lost(_): Send;
+        CountDownLatch::participate(_, _): Send;
+        CountDownLatch::round(_): Send;
+        CountDownLatch::try_set_count(_, _): Send;
+        CountDownLatch::wait(_): Send;
+        CountDownLatch::wait_timeout(_, _): Send;
+        CuratorCache::caught_up(_): Send Sync;
+        CuratorCache::close(_): Send Sync;
+        CuratorCache::initialized(_): Send Sync;
+        CuratorCache::synced(_): Send;
+        DistributedAtomicNumber<i64>::add(_, _): Send;
+        DistributedAtomicNumber<i64>::close(_): Send;
+        DistributedAtomicNumber<i64>::compare_and_set(_, _, _): Send;
+        DistributedAtomicNumber<i64>::decrement(_): Send;
+        DistributedAtomicNumber<i64>::force_set(_, _): Send;
+        DistributedAtomicNumber<i64>::get(_): Send;
+        DistributedAtomicNumber<i64>::increment(_): Send;
+        DistributedAtomicNumber<i64>::initialize(_, _): Send;
+        DistributedAtomicNumber<i64>::subtract(_, _): Send;
+        DistributedAtomicNumber<i64>::try_set(_, _): Send;
+        DistributedAtomicValue::close(_): Send;
+        DistributedAtomicValue::compare_and_set(_, Vec<u8>, Vec<u8>): Send;
+        DistributedAtomicValue::force_set(_, Vec<u8>): Send;
+        DistributedAtomicValue::get(_): Send;
+        DistributedAtomicValue::initialize(_, Vec<u8>): Send;
+        DistributedAtomicValue::try_set(_, Vec<u8>): Send;
+        DistributedBarrier::is_set(_): Send;
+        DistributedBarrier::remove_barrier(_): Send;
+        DistributedBarrier::set_barrier(_): Send;
+        DistributedBarrier::set_owned(_): Send;
+        DistributedBarrier::wait_on_barrier(_): Send;
+        DistributedBarrier::wait_on_barrier_timeout(_, _): Send;
+        DistributedDoubleBarrier::enter(_): Send;
+        DistributedDoubleBarrier::enter_timeout(_, _): Send;
+        DistributedDoubleBarrier::members(_): Send;
+        Group::close(_): Send Sync;
+        Group::initialized(_): Send Sync;
+        Group::initialized_timeout(_, _): Send Sync;
+        GroupMember::close(_): Send Sync;
+        GroupMember::join(_): Send Sync;
+        GroupMember::join_timeout(_, _): Send Sync;
+        GroupMember::set_data(_, Vec<u8>): Send Sync;
+        GuardedTransaction::commit(GuardedTransaction<'static, LockError>): Send;
+        Held::lost(&MutexGuard): Send Sync;
+        Held::verify(&MutexGuard): Send;
+        InterProcessLock::acquire(&InterProcessMutex): Send Unpin;
+        InterProcessLock::acquire_timeout(&InterProcessMutex, _): Send Unpin;
+        InterProcessLock::try_acquire(&InterProcessMutex): Send Unpin;
+        InterProcessMultiLock::acquire(_): Send;
+        InterProcessMultiLock::acquire_timeout(_, _): Send;
+        InterProcessMultiLock::try_acquire(_): Send;
+        InterProcessMutex::acquire(_): Send;
+        InterProcessMutex::acquire_as(_, _): Send;
+        InterProcessMutex::acquire_timeout(_, _): Send;
+        InterProcessMutex::acquire_timeout_as(_, _, _): Send;
+        InterProcessMutex::participant_nodes(_): Send;
+        InterProcessMutex::participants(_): Send;
+        InterProcessMutex::try_acquire(_): Send;
+        InterProcessReadWriteLock::participants(_): Send;
+        InterProcessSemaphoreMutex::acquire(_): Send;
+        InterProcessSemaphoreMutex::acquire_timeout(_, _): Send;
+        InterProcessSemaphoreMutex::participants(_): Send;
+        InterProcessSemaphoreMutex::try_acquire(_): Send;
+        InterProcessSemaphoreV2::acquire(_): Send;
+        InterProcessSemaphoreV2::acquire_many(_, _): Send;
+        InterProcessSemaphoreV2::acquire_many_timeout(_, _, _): Send;
+        InterProcessSemaphoreV2::acquire_timeout(_, _): Send;
+        InterProcessSemaphoreV2::participant_nodes(_): Send;
+        InterProcessSemaphoreV2::participants(_): Send;
+        InterProcessSemaphoreV2::try_acquire(_): Send;
+        InterProcessSemaphoreV2::try_acquire_many(_, _): Send;
+        LatchParticipant::count_down(_): Send;
+        LatchParticipant::lost(_): Send Sync;
+        LatchParticipant::verify(_): Send;
+        LeaderLatch::close(_): Send Sync;
+        LeaderLatch::close_with(_, _): Send Sync;
+        LeaderLatch::leader(_): Send;
+        LeaderLatch::leading(_): Send Sync;
+        LeaderLatch::leading_timeout(_, _): Send Sync;
+        LeaderLatch::participants(_): Send;
+        LeaderLatch::resign(_): Send Sync;
+        LeaderLatch::resign_to(_, _, _): Send;
+        LeaderObserver::close(_): Send Sync;
+        LeaderSelector::close(_): Send Sync;
+        LeaderSelector::leader(_): Send;
+        LeaderSelector::participants(_): Send;
+        LeaderSelector::run(_, fn(Leadership) -> Ready<Result<(), String>>): Send;
+        LeaderSelector::run_once(_, fn(Leadership) -> Ready<()>): Send;
+        LeaderSelector::run_until(_, Ready<()>, fn(Leadership) -> Ready<Result<(), String>>): Send;
+        Leadership::ended(_): Send Sync;
+        Leadership::lost(_): Send Sync;
+        Leadership::proclaim(_, Vec<u8>): Send;
+        Leadership::protect(_, Ready<()>): Send Sync;
+        Leadership::verify(_): Send;
+        LockGuard<guard_kinds::OneLease>::data(_): Send;
+        LockGuard<guard_kinds::Write>::downgrade(_): Send;
+        LockGuard<guard_kinds::Mutex>::lost(_): Send Sync;
+        LockGuard<guard_kinds::Mutex>::protect(_, Ready<()>): Send Sync;
+        LockGuard<guard_kinds::Mutex>::release(_): Send;
+        LockGuard<guard_kinds::Mutex>::release_all(Vec<&'static MutexGuard>): Send;
+        LockGuard<guard_kinds::Mutex>::revocation_requested(_): Send Sync;
+        LockGuard<guard_kinds::OneLease>::slot(_): Send;
+        LockGuard<guard_kinds::Mutex>::verify(_): Send;
+        LockOwner::scope(Ready<()>): Send Sync;
+        NodeCache::close(_): Send Sync;
+        NodeCache::initialized(_): Send Sync;
+        NodeCache::rebuild(_): Send Sync;
+        NodeCache::start_with_initial_build(_): Send Sync;
+        NodeCache::synced(_): Send;
+        OwnedBarrier::lost(_): Send Sync;
+        OwnedBarrier::release(_): Send;
+        OwnedBarrier::verify(_): Send;
+        OwnedItem::lost(_): Send Sync;
+        OwnedItem::revoked(_): Send Sync;
+        OwnedItem::verify(_): Send;
+        Partition::close(_): Send Sync;
+        Partition::run(_, fn(OwnedItem) -> Ready<()>): Send;
+        Partition::run_until(_, Ready<()>, fn(OwnedItem) -> Ready<()>): Send;
+        PathChildrenCache::close(_): Send Sync;
+        PathChildrenCache::initialized(_): Send Sync;
+        PathChildrenCache::rebuild(_): Send Sync;
+        PathChildrenCache::rebuild_node(_, _): Send Sync;
+        PathChildrenCache::start_with(_, _): Send;
+        PathChildrenCache::synced(_): Send;
+        PersistentNode::close(_): Send Sync;
+        PersistentNode::created(_): Send Sync;
+        PersistentNode::created_timeout(_, _): Send Sync;
+        PersistentNode::set_data(_, Vec<u8>): Send Sync;
+        PersistentTtlNode::close(_): Send Sync;
+        PersistentTtlNode::created(_): Send Sync;
+        PersistentTtlNode::created_timeout(_, _): Send Sync;
+        PersistentTtlNode::set_data(_, Vec<u8>): Send Sync;
+        ReadLock::acquire(_): Send;
+        ReadLock::acquire_as(_, _): Send;
+        ReadLock::acquire_timeout(_, _): Send;
+        ReadLock::acquire_timeout_as(_, _, _): Send;
+        ReadLock::participant_nodes(_): Send;
+        ReadLock::participants(_): Send;
+        ReadLock::try_acquire(_): Send;
+        Revoker::attempt_revoke(_, _): Send;
+        SharedCount::close(_): Send Sync;
+        SharedCount::set_count(_, _): Send;
+        SharedCount::start(_): Send;
+        SharedCount::try_set_count(_, _, _): Send;
+        SharedValue::close(_): Send Sync;
+        SharedValue::set_value(_, Vec<u8>): Send;
+        SharedValue::start(_): Send;
+        SharedValue::try_set_value(_, _, Vec<u8>): Send;
+        TreeCache::close(_): Send Sync;
+        TreeCache::initialized(_): Send Sync;
+        TreeCache::rebuild(_): Send Sync;
+        TreeCache::start(_): Send;
+        TreeCache::synced(_): Send;
+        UniqueIds::next(_): Send;
+        UniqueIds::take(_, _): Send;
+        WriteLock::acquire(_): Send;
+        WriteLock::acquire_as(_, _): Send;
+        WriteLock::acquire_timeout(_, _): Send;
+        WriteLock::acquire_timeout_as(_, _, _): Send;
+        WriteLock::participant_nodes(_): Send;
+        WriteLock::participants(_): Send;
+        WriteLock::try_acquire(_): Send;
+        }
+    }
+}
+
+/// Returns a path without its generics.
+fn plain(path: &str) -> String {
+    let mut depth = 0;
+    path.chars()
+        .filter(|&c| {
+            depth += i32::from(c == '<');
+            let is_kept = depth == 0;
+            depth -= i32::from(c == '>');
+            is_kept
+        })
+        .collect()
+}
+
+/// Returns the types and the asynchronous methods that the file with the public API lists.
+fn listed(api: &str) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut types, mut futures) = (BTreeSet::new(), BTreeSet::new());
+    for line in api.lines() {
+        let path = |text: &str| plain(text).split(['(', ' ']).next().unwrap_or_default().to_owned();
+        if let Some(function) = line.strip_prefix("async fn ") {
+            futures.insert(path(function));
+        } else if let Some(function) = line.strip_prefix("fn ") {
+            let is_async = ["-> impl Future", "-> Pin<Box<dyn Future"].iter().any(|future| function.contains(future));
+            futures.extend(is_async.then(|| path(function)));
+        } else if let Some((_, of)) = line.split_once(' ').filter(|(kind, _)| ["struct", "enum"].contains(kind)) {
+            types.insert(path(of));
+        }
+    }
+    (types, futures)
+}
+
+fn check(api: &str, types: &[Row], futures: &[Row]) {
+    let wrong = types.iter().chain(futures).filter(|row| row.listed != row.holds);
+    let wrong: Vec<_> =
+        wrong.map(|row| format!("{}: {}; the table has: {}", row.text, row.holds, row.listed)).collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    let (wanted_types, wanted_futures) = listed(api);
+    for (wanted, rows) in [(wanted_types, types), (wanted_futures, futures)] {
+        let known: BTreeSet<_> =
+            rows.iter().map(|row| plain(&row.text).split('(').next().unwrap_or_default().to_owned()).collect();
+        let missing: Vec<_> = wanted.difference(&known).collect();
+        assert!(missing.is_empty(), "the table lacks rows for {missing:?}");
+    }
+}
+
+#[test]
+fn framework_has_the_listed_auto_traits() {
+    check(include_str!("../../../../framework/api.txt"), &framework::types(), &framework::futures());
+}
+
+#[test]
+fn recipes_have_the_listed_auto_traits() {
+    check(include_str!("../../../../recipes/api.txt"), &recipes::types(), &recipes::futures());
+}

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The client needs a tokio runtime with timers and I/O, as `#[tokio::main]` starts it. This crate enables tokio's
-//! features `net`, `rt`, `sync` and `time`. The path is that of a copy of the repository.
+//! features `net`, `rt`, `sync` and `time`. The path leads to a copy of the repository.
 //!
 //! Start with [`CuratorFramework`]. Locks, elections and groups are in the crate `curator-recipes`.
 //!

@@ -13,8 +13,8 @@
 //! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
 //! ```
 //!
-//! The recipes need a tokio runtime with timers and I/O, as `#[tokio::main]` starts it. The paths are those of a copy of
-//! the repository. The cargo feature `zookeeper-async`, on by default, is that of
+//! The recipes need a tokio runtime with timers and I/O, as `#[tokio::main]` starts it. The paths lead to a copy of
+//! the repository. The cargo feature `zookeeper-async`, on by default, switches on the same feature of
 //! [`curator-framework`](curator_framework#which-client). The feature `metrics` is set here for both crates, the other
 //! features there.
 //!
@@ -117,8 +117,8 @@
 //!
 //! # Tracing
 //!
-//! These names and fields are stable. Fields with names in `_s` are numbers of seconds. `path` and `node` are those of
-//! the caller, without the namespace.
+//! These names and fields are stable. Fields with names in `_s` are numbers of seconds. `path` and `node` are the
+//! caller's, without the namespace.
 //!
 //! | level | event or span | fields |
 //! | --- | --- | --- |

@@ -107,6 +107,25 @@
 //! # }
 //! ```
 //!
+//! # Handles
+//!
+//! A clone of a handle costs a few counted references and no request. All clones are one object.
+//!
+//! | handle | keeps the client open | at the drop of the last clone |
+//! | --- | --- | --- |
+//! | a lock or a semaphore | yes | nothing: its guards stay valid |
+//! | [`LockGuard`], which has no clones | until the release | the lock is released in the background |
+//! | [`LeaderLatch`], [`LeaderObserver`] | yes | it is closed |
+//! | [`PersistentNode`] | yes | its node is deleted in the background |
+//! | [`PersistentTtlNode`] | yes | its writes end, and the server deletes its nodes |
+//! | [`Group`] | yes | it is closed |
+//! | [`CuratorCache`], [`NodeCache`], [`PathChildrenCache`], [`TreeCache`] | yes | it is closed |
+//!
+//! [`Leadership`] and [`OwnedItem`] are views. The drop of a view neither ends the term nor gives the item up.
+//!
+//! The tasks of these objects do not keep the client. If all handles that keep it are dropped, the
+//! [session ends](curator_framework::CuratorFramework#the-end-of-a-program).
+//!
 //! # Pages
 //!
 //! * [`tutorial`]: from `cargo add` to a throttled service on three servers, in 15 minutes

@@ -21,8 +21,8 @@ use crate::standing::StandingTask;
 /// A local copy of a node and of all nodes below it, which follows the server and reports how fresh it is: Curator's
 /// `CuratorCache`, and its `CuratorCacheBridge`. [`how_it_works`](crate::how_it_works#caches) explains it.
 ///
-/// Clones are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close), or the drop of the
-/// last clone, ends the cache.
+/// [Clones](crate#handles) are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close),
+/// or the drop of the last clone, ends the cache.
 ///
 /// The contents may be older than the server's: [`state`](Self::state) names the transaction up to which they show each
 /// change. While the connection is lost the contents stay, and the state is [`Stale`](CacheState::Stale). An exclusive

@@ -21,8 +21,8 @@ pub struct NodeChanged {
 
 /// A local copy of one node: Curator's `NodeCache`, for programs that migrate. New ones use a [`CuratorCache`].
 ///
-/// Clones are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close), or the drop of the
-/// last clone, ends the cache. [`CuratorCache`] says what the contents promise.
+/// [Clones](crate#handles) are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close),
+/// or the drop of the last clone, ends the cache. [`CuratorCache`] says what the contents promise.
 ///
 /// # Examples
 ///

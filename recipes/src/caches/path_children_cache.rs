@@ -59,8 +59,8 @@ impl PathChildrenCacheEvent {
 ///
 /// A path that does not exist is created as a container, also when it was deleted later.
 ///
-/// Clones are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close), or the drop of the
-/// last clone, ends the cache. [`CuratorCache`] says what the contents promise.
+/// [Clones](crate#handles) are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close),
+/// or the drop of the last clone, ends the cache. [`CuratorCache`] says what the contents promise.
 ///
 /// # Examples
 ///

@@ -144,8 +144,8 @@ impl TreeCacheBuilder {
 /// A local copy of a node and all below it: Curator's `TreeCache`, for programs that migrate. New ones use a
 /// [`CuratorCache`].
 ///
-/// Clones are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close), or the drop of the
-/// last clone, ends the cache. [`CuratorCache`] says what the contents promise.
+/// [Clones](crate#handles) are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close),
+/// or the drop of the last clone, ends the cache. [`CuratorCache`] says what the contents promise.
 ///
 /// # Examples
 ///

@@ -26,8 +26,8 @@ const READS_AT_ONCE: usize = 32;
 /// The members of a group, as any process can follow them: the part of Curator's `GroupMember` that reads.
 ///
 /// Each child of the path is a member, also those of Java's `GroupMember`. A path that does not exist is a group
-/// without members. Clones are cheap, and all clones are one object. They keep the client open. [`close`](Self::close),
-/// or the drop of the last clone, ends it.
+/// without members. [Clones](crate#handles) are cheap, and all clones are one object. They keep the client open.
+/// [`close`](Self::close), or the drop of the last clone, ends it.
 ///
 /// The members are those of the newest reply, which may be late. So a member that is shown may have ended, and one that
 /// is not shown may be at work. For a right to act use a lock, an election or a [`Partition`](crate::Partition).

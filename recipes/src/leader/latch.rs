@@ -74,7 +74,8 @@ pub(super) struct Shared {
 ///
 /// Of all started latches on a path at most one leads. A latch joins in the background, and joins again after each
 /// term. It reports the leadership to any number of tasks, while a [`LeaderSelector`](crate::LeaderSelector) runs the
-/// work of the leader. Clones are cheap, and all clones are one latch. The drop of the last one closes it.
+/// work of the leader. [Clones](crate#handles) are cheap, and all clones are one latch. The drop of the last one closes
+/// it.
 ///
 /// # Losing the leadership
 ///

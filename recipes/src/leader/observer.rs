@@ -121,8 +121,8 @@ impl Observed {
 /// Java's leaders write no number. Behind a [hand-over](crate::LeaderLatch::resign_to) their terms may be smaller, and
 /// the observer shows such a leader only after four session timeouts.
 ///
-/// Clones are cheap, and all clones are one observer. The drop of the last one closes it. An observer keeps its client
-/// open.
+/// [Clones](crate#handles) are cheap, and all clones are one observer. The drop of the last one closes it. An observer
+/// keeps its client open.
 ///
 /// # Examples
 ///

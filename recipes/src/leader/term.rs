@@ -307,7 +307,7 @@ impl fmt::Debug for Term {
     }
 }
 
-/// The leader's view of one term. Clones are cheap. Dropping a view does not resign:
+/// The leader's view of one term. [Clones](crate#handles) are cheap. Dropping a view does not resign:
 /// [`LeaderLatch::resign`](crate::LeaderLatch::resign) does.
 ///
 /// # Examples

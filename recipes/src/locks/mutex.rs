@@ -22,7 +22,7 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// A mutex across processes: Curator's `InterProcessMutex`.
 ///
 /// `tokio::sync::Mutex` excludes the tasks of one process. This mutex excludes all clients of the same path on the same
-/// ensemble, Java's Curator included. Clones are cheap, and all clones are one mutex.
+/// ensemble, Java's Curator included. [Clones](crate#handles) are cheap, and all clones are one mutex.
 ///
 /// # Reentrancy
 ///

@@ -21,9 +21,9 @@ use crate::standing::changes::Change;
 /// With an ephemeral mode it is a registration, which lasts as long as its process. Other clients may see it deleted
 /// before this process learns of that. So it gives no right to act alone: use a lock or an election.
 ///
-/// Clones are cheap, and all clones are one node. They keep the client open. [`close`](Self::close) deletes the node in
-/// every mode, as Curator does. The drop of the last clone does so in the background. If the client is closed first, a
-/// node of a mode that is not ephemeral stays: await `close` before.
+/// [Clones](crate#handles) are cheap, and all clones are one node. They keep the client open. [`close`](Self::close)
+/// deletes the node in every mode, as Curator does. The drop of the last clone does so in the background. If the client
+/// is closed first, a node of a mode that is not ephemeral stays: await `close` before.
 ///
 /// # A path that is taken
 ///

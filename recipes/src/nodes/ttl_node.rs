@@ -18,8 +18,8 @@ use crate::standing::changes::Change;
 /// task writes the child more often. The servers need `zookeeper.extendedTypesEnabled=true`, and `zookeeper-async`
 /// cannot create such nodes.
 ///
-/// Clones are cheap, and all clones are one node. [`close`](Self::close) and the drop of the last clone end the writes
-/// and leave both nodes to the server.
+/// [Clones](crate#handles) are cheap, and all clones are one node. [`close`](Self::close) and the drop of the last
+/// clone end the writes and leave both nodes to the server.
 ///
 /// # Examples
 ///

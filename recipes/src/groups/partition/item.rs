@@ -26,7 +26,8 @@ use crate::nodes::error::NodeError;
 use crate::standing::Pauses;
 use crate::standing::runs::Polls;
 
-/// A view of an item that this member owns. Clones are cheap. Dropping a view does not give the item up.
+/// A view of an item that this member owns. [Clones](crate#handles) are cheap. Dropping a view does not give the item
+/// up.
 #[derive(Clone)]
 pub struct OwnedItem {
     ownership: Arc<Ownership>,

@@ -441,7 +441,7 @@ mod recipes {
         CuratorCache::initialized(_): Send Sync;
         CuratorCache::synced(_): Send;
         DistributedAtomicNumber<i64>::add(_, _): Send;
-        DistributedAtomicNumber<i64>::close(_): Send;
+        DistributedAtomicNumber<i64>::release_marker(_): Send;
         DistributedAtomicNumber<i64>::compare_and_set(_, _, _): Send;
         DistributedAtomicNumber<i64>::decrement(_): Send;
         DistributedAtomicNumber<i64>::force_set(_, _): Send;
@@ -450,7 +450,7 @@ mod recipes {
         DistributedAtomicNumber<i64>::initialize(_, _): Send;
         DistributedAtomicNumber<i64>::subtract(_, _): Send;
         DistributedAtomicNumber<i64>::try_set(_, _): Send;
-        DistributedAtomicValue::close(_): Send;
+        DistributedAtomicValue::release_marker(_): Send;
         DistributedAtomicValue::compare_and_set(_, Vec<u8>, Vec<u8>): Send;
         DistributedAtomicValue::force_set(_, Vec<u8>): Send;
         DistributedAtomicValue::get(_): Send;

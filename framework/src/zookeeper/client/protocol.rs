@@ -1199,7 +1199,7 @@ impl<T> Protocol<T> {
             Asked::Request(request, _) => Some(records::decode_error(request, header.err)),
             _ => None,
         };
-        let Some(Outstanding { sent, asked, .. }) = outstanding.remove(index) else { return Ok(()) };
+        let Some(Outstanding { sent, asked, size, .. }) = outstanding.remove(index) else { return Ok(()) };
         if let Asked::Compare(question) = &asked {
             let found = match header.err {
                 0 => Some(
@@ -1220,6 +1220,8 @@ impl<T> Protocol<T> {
                     self.armed.arm(path, left);
                 }
                 self.history.replied(&request, &result, header.zxid);
+                // A request that was answered since has not ended the connection.
+                self.suspect.take_if(|suspect| suspect.1 == size && suspect.0 == request.to_string());
                 let expired = matches!(result, Err(Error::SessionExpired { .. }));
                 self.events.push_back(Event::Reply(token, reply(result)));
                 if expired {

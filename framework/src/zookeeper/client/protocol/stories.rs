@@ -679,6 +679,19 @@ fn request_that_is_the_oldest_one_at_three_losses_in_a_row_is_blamed() {
 }
 
 #[test]
+fn request_that_was_answered_since_is_not_blamed() {
+    let mut story = Story::connected();
+    for _ in 0..3 {
+        let errors = losses_during(&mut story, &[5000]);
+        assert!(!matches!(errors[0], Error::EndsConnections { .. }), "{errors:?}");
+        story.submit(Request::SetData { path: "/a".into(), data: vec![1; 5000], version: None }, "big");
+        let xid = story.requests()[0].xid;
+        story.reply(xid, 1, &[0; 68]);
+        assert!(matches!(story.events()[..], [Event::Reply(_, Reply { result: Ok(_), .. })]));
+    }
+}
+
+#[test]
 fn frame_is_taken_when_its_last_byte_has_come() {
     let mut story = Story::connected();
     story.submit(delete("/a"), "a");

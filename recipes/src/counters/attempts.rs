@@ -16,8 +16,22 @@ pub(super) struct Attempts {
     begun: u64,
     /// The client lacks transactions, so the counter creates no marker.
     lacks_transactions: bool,
-    /// The transaction that created the node which the engine knows.
-    czxid: Option<i64>,
+    /// The node that the engine knows.
+    known: Option<Known>,
+}
+
+/// The transactions that created and last wrote a node. A version says less: it repeats on servers that returned to a
+/// backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Known {
+    czxid: i64,
+    mzxid: i64,
+}
+
+impl Known {
+    pub(super) const fn of(stat: &Stat) -> Self {
+        Self { czxid: stat.czxid, mzxid: stat.mzxid }
+    }
 }
 
 /// A write that was begun.
@@ -66,14 +80,14 @@ impl Reply {
 }
 
 impl Attempts {
-    /// Returns the transaction that created the node which the engine knows, if it is known.
-    pub(super) const fn czxid(&self) -> Option<i64> {
-        self.czxid
+    /// Returns the node that the engine knows, if its transactions are known.
+    pub(super) const fn known(&self) -> Option<Known> {
+        self.known
     }
 
-    /// Records the transaction that created the node which the engine knows from now on.
-    pub(super) const fn set_czxid(&mut self, czxid: Option<i64>) {
-        self.czxid = czxid;
+    /// Records the node that the engine knows from now on.
+    pub(super) fn set_known(&mut self, stat: Option<&Stat>) {
+        self.known = stat.map(Known::of);
     }
 
     /// Begins a write with this condition. Returns `false` if an earlier caller has begun it.

@@ -6,7 +6,7 @@ use curator_framework::{
 use parking_lot::MutexGuard;
 use tokio::time::{Instant, sleep_until};
 
-use crate::counters::attempts::{Attempts, Reply};
+use crate::counters::attempts::{Attempts, Known, Reply};
 use crate::counters::content::sealed::Content;
 use crate::counters::counter::{Counter, Ticket};
 use crate::counters::engine::{Condition, Engine, Failed, Refusal, Step, Stored, Write};
@@ -152,7 +152,7 @@ impl<'a, V: Content> Runner<'a, V> {
         let found = match read {
             Ok((stored, stat)) => {
                 let data = self.counter.client.from_stored(&self.counter.path, stored, None)?;
-                self.attempts.set_czxid(Some(stat.czxid));
+                self.attempts.set_known(Some(&stat));
                 Some((Stored::of(&data), stat.version))
             }
             Err(Error::NoNode { .. }) => None,
@@ -179,7 +179,7 @@ impl<'a, V: Content> Runner<'a, V> {
             };
             match created {
                 Ok((_, stat)) => {
-                    self.attempts.set_czxid(Some(stat.czxid));
+                    self.attempts.set_known(Some(&stat));
                     self.engine().was_read(mark, Some((Stored::Value(V::default()), stat.version)));
                     return Ok(());
                 }
@@ -242,10 +242,8 @@ impl<'a, V: Content> Runner<'a, V> {
     async fn attempt(&mut self, write: &Write, session: &Session) -> Result<Tried, Error> {
         match self.attempts.settle(session).await? {
             Some(Proof::Applied) => {
-                if write.condition == Condition::Missing {
-                    // The marker does not show it.
-                    self.attempts.set_czxid(None);
-                }
+                // The marker does not show the stat.
+                self.attempts.set_known(None);
                 self.applied(write.condition.version_after(), None);
                 return Ok(Tried::Settled);
             }
@@ -265,7 +263,7 @@ impl<'a, V: Content> Runner<'a, V> {
         let (reply, read) = self.send(write, session).await?;
         let tried = match reply {
             Reply::Applied(stat) => {
-                self.attempts.set_czxid(stat.map(|stat| stat.czxid));
+                self.attempts.set_known(stat.as_ref());
                 let version = stat.map_or(0, |stat| stat.version);
                 let markers = stat.map_or(1, |stat| u32::try_from(stat.num_children).unwrap_or_default());
                 self.applied(Some(version), Some(markers));
@@ -296,7 +294,7 @@ impl<'a, V: Content> Runner<'a, V> {
     /// Creates the marker. Returns `None` if a read after that shows the node that the engine knows.
     async fn create_marker(&mut self, condition: Condition, session: &Session) -> Result<Option<Tried>, Error> {
         let Counter { client, path, .. } = self.counter;
-        let (pinned, is_ambiguous, known) = (session.pinned(), self.attempts.is_ambiguous(), self.attempts.czxid());
+        let (pinned, is_ambiguous, known) = (session.pinned(), self.attempts.is_ambiguous(), self.attempts.known());
         let marker = self.attempts.marker_in(session, path);
         let create = marker.create(0);
         if let Err(error) = check_create(client, &create) {
@@ -311,8 +309,9 @@ impl<'a, V: Content> Runner<'a, V> {
             Ok(_) | Err(Error::NodeExists { .. }) => {
                 let found = found?;
                 marker.applied();
-                let is_known = found
-                    .is_some_and(|stat| Some(stat.czxid) == known && condition == Condition::Version(stat.version));
+                let is_known = found.is_some_and(|stat| {
+                    known == Some(Known::of(&stat)) && condition == Condition::Version(stat.version)
+                });
                 if is_known || condition == Condition::Exists {
                     return Ok(None);
                 }

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use curator_framework::{CreateMode, CuratorFramework, FixedEnsembleProvider, SessionEnd};
+use curator_framework::{CreateMode, CuratorFramework, FixedEnsembleProvider, RetryOneTime, SessionEnd};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{self, options};
 use curator_recipes::{
-    CuratorCache, CuratorCacheOptions, InterProcessMutex, LeaderLatch, LeaderLatchOptions, NodeState, PersistentNode,
-    SharedCount, SharedValue, UniqueIds,
+    CuratorCache, CuratorCacheOptions, DistributedAtomicLong, InterProcessMutex, LeaderLatch, LeaderLatchOptions,
+    NodeState, PersistentNode, SharedCount, SharedValue, UniqueIds,
 };
 use curator_test::{Backup, FaultProxy, TestingServer};
 
@@ -304,4 +304,24 @@ fn history_that_is_not_compared_is_found() {
         })
     });
     assert_eq!(shown.as_deref(), Some(&b"new"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counter_does_not_write_on_a_version_of_another_history() {
+    let server = in_process::server();
+    let (client, other) = (connected(options(&server)).await, connected(options(&server)).await);
+    let counter = |client: &CuratorFramework| {
+        let retry = RetryOneTime::new(Duration::from_millis(50));
+        DistributedAtomicLong::new(client.clone(), "/long", retry).unwrap()
+    };
+    let (mine, theirs) = (counter(&client), counter(&other));
+    in_time(mine.add(5)).await.unwrap();
+    let backup = server.backup();
+    in_time(mine.add(3)).await.unwrap();
+    let session = client.session().await.unwrap().id();
+    restore(&server, &backup);
+    eventually("another session", async || client.session().await.is_ok_and(|now| now.id() != session)).await;
+    in_time(theirs.add(100)).await.unwrap();
+    let change = in_time(mine.increment()).await.unwrap();
+    assert_eq!((*change.pre_value(), *change.post_value()), (105, 106));
 }

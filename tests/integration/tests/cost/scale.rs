@@ -68,9 +68,9 @@ async fn each_takes_it_once(what: &str, env: &Env, client: CuratorFramework, loc
     client.close().await;
 }
 
-/// A client whose session outlives whatever stands in line before its heartbeats.
+/// A client whose session and releases outlive the requests that are sent before theirs.
 async fn patient(env: &Env, session: Duration) -> CuratorFramework {
-    connected(builder(env.address()).session_timeout(session)).await
+    connected(builder(env.address()).session_timeout(session).max_close_wait(session)).await
 }
 
 async fn tasks_on_one_object(env: Env, count: usize) {

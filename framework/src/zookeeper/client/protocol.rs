@@ -19,7 +19,7 @@ use super::history::{Comparison, History, Judgement, Question};
 use super::records;
 use super::sasl::DigestMd5;
 use crate::error::{ConnectError, Error};
-use crate::model::{AddWatchMode, AuthInfo, Stat, WatchKind, WatchedEvent};
+use crate::model::{AddWatchMode, AuthInfo, WatchKind, WatchedEvent};
 use crate::sync::report::report;
 use crate::zookeeper::security::SaslDigest;
 use crate::zookeeper::{
@@ -1107,25 +1107,43 @@ impl<T> Protocol<T> {
             *questions = round.len();
         }
         for question in round {
-            let path = Arc::clone(&question.path);
-            self.numbered(OpCode::Exists, now, Asked::Compare(question), |to| _ = to.string(&path).bool(false));
+            self.ask(question, now);
         }
     }
 
-    /// Handles the reply to a question; `found` is `None` if the node does not exist.
-    fn compared(&mut self, question: &Question, found: Option<&Stat>, now: Duration) {
+    fn ask(&mut self, question: Question, now: Duration) {
+        let path = Arc::clone(&question.path);
+        self.numbered(OpCode::Exists, now, Asked::Compare(question), |to| _ = to.string(&path).bool(false));
+    }
+
+    /// Handles the reply to a question.
+    fn compared(
+        &mut self,
+        question: Question,
+        err: i32,
+        from: &mut Reader<'_>,
+        now: Duration,
+    ) -> Result<(), Violation> {
+        if err == ErrorCode::ThrottledOp.code() {
+            // The server was too busy to look, so this says nothing of the node.
+            self.ask(question, now);
+            return Ok(());
+        }
+        let bad = |error| Violation(format!("a bad reply to exists {}: {error}", question.path));
+        let found = if err == 0 { Some(records::decode_only_stat(from).map_err(bad)?) } else { None };
         if let Some((comparison, judgement)) = &mut self.comparison {
-            *judgement = comparison.decide(*judgement, question.judge(found));
+            *judgement = comparison.decide(*judgement, question.judge(found.as_ref()));
         }
         let Some(Phase::Restoring { questions, .. }) = self.connection.as_mut().map(|connection| &mut connection.phase)
         else {
-            return;
+            return Ok(());
         };
         *questions = questions.saturating_sub(1);
         if *questions == 0 {
             self.compare(now);
             self.finish_restoring(now);
         }
+        Ok(())
     }
 
     /// Trusts nothing that the session has read. The server replays the events since its first transaction, so watches
@@ -1200,16 +1218,8 @@ impl<T> Protocol<T> {
             _ => None,
         };
         let Some(Outstanding { sent, asked, size, .. }) = outstanding.remove(index) else { return Ok(()) };
-        if let Asked::Compare(question) = &asked {
-            let found = match header.err {
-                0 => Some(
-                    records::decode_only_stat(from)
-                        .map_err(|error| bad(&format!("exists {}", question.path), error))?,
-                ),
-                _ => None,
-            };
-            self.compared(question, found.as_ref(), now);
-            return Ok(());
+        if let Asked::Compare(question) = asked {
+            return self.compared(question, header.err, from, now);
         }
         self.send_waiting(now);
         let epoch = self.epoch;

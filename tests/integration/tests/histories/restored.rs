@@ -9,6 +9,7 @@ use curator_recipes::{
     CuratorCache, CuratorCacheOptions, DistributedAtomicLong, InterProcessMutex, LeaderLatch, LeaderLatchOptions,
     NodeState, PersistentNode, SharedCount, SharedValue, UniqueIds,
 };
+use curator_test::wire::{ErrorCode, OpCode};
 use curator_test::{Backup, FaultProxy, TestingServer};
 
 const SECOND_ELECTION: i64 = 2 << 32;
@@ -324,4 +325,23 @@ async fn counter_does_not_write_on_a_version_of_another_history() {
     in_time(theirs.add(100)).await.unwrap();
     let change = in_time(mine.increment()).await.unwrap();
     assert_eq!((*change.pre_value(), *change.post_value()), (105, 106));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn throttled_question_is_asked_again() {
+    let server = in_process::server();
+    let client = connected(options(&server)).await;
+    create(&client, "/tree/node", "old").await;
+    create(&client, "/tree/proof", "").await;
+    let backup = server.backup();
+    let cache = filled(&client, CuratorCacheOptions::new()).await;
+    set(&client, "/tree/node", "new").await;
+    eventually("the change", async || data_of(&cache, "/tree/node").as_deref() == Some(b"new")).await;
+    server.refuse(OpCode::Exists, 1, ErrorCode::ThrottledOp);
+    restore(&server, &backup);
+    eventually("the old data", async || {
+        cache.synced().await.is_ok() && data_of(&cache, "/tree/node").as_deref() == Some(b"old")
+    })
+    .await;
+    assert_eq!(server.refusals_left(), 0);
 }

@@ -6,7 +6,7 @@ use curator_golden::{ENSEMBLE, Exchange, Frame, STANDALONE};
 
 use super::*;
 use crate::model::AddWatchMode::PersistentRecursive;
-use crate::model::{Acl, CreateMode, EventType, Permission};
+use crate::model::{Acl, CreateMode, EventType, Permission, Stat};
 use crate::zookeeper::{Done, Operation, SubscriptionEvent, WatchEvents};
 
 const NOW: Duration = Duration::from_secs(100);

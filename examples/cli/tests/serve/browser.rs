@@ -44,6 +44,11 @@ impl Browser {
 
     /// Sends a command and returns its result.
     fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.try_call(method, parameters).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// Sends a command. Returns its result, or the browser's error.
+    fn try_call(&mut self, method: &str, parameters: Value) -> Result<Value, Value> {
         self.next += 1;
         let mut message = json!({"id": self.next, "method": method, "params": parameters});
         if !self.session.is_empty() {
@@ -57,8 +62,8 @@ impl Browser {
             assert!(length > 0, "chromium has ended, or is missing: apt-get install chromium");
             let answer: Value = serde_json::from_slice(&answer[..length - 1]).unwrap();
             if answer["id"] == self.next {
-                assert!(answer["error"].is_null(), "{method}: {answer}");
-                return answer["result"].clone();
+                let is_done = answer["error"].is_null();
+                return if is_done { Ok(answer["result"].clone()) } else { Err(answer["error"].clone()) };
             }
         }
     }
@@ -66,18 +71,23 @@ impl Browser {
     fn open(&mut self, url: &str) {
         let opened = self.call("Page.navigate", json!({"url": url}));
         assert!(opened["errorText"].is_null(), "{url}: {opened}");
-        self.until("the script", "document.readyState === 'complete' && ahead !== 0 || undefined");
+        self.until("the script", "document.readyState === 'complete' && lastId !== ''");
     }
 
     /// Evaluates an expression.
     fn eval(&mut self, expression: &str) -> Value {
-        let answer = self.call("Runtime.evaluate", json!({"expression": expression, "returnByValue": true}));
-        answer["result"]["value"].clone()
+        self.try_eval(expression).unwrap_or_else(|error| panic!("{expression}: {error}"))
+    }
+
+    /// Evaluates an expression. While the page is replaced by the next one, this is an error.
+    fn try_eval(&mut self, expression: &str) -> Result<Value, Value> {
+        let answer = self.try_call("Runtime.evaluate", json!({"expression": expression, "returnByValue": true}))?;
+        Ok(answer["result"]["value"].clone())
     }
 
     /// Waits until an expression is true.
     fn until(&mut self, what: &str, expression: &str) {
-        until(what, || (self.eval(expression) == json!(true)).then_some(()));
+        until(what, || (self.try_eval(expression) == Ok(json!(true))).then_some(()));
     }
 
     fn text(&mut self, selector: &str) -> String {
@@ -159,7 +169,7 @@ fn browser_shows_500_contenders_and_a_release_without_a_reload() {
     browser.press("Tab");
     assert_eq!(browser.eval("document.activeElement.textContent"), "/jobs/report");
     browser.press("Enter");
-    browser.until("the page of the lock", "location.pathname === '/locks/jobs/report' && ahead !== 0");
+    browser.until("the page of the lock", "location.pathname === '/locks/jobs/report' && lastId !== ''");
     browser.until("its rows", "document.querySelectorAll('#rows tr').length === 500");
     assert_eq!(browser.text("#rows tr:first-child .state"), "holds");
     assert!(browser.text("#rows tr:nth-child(2) td:nth-child(3)").contains("host-0.example:1"));
@@ -195,7 +205,7 @@ fn data_is_text_in_the_browser() {
     browser.open(&web.url("/"));
     assert!(browser.text("#rows tr td:nth-child(4)").contains(attack));
     browser.eval("document.querySelector('#rows a').click()");
-    browser.until("the page of the lock", "location.pathname.startsWith('/locks/') && ahead !== 0");
+    browser.until("the page of the lock", "location.pathname.startsWith('/locks/') && lastId !== ''");
     assert_eq!(browser.text("h1"), odd);
     clients.contend(&client, odd, "lock-", format!("{attack}2"));
     clients.contend(&client, odd, "lock-", b"\xff\x00\x80".as_slice());

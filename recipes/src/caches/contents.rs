@@ -80,9 +80,10 @@ impl Shared {
         let drops_data = options.drops_data;
         let mut engine = Engine::new(EngineOptions { root: root.clone(), scope, drops_data, lists_leaves: false });
         let mut known_up_to = NOTHING_KNOWN;
-        if let Some(CacheSnapshot { zxid, nodes, refused, .. }) = &options.snapshot {
+        if let Some(CacheSnapshot { zxid, nodes, refused, old_stats, .. }) = &options.snapshot {
             known_up_to = *zxid;
-            engine.resume(nodes.iter().filter_map(|node| Some((relative_path(&root, &node.path)?, node))), refused);
+            let nodes = nodes.iter().filter_map(|node| Some((relative_path(&root, &node.path)?, node)));
+            engine.resume(nodes, refused, old_stats);
         }
         let contents =
             Contents { engine, streams: Vec::new(), is_new_session: false, is_initialized: false, is_closed: false };
@@ -399,8 +400,8 @@ impl Shared {
         let zxid = contents.engine.fresh()?;
         let CuratorCacheOptions { max_depth, drops_data, .. } = *options;
         let (root, has_data, nodes) = (self.root.clone(), !drops_data, self.nodes_of(&contents));
-        let refused = contents.engine.refused().clone();
-        Some(CacheSnapshot { root, max_depth, has_data, is_compressed, zxid, nodes, refused })
+        let (refused, old_stats) = (contents.engine.refused().clone(), contents.engine.tree().old_stats());
+        Some(CacheSnapshot { root, max_depth, has_data, is_compressed, zxid, nodes, refused, old_stats })
     }
 
     /// Resolves when a closure has panicked: the contents may lack nodes.

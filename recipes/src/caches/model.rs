@@ -104,6 +104,8 @@ pub struct CacheSnapshot {
     pub(super) nodes: Vec<ChildData>,
     /// The requests that were refused.
     pub(super) refused: BTreeMap<Request, Error>,
+    /// The parents that have lost a child since their stat was read, by their paths below the root.
+    pub(super) old_stats: Vec<String>,
 }
 
 impl CacheSnapshot {

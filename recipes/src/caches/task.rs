@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use curator_framework::{
-    AddWatchMode, Chain, CuratorFramework, Error, Resync, Session, SessionEnd, Stat, SubscriptionEvent, WatchKind,
-    WatchedData,
+    AddWatchMode, Chain, CuratorFramework, Error, Resync, Session, Stat, SubscriptionEvent, WatchKind, WatchedData,
 };
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -130,16 +129,9 @@ impl CacheTask {
 
     /// Follows the nodes until the client is closed.
     async fn follow(&mut self, connection: &Connection) {
-        let mut before: Option<Session> = None;
         loop {
             let followed = match self.client.session().await {
                 Ok(session) => {
-                    let before = before.replace(session.clone());
-                    if before.and_then(|before| before.end_reason()) == Some(SessionEnd::RolledBack) {
-                        // No stat shows a change of children that the cache knows from an event alone, so no comparison
-                        // finds it rolled back.
-                        self.shared.trust_up_to(None);
-                    }
                     if connection.is_in_another(&session) {
                         self.shared.begins_session(&session);
                     }

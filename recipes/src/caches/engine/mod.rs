@@ -70,6 +70,8 @@ struct Pending {
     stage: Stage,
     /// The node was deleted since the request was sent, so the reply may show the deleted one.
     is_void: bool,
+    /// The node has lost a child since the request was sent, so the reply may show the stat before.
+    has_old_stat: bool,
     /// The batch of the freshness that waits for the reply.
     batch: u64,
 }
@@ -236,11 +238,13 @@ impl Engine {
         &self.refused
     }
 
-    /// Fills an empty tree with nodes of an earlier cache, parents first, and with its refused requests.
+    /// Fills an empty tree with nodes of an earlier cache, parents first, with its refused requests, and with its parents
+    /// that had lost a child.
     pub(super) fn resume<'a>(
         &mut self,
         nodes: impl IntoIterator<Item = (&'a str, &'a ChildData)>,
         refused: &BTreeMap<Request, Error>,
+        old_stats: &[String],
     ) {
         let is_in_scope = |path: &str| self.options.scope.has(path);
         let nodes = nodes.into_iter().map(|(path, node)| (path, Some(node)));
@@ -262,6 +266,7 @@ impl Engine {
                 self.refuse(request.clone(), error.clone(), true);
             }
         }
+        old_stats.iter().for_each(|path| self.tree.has_old_stat(path));
     }
 
     /// Removes all nodes, without a change for each.
@@ -271,6 +276,9 @@ impl Engine {
 
     /// Returns the cached nodes for a resync. Queues the sent requests again and ignores their replies, which may be older
     /// than the changes that the resync reports. No request is sent until the resync is complete.
+    ///
+    /// Parents that have lost a child are read again: if a backup has the child, nothing of what the cache knows differs
+    /// from the backup, so a resync reports nothing.
     pub(super) fn known(&mut self) -> Known {
         self.awaits_resync = true;
         self.requeue_sent();
@@ -284,6 +292,10 @@ impl Engine {
         });
         if known.data.is_empty() {
             known.missing.push(String::new());
+        }
+        for path in self.tree.old_stats() {
+            self.notified(EventType::NodeDataChanged, &path);
+            self.notified(EventType::NodeChildrenChanged, &path);
         }
         known
     }
@@ -334,7 +346,7 @@ impl Engine {
     pub(super) fn next_request(&mut self) -> Option<Request> {
         let request = if self.awaits_resync { None } else { self.queue.pop_front() }?;
         if let Some(pending) = self.pending.get_mut(&request) {
-            (pending.stage, pending.is_void) = (Stage::Sent, false);
+            (pending.stage, pending.is_void, pending.has_old_stat) = (Stage::Sent, false, false);
         }
         Some(request)
     }
@@ -419,11 +431,14 @@ impl Engine {
     /// Handles the reply to a read; `None` if the node does not exist.
     pub(super) fn was_read(&mut self, path: &Arc<str>, found: Option<(Stat, Vec<u8>)>) {
         let request = Request::Read(Arc::clone(path));
-        let Some(Pending { is_void, batch, .. }) = self.sent(&request) else { return };
+        let Some(Pending { is_void, has_old_stat, batch, .. }) = self.sent(&request) else { return };
         match found {
             Some(_) if is_void => {}
             Some((stat, data)) => self.found(path, &stat, data, batch),
             None => self.deleted(path),
+        }
+        if has_old_stat {
+            self.tree.has_old_stat(path);
         }
         self.answered(request);
     }
@@ -458,7 +473,7 @@ impl Engine {
     /// be decoded; only then it has shown the `stat`. The node exists, and keeps its children. Returns `false` if the reply
     /// is to be ignored.
     pub(super) fn was_refused(&mut self, request: &Request, stat: Option<&Stat>, error: &Error) -> bool {
-        let Some(Pending { stage, is_void, batch }) = self.sent(request) else { return false };
+        let Some(Pending { stage, is_void, batch, .. }) = self.sent(request) else { return false };
         let is_news = match request {
             Request::Read(path) => !is_void && self.is_parent_read(path) && !self.is_outdated(path, stat),
             Request::List(path) => !is_void && self.tree.get(path).is_some(),
@@ -622,7 +637,10 @@ impl Engine {
             Some(pending) => pending.request_again(batch, &mut self.freshness),
             None => {
                 self.freshness.begun(batch);
-                self.pending.insert(request.clone(), Pending { stage: Stage::Queued, is_void: false, batch });
+                self.pending.insert(
+                    request.clone(),
+                    Pending { stage: Stage::Queued, is_void: false, has_old_stat: false, batch },
+                );
                 self.queue.push_back(request);
             }
         }
@@ -634,6 +652,10 @@ impl Engine {
 
     /// Removes a node and all nodes below it.
     fn remove(&mut self, path: &str, is_reported: bool) {
+        let parent = path.rsplit_once('/').map(|(parent, _)| Request::Read(parent.into()));
+        if let Some(read) = parent.and_then(|read| self.pending.get_mut(&read)) {
+            read.has_old_stat = true;
+        }
         let Self { changes, refused, repeated, options, .. } = self;
         self.tree.remove(path, &mut |path, entry| {
             if !refused.is_empty() {

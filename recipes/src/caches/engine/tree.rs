@@ -30,6 +30,8 @@ struct Node {
     /// The round in which the node was read or confirmed.
     round: u32,
     value: Value,
+    /// A child was removed since the stat was read, so the stat may be the older one.
+    has_old_stat: bool,
     stat: Stat,
 }
 
@@ -57,7 +59,8 @@ impl Node {
     fn new(parent: u32, name: &str, round: u32, stat: &Stat, content: Content) -> Self {
         // A name fits into a request, so it is much shorter than 4 GiB.
         let name_len = u32::try_from(name.len()).unwrap_or(u32::MAX);
-        Self { content, name_len, parent, children: None, round, value: Value::Present, stat: *stat }
+        let (value, has_old_stat) = (Value::Present, false);
+        Self { content, name_len, parent, children: None, round, value, has_old_stat, stat: *stat }
     }
 
     fn name(&self) -> &[u8] {
@@ -73,7 +76,8 @@ impl Node {
             Content::Owned(name_and_data) => (&name_and_data[self.name_len as usize..], None),
             Content::Shared(node) => (&*node.data, Some(node)),
         };
-        Entry { stat: &self.stat, data, shared, value: self.value, round: self.round }
+        let Self { stat, value, round, has_old_stat, .. } = self;
+        Entry { stat, data, shared, value: *value, round: *round, has_old_stat: *has_old_stat }
     }
 
     fn children(&self) -> &[u32] {
@@ -90,6 +94,8 @@ pub(in crate::caches) struct Entry<'a> {
     shared: Option<&'a Arc<ChildData>>,
     pub(in crate::caches) value: Value,
     pub(super) round: u32,
+    /// A child was removed since the stat was read.
+    has_old_stat: bool,
 }
 
 impl Entry<'_> {
@@ -260,8 +266,21 @@ impl Tree {
     /// Records that a read has shown the cached data of a node, and replaces its stat.
     pub(super) fn confirm(&mut self, path: &str, round: u32, stat: &Stat) {
         if let Some(node) = self.find(path).and_then(|index| self.node_mut(index)) {
-            node.round = round;
-            node.stat = *stat;
+            (node.round, node.stat, node.has_old_stat) = (round, *stat, false);
+        }
+    }
+
+    /// Returns the paths of the nodes that have lost a child since their stat was read.
+    pub(in crate::caches) fn old_stats(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        self.for_each(|path, entry| paths.extend(entry.has_old_stat.then(|| path.to_owned())));
+        paths
+    }
+
+    /// Records that a child of a node was removed since its stat was read.
+    pub(super) fn has_old_stat(&mut self, path: &str) {
+        if let Some(node) = self.find(path).and_then(|index| self.node_mut(index)) {
+            node.has_old_stat = true;
         }
     }
 
@@ -272,6 +291,7 @@ impl Tree {
             let parent = self.find(parent);
             let place = parent.and_then(|parent| self.place(self.node(parent)?, name).ok());
             if let (Some(node), Some(place)) = (parent.and_then(|parent| self.node_mut(parent)), place) {
+                node.has_old_stat = true;
                 if let Some(children) = &mut node.children {
                     children.remove(place);
                 }

@@ -76,10 +76,13 @@ async fn cache_shows_the_restored_nodes() {
 
 /// Another client deletes a node below one that the cache does not read again, so that its stat stays the old one. The
 /// comparison ends the session only if it finds the other node, which the client itself has deleted.
-async fn cache_shows_a_child_after_its_deletion_is_rolled_back(deletes_itself: bool) {
+async fn cache_shows_a_child_after_its_deletion_is_rolled_back(nodes: usize, deletes_itself: bool) {
     let server = in_process::server();
     let (client, other) = (connected(options(&server)).await, connected(options(&server)).await);
     create(&client, "/tree/parent/child", "old").await;
+    for node in 0..nodes {
+        create(&client, &format!("/tree/many/{node}"), "").await;
+    }
     // Newer than the parent's children, and unchanged: it proves the history up to itself.
     create(&client, "/tree/proof", "").await;
     create(&client, "/mine", "").await;
@@ -100,12 +103,59 @@ async fn cache_shows_a_child_after_its_deletion_is_rolled_back(deletes_itself: b
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cache_shows_a_child_after_its_deletion_is_rolled_back_in_the_session() {
-    cache_shows_a_child_after_its_deletion_is_rolled_back(false).await;
+    cache_shows_a_child_after_its_deletion_is_rolled_back(0, false).await;
+}
+
+/// More nodes than a client remembers for a comparison.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cache_of_many_nodes_shows_a_child_after_its_deletion_is_rolled_back() {
+    cache_shows_a_child_after_its_deletion_is_rolled_back(200, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cache_shows_a_child_after_its_deletion_and_the_session_are_rolled_back() {
-    cache_shows_a_child_after_its_deletion_is_rolled_back(true).await;
+    cache_shows_a_child_after_its_deletion_is_rolled_back(0, true).await;
+}
+
+/// Another client deletes a child, which only an event shows. The next session of the cache has seen nothing.
+async fn cache_of_a_new_session_shows_a_child_after_its_deletion_is_rolled_back(resumes: bool) {
+    let server = in_process::server();
+    let (client, other) = (connected(options(&server)).await, connected(options(&server)).await);
+    create(&client, "/tree/parent/child", "old").await;
+    // Newer than the parent's children, and unchanged: it proves the history up to itself.
+    create(&client, "/tree/proof", "").await;
+    let late = connected(options(&server)).await;
+    let cache = filled(&late, CuratorCacheOptions::new()).await;
+    let backup = server.backup();
+    other.delete().for_path("/tree/parent/child").await.unwrap();
+    eventually("the deletion", async || data_of(&cache, "/tree/parent/child").is_none()).await;
+    in_time(cache.synced()).await.unwrap();
+    let cache = if resumes {
+        let snapshot = cache.snapshot().unwrap();
+        in_time(cache.close()).await;
+        restore(&server, &backup);
+        filled(&other, CuratorCacheOptions::new().resume(snapshot)).await
+    } else {
+        let session = late.session().await.unwrap();
+        restore(&server, &backup);
+        assert!(server.kill_session(session.id().unwrap().get()));
+        in_time(session.ended()).await;
+        cache
+    };
+    eventually("the restored child", async || {
+        cache.synced().await.is_ok() && data_of(&cache, "/tree/parent/child").as_deref() == Some(b"old")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cache_of_a_new_session_shows_a_child_that_a_backup_has() {
+    cache_of_a_new_session_shows_a_child_after_its_deletion_is_rolled_back(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cache_that_is_resumed_shows_a_child_that_a_backup_has() {
+    cache_of_a_new_session_shows_a_child_after_its_deletion_is_rolled_back(true).await;
 }
 
 /// The newest remembered node is missing in the restored data, so an older one has to decide.

@@ -67,7 +67,7 @@ async fn majority_goes_on_whatever_happens_to_one_server() {
     let mut write = async |leader: usize, name: &str| {
         let path = format!("/{name}");
         let client = connected(&servers[leader], Duration::from_secs(40)).await;
-        // On a busy machine the ensemble may elect anew before the reply.
+        // On a busy machine an election may precede the reply.
         in_time(client.create().idempotent().for_path(&path)).await.unwrap();
         written.push(path);
     };

@@ -130,6 +130,7 @@
 //!
 //! * [`tutorial`]: from `cargo add` to a throttled service on three servers, in 15 minutes
 //! * [`migration`]: from Java's Curator to this crate, class by class, and while both run
+//! * [`curator_methods`]: each public method of Java's Curator, with its counterpart here
 //! * [`choosing`]: the recipe for each need, ZooKeeper beside Redis and databases, the limits of locks and elections
 //! * [`how_it_works`]: acquire, hand-off and loss in pictures, and the life of a cache
 //! * [`default_client`](curator_framework::default_client): the ZooKeeper client below, its promises and its limits
@@ -211,6 +212,11 @@ pub mod choosing {}
 mod barriers;
 mod caches;
 mod counters;
+pub mod curator_methods {
+    #![doc = include_str!("../docs/curator_methods.md")]
+    #[allow(unused_imports, reason = "the links of the page")]
+    use {crate::*, curator_framework::*};
+}
 mod groups;
 mod held;
 pub mod how_it_works;

@@ -23,6 +23,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Paths are those that the caller wrote, without the namespace; `Debug` has the server's paths: [`PathText`].
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
+#[doc(alias = "KeeperException")]
 pub enum Error {
     /// The connection was lost before the reply came, or was not established in time. Or the caller's time ended before
     /// the reply, on a connection that is not lost: see [`ConnectError::is_time_over`]. It is retryable.

@@ -50,6 +50,7 @@ pub const DEFAULT_REAP_INTERVAL: Duration = Duration::from_secs(60);
 /// The options of a client: Curator's `CuratorFrameworkFactory.Builder`.
 #[derive(Debug)]
 #[must_use = "a builder does nothing until it is built"]
+#[doc(alias = "CuratorFrameworkFactory")]
 pub struct CuratorFrameworkBuilder {
     ensemble: Arc<dyn EnsembleProvider>,
     ensemble_tracker: bool,
@@ -271,6 +272,8 @@ impl CuratorFrameworkBuilder {
     /// first state without a connection, listeners get at most one more, `Lost`, until the policy's pause is over and
     /// the client is connected, or the policy gives up. All listeners share one breaker. Curator's
     /// `CircuitBreakingConnectionStateListener` and `ConnectionStateListenerManagerFactory.circuitBreaking`.
+    #[doc(alias = "CircuitBreakingConnectionStateListener")]
+    #[doc(alias = "connectionStateListenerManagerFactory")]
     pub fn circuit_breaking_listeners(mut self, policy: impl RetryPolicy) -> Self {
         self.circuit_breaker = Some(Arc::new(policy));
         self

@@ -24,6 +24,7 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 /// It is a closure, `Fn(&CuratorFramework, ConnectionState)`. The client calls it once for each change, in order, on a
 /// thread that is not a runtime's worker. It may block, panic, call the client and add or remove listeners: the session
 /// and other listeners go on.
+#[doc(alias = "stateChanged")]
 pub trait ConnectionStateListener: Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static {}
 
 impl<F: Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static> ConnectionStateListener for F {}
@@ -92,6 +93,7 @@ impl ConnectionStateListenable {
 
     /// Adds a listener that gets every change, also if the client has a circuit breaker: Curator's
     /// `ConnectionStateListener.doNotProxy`.
+    #[doc(alias = "doNotProxy")]
     pub fn add_listener_directly(&self, listener: impl ConnectionStateListener) -> ListenerId {
         self.inner.direct.add(Arc::new(listener))
     }

@@ -102,6 +102,7 @@ impl WeakClient {
 impl CuratorFramework {
     /// Returns a builder for the servers of a connect string, `host:port[,host:port …][/chroot]`. The default port is
     /// 2181. All paths of the client are below the chroot, a node that must exist.
+    #[doc(alias = "connectString")]
     pub fn builder(connect_string: impl Into<String>) -> CuratorFrameworkBuilder {
         CuratorFrameworkBuilder::new(connect_string)
     }
@@ -113,6 +114,7 @@ impl CuratorFramework {
     /// # Errors
     ///
     /// `Error::InvalidConfig`: a slash and the namespace do not make a valid path.
+    #[doc(alias = "nonNamespaceView")]
     pub fn using_namespace(&self, namespace: &str) -> Result<Self> {
         Ok(Self { core: self.core.with_namespace(namespace)?, listeners: Arc::clone(&self.listeners) })
     }
@@ -135,6 +137,7 @@ impl CuratorFramework {
     /// # Errors
     ///
     /// Those of [`CuratorFrameworkBuilder::build`].
+    #[doc(alias = "CuratorFrameworkFactory")]
     pub fn new_client(connect_string: impl Into<String>, retry_policy: impl RetryPolicy) -> Result<Self> {
         Self::builder(connect_string).retry_policy(retry_policy).build()
     }
@@ -340,6 +343,7 @@ impl CuratorFramework {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
+    #[doc(alias = "getZooKeeper")]
     pub async fn session(&self) -> Result<Session> {
         self.core.session_within(self.connection_timeout()).await
     }
@@ -397,12 +401,14 @@ impl CuratorFramework {
 
     /// Returns the data of nodes created without data. The default, this host's address, is empty until it is known.
     #[must_use]
+    #[doc(alias = "getLocalAddress")]
     pub fn default_data(&self) -> &[u8] {
         self.core.default_data()
     }
 
     /// Returns a loop that carries one operation of a recipe through its retries.
     #[must_use]
+    #[doc(alias = "newRetryLoop")]
     pub fn retry_loop(&self) -> RetryLoop {
         self.core.retry_loop()
     }
@@ -532,6 +538,7 @@ impl CuratorFramework {
 
     /// Begins a transaction, several changes of which all are made or none: Curator's `transaction()` and
     /// `inTransaction()`.
+    #[doc(alias = "inTransaction")]
     pub fn transaction(&self) -> CuratorTransaction<'_> {
         CuratorTransaction::new(&self.core)
     }
@@ -552,6 +559,7 @@ impl CuratorFramework {
     /// # Cancel safety
     ///
     /// Dropping the future leaves no watch.
+    #[doc(alias = "AddWatchBuilder")]
     pub async fn add_watch(&self, path: &str, mode: AddWatchMode) -> Result<PersistentWatcher> {
         crate::operations::check_read(&self.core, path, Reading::Watched)?;
         PersistentWatcher::add(self.core.clone(), path, mode).await
@@ -593,6 +601,7 @@ impl CuratorFramework {
     /// # Cancel safety
     ///
     /// When the future is dropped, some of the nodes may exist.
+    #[doc(alias = "mkdirs")]
     pub async fn create_containers(&self, path: &str) -> Result<()> {
         let below = crate::model::path::make_path(path, "foo");
         self.check_exists().creating_parent_containers_if_needed().for_path(&below).await.map(|_| ())

@@ -29,6 +29,7 @@ impl CuratorFramework {
     /// # Cancel safety
     ///
     /// That of the work.
+    #[doc(alias = "SessionFailRetryLoop")]
     pub async fn within_one_session<T, F>(&self, mode: SessionFailMode, mut work: impl FnMut(Session) -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,

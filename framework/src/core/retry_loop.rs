@@ -52,6 +52,7 @@ impl RetryLoop {
     /// # Cancel safety
     ///
     /// When the future is dropped, its wait does not count.
+    #[doc(alias = "callWithRetry")]
     pub async fn session(&mut self) -> Result<Session> {
         let began = Instant::now();
         let session = self.client.session_within(self.wait_left).await;
@@ -86,6 +87,7 @@ impl RetryLoop {
 
     /// Books the success of a step: retries, time and the wait for a connection count anew. So a long wait with
     /// occasional losses of the connection does not use up its retries.
+    #[doc(alias = "markComplete")]
     pub fn progressed(&mut self) {
         self.started = Instant::now();
         self.count = 0;
@@ -103,6 +105,7 @@ impl RetryLoop {
     /// # Cancel safety
     ///
     /// When the future is dropped in its pause, the retry has been counted.
+    #[doc(alias = "takeException")]
     pub async fn failed(&mut self, error: Error) -> Result<()> {
         if self.client.retry_policy().allow_retry(&error) { self.pause_after(error).await } else { Err(error) }
     }

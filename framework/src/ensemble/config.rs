@@ -62,6 +62,7 @@ impl EnsembleConfig {
     /// `EnsembleTracker.configToConnectionString`. For a server that listens on all its addresses, it is the one at
     /// which the other servers reach it. A server without a port for clients is left out.
     #[must_use]
+    #[doc(alias = "configToConnectionString")]
     pub fn client_addresses(&self) -> Vec<String> {
         let servers = entries(&self.data).filter(|(key, _)| key.starts_with("server."));
         let mut addresses: Vec<_> = servers.filter_map(|(_, server)| client_address(&server)).collect();

@@ -16,10 +16,12 @@ const DEFAULT_PORT: u16 = 2181;
 /// With the crate `zookeeper-async` a changed list counts from the next session on.
 pub trait EnsembleProvider: Send + Sync + fmt::Debug + 'static {
     /// Returns the connect string, `host:port[,host:port …][/chroot]`. Must not block. The chroot must not change.
+    #[doc(alias = "getConnectionString")]
     fn connect_string(&self) -> String;
 
     /// Takes the connect string that the servers report: Curator's `setConnectionString`. Only a client that [follows
     /// its ensemble](crate::CuratorFrameworkBuilder::ensemble_tracker) calls it. Must not block, and may do nothing.
+    #[doc(alias = "setConnectionString")]
     fn set_connect_string(&self, connect_string: &str);
 }
 
@@ -37,6 +39,7 @@ impl FixedEnsembleProvider {
     }
 
     /// Changes the connect string: Curator's `setConnectionString`. It counts from the next attempt to connect on.
+    #[doc(alias = "setConnectionString")]
     pub fn set_connect_string(&self, connect_string: impl Into<String>) {
         *self.connect_string.lock() = connect_string.into();
     }

@@ -72,6 +72,7 @@ fn extend<S: AsRef<str>>(mut path: String, parent: &str, children: impl IntoIter
 
 /// Returns the last element of a path, empty for the root: Curator's `ZKPaths.getNodeFromPath`.
 #[must_use]
+#[doc(alias = "idFromPath")]
 pub fn node_from_path(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }

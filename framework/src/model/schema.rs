@@ -48,6 +48,7 @@ pub type SchemaValidator = dyn Fn(&str, &[u8], &[Acl]) -> bool + Send + Sync;
 
 /// The rules for the nodes at a path, or at all paths of a pattern: Curator's `Schema`.
 #[derive(Clone)]
+#[doc(alias = "SchemaBuilder")]
 pub struct Schema {
     name: String,
     place: Place,
@@ -109,6 +110,7 @@ impl Schema {
     /// # Errors
     ///
     /// `Error::InvalidPath`.
+    #[doc(alias = "builderForRecipe")]
     pub fn for_recipe(parent: &str) -> Result<Self> {
         crate::model::path::validate_path(parent)?;
         let schema = Self::for_pattern(&format!("{}/.*", regex::escape(parent)))?;
@@ -120,6 +122,7 @@ impl Schema {
     /// # Errors
     ///
     /// `Error::InvalidPath`.
+    #[doc(alias = "builderForRecipeParent")]
     pub fn for_recipe_parent(parent: &str) -> Result<Self> {
         Ok(Self::for_path(parent)?.ephemeral(Allowance::Cannot).sequential(Allowance::Cannot))
     }
@@ -147,6 +150,7 @@ impl Schema {
 
     /// Sets a check of path, data and access control list, called at a create or a change (then with an empty list).
     #[must_use]
+    #[doc(alias = "dataValidator")]
     pub fn validator(mut self, validator: impl Fn(&str, &[u8], &[Acl]) -> bool + Send + Sync + 'static) -> Self {
         self.validator = Some(Arc::new(validator));
         self
@@ -278,6 +282,7 @@ impl fmt::Debug for Schema {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "camelCase", deny_unknown_fields))]
+#[doc(alias = "SchemaSetLoader")]
 pub struct SchemaDescription {
     /// The name in the reports of violations.
     pub name: String,

@@ -182,6 +182,7 @@ impl<'a> CreateBuilder<'a> {
     /// # Cancel safety
     ///
     /// That of [`for_path`](Self::for_path).
+    #[doc(alias = "storingStatIn")]
     pub async fn for_path_with_stat(mut self, path: &str) -> Result<(String, Stat)> {
         self.mode = self.resolved_mode()?;
         self.mode.check_ttl()?;

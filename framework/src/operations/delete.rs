@@ -37,6 +37,7 @@ impl<'a> DeleteBuilder<'a> {
     }
 
     /// Also deletes all nodes below, whatever their version; also children that are created meanwhile.
+    #[doc(alias = "deleteChildren")]
     pub fn deleting_children_if_needed(mut self) -> Self {
         self.children = true;
         self

@@ -24,6 +24,7 @@ pub enum OperationType {
 /// An operation of a transaction: Curator's `CuratorOp`.
 #[derive(Debug, Clone)]
 #[must_use = "an operation does nothing outside of a transaction"]
+#[doc(alias = "TransactionOp")]
 pub struct CuratorOp {
     kind: OperationType,
     path: String,
@@ -174,6 +175,7 @@ pub struct CuratorTransactionResult {
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is changed before commit"]
+#[doc(alias = "CuratorMultiTransaction")]
 pub struct CuratorTransaction<'a> {
     client: &'a ClientCore,
     operations: Vec<CuratorOp>,
@@ -211,6 +213,7 @@ impl<'a> CuratorTransaction<'a> {
     }
 
     /// Adds several operations: Curator's `forOperations`.
+    #[doc(alias = "forOperations")]
     pub fn operations(mut self, operations: impl IntoIterator<Item = CuratorOp>) -> Self {
         self.operations.extend(operations);
         self

@@ -34,6 +34,7 @@ pub struct RetryAttempt {
 /// `Arc<dyn RetryPolicy>`.
 pub trait RetryPolicy: Send + Sync + fmt::Debug + 'static {
     /// Returns the pause before the next try, or `None` to give up.
+    #[doc(alias = "allowRetry")]
     fn next_pause(&self, attempt: RetryAttempt) -> Option<Duration>;
 
     /// Returns `true` if an operation with this error may be repeated at all. Default: [`Error::is_retryable`].

@@ -210,6 +210,7 @@ impl Session {
     /// Returns the session's number in its client, from 1. It is not ZooKeeper's session id, which is
     /// [`Stat::ephemeral_owner`] of its nodes.
     #[must_use]
+    #[doc(alias = "getInstanceIndex")]
     pub fn number(&self) -> u64 {
         self.inner.number
     }
@@ -227,6 +228,7 @@ impl Session {
 
     /// Returns the session timeout in effect: the smallest one that a server has granted to this session.
     #[must_use]
+    #[doc(alias = "getLastNegotiatedSessionTimeoutMs")]
     pub fn timeout(&self) -> Duration {
         self.inner.liveness_state.lock().liveness.timeout()
     }

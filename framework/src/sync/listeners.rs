@@ -34,6 +34,7 @@ struct Entries<L: ?Sized> {
 }
 
 /// The listeners of one object, for recipes. Each is called on a thread of its own, where it may block or panic.
+#[doc(alias = "StandardListenerManager")]
 pub struct Listeners<L: ?Sized> {
     entries: Mutex<Entries<L>>,
 }

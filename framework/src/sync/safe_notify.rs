@@ -53,6 +53,7 @@ impl SafeNotifyExecutor {
 
     /// Appends a job to the queue. Never blocks, never runs the job itself. If the system refuses a thread, this logs
     /// an error event, and the next submit tries again.
+    #[doc(alias = "runSafe")]
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
         if let Err(error) = self.try_submit(job) {
             tracing::error!(%error, "no thread for listeners, the next notification tries again");

@@ -806,6 +806,7 @@ pub trait ZooKeeperFactory: Send + Sync + fmt::Debug + 'static {
     /// # Cancel safety
     ///
     /// Dropping the future abandons the attempt and closes the session that it may have opened.
+    #[doc(alias = "newZooKeeper")]
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError>;
 
     /// Returns the features of its handles. Building a client with an option that needs another feature fails.

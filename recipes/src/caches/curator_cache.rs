@@ -114,6 +114,8 @@ use crate::standing::StandingTask;
 /// 3.9.2 on send no event of a node that the session may not read. So a cached node that becomes unreadable and is
 /// deleted stays in the cache until the next lost connection.
 #[derive(Clone)]
+#[doc(alias = "CuratorCacheAccessor")]
+#[doc(alias = "CuratorCacheBridge")]
 pub struct CuratorCache {
     owner: Arc<Owner>,
 }
@@ -144,6 +146,7 @@ impl CuratorCache {
     /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
     /// * `CacheError::InvalidArgument`: the snapshot to resume from has another path, fewer levels, no data or another
     ///   setting of [`compressed`](CuratorCacheOptions::compressed); or [`max_events`](CuratorCacheOptions::max_events) is 0.
+    #[doc(alias = "CuratorCacheBuilder")]
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -204,6 +207,7 @@ impl CuratorCache {
     /// Returns the children of a node by their names; `None` if the node is not in the cache. Children that cannot be read
     /// are left out. Those of a node that itself cannot be read are included.
     #[must_use]
+    #[doc(alias = "parentPathFilter")]
     pub fn children(&self, path: &str) -> Option<BTreeMap<String, Arc<ChildData>>> {
         self.owner.shared.children(path)
     }
@@ -211,12 +215,14 @@ impl CuratorCache {
     /// Returns all nodes at one moment, parents before their children. It copies the data. Nodes that cannot be read are left
     /// out.
     #[must_use]
+    #[doc(alias = "stream")]
     pub fn nodes(&self) -> Vec<ChildData> {
         self.owner.shared.nodes()
     }
 
     /// Returns the number of nodes.
     #[must_use]
+    #[doc(alias = "size")]
     pub fn len(&self) -> usize {
         self.owner.shared.len()
     }
@@ -316,6 +322,7 @@ impl CuratorCache {
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
     /// [`close`](Self::close). Its events have the nodes.
     #[expect(clippy::must_use_candidate, reason = "most listeners stay as long as their cache")]
+    #[doc(alias = "listenable")]
     pub fn add_listener(&self, listener: CuratorCacheListener) -> ListenerId {
         self.owner.listeners.add(listener.into_work(self.changes()))
     }

@@ -69,6 +69,7 @@ impl CuratorCacheOptions {
     /// Reads only the paths for which the filter returns `true`, and nothing below the others. The filter gets full
     /// paths. The cache's own path always belongs to the cache. It must not block: the cache calls it under its lock. A
     /// panic ends the cache as [`CacheError::Panicked`](crate::CacheError::Panicked).
+    #[doc(alias = "acceptChild")]
     pub fn filter(mut self, accepts: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         self.accepts = Some(Arc::new(accepts));
         self
@@ -77,6 +78,7 @@ impl CuratorCacheOptions {
     /// Reads nothing below the paths for which the filter returns `false`. These paths belong to the cache. The filter
     /// gets full paths, the cache's own included. It must not block: the cache calls it under its lock. A panic ends the
     /// cache as [`CacheError::Panicked`](crate::CacheError::Panicked).
+    #[doc(alias = "traverseChildren")]
     pub fn descend(mut self, descends: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         self.descends = Some(Arc::new(descends));
         self
@@ -91,6 +93,8 @@ impl CuratorCacheOptions {
     }
 
     /// Keeps the stats alone: Curator's `dataNotCached` storage. An event has the data of the new state, not of the old.
+    #[doc(alias = "dataNotCached")]
+    #[doc(alias = "CuratorCacheStorage")]
     pub fn without_data(mut self) -> Self {
         self.drops_data = true;
         self

@@ -30,6 +30,7 @@ pub enum PathChildrenCacheEvent {
     ConnectionLost,
     /// The load is complete. These are its children, in the order of their paths. Only
     /// [`StartMode::PostInitializedEvent`] asks for it.
+    #[doc(alias = "getInitialData")]
     Initialized(Vec<Arc<ChildData>>),
     /// The reader was too slow, and events were dropped. Forget all children: a `ChildAdded` for each present child
     /// follows.

@@ -109,6 +109,9 @@ impl TreeCacheBuilder {
     /// | --- | --- |
     /// | `traverse_children` | nothing below the path is read |
     /// | `accept_child` | the path is not read, nor anything below it; the path of the cache itself is always read |
+    #[doc(alias = "TreeCacheSelector")]
+    #[doc(alias = "traverseChildren")]
+    #[doc(alias = "acceptChild")]
     pub fn selector(
         mut self,
         traverse_children: impl Fn(&str) -> bool + Send + Sync + 'static,
@@ -213,6 +216,7 @@ impl TreeCache {
     }
 
     /// Begins a cache: Curator's `newBuilder`.
+    #[doc(alias = "newBuilder")]
     pub fn builder(client: CuratorFramework, path: impl Into<String>) -> TreeCacheBuilder {
         TreeCacheBuilder { client, path: path.into(), options: CuratorCacheOptions::new(), creates_path: false }
     }
@@ -255,6 +259,7 @@ impl TreeCache {
     /// Returns all nodes at one moment, parents before their children, children in the order of their names. It copies
     /// the data.
     #[must_use]
+    #[doc(alias = "iterator")]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = ChildData> + use<> {
         self.cache.nodes().into_iter()
     }
@@ -280,6 +285,7 @@ impl TreeCache {
     }
 
     /// Calls a closure with each error of a node, on a thread of its own: Curator's unhandled errors.
+    #[doc(alias = "getUnhandledErrorListenable")]
     pub fn add_error_listener(&self, listener: impl Fn(&CacheError) + Send + Sync + 'static) -> ListenerId {
         let errors = events_of(&self.cache, |heard| match heard {
             Heard::Event(CacheEvent::Failed { error, .. }) => Some(error),

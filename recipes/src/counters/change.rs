@@ -11,6 +11,7 @@ pub struct AtomicStats {
     /// The time of these tries, including the wait for changes of other tasks.
     pub optimistic_time: Duration,
     /// The number of writes under the lock.
+    #[doc(alias = "getPromotedLockTries")]
     pub promoted_tries: u32,
     /// The time under the lock, including the wait for it.
     pub promoted_time: Duration,
@@ -18,6 +19,7 @@ pub struct AtomicStats {
 
 /// A change that was applied exactly once: a successful `AtomicValue` of Curator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "AtomicValue")]
 pub struct AtomicChange<T> {
     pre: T,
     post: T,
@@ -66,6 +68,7 @@ pub enum Compared<T> {
 impl<T> Compared<T> {
     /// Returns `true` if the new value is set.
     #[must_use]
+    #[doc(alias = "succeeded")]
     pub const fn is_set(&self) -> bool {
         matches!(self, Self::Set(_))
     }

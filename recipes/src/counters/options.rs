@@ -60,6 +60,7 @@ pub struct PromotedToLock {
 
 impl PromotedToLock {
     /// Describes a lock at this path: one try under the lock, and no limit for the wait.
+    #[doc(alias = "lockPath")]
     pub fn new(lock_path: impl Into<String>) -> Self {
         let retry_policy = Arc::new(RetryNTimes::new(0, Duration::ZERO));
         Self { lock_path: lock_path.into(), timeout: None, retry_policy }

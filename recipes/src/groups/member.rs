@@ -243,6 +243,7 @@ impl GroupMember {
 
     /// Returns the members: see [`Group::members`].
     #[must_use]
+    #[doc(alias = "getCurrentMembers")]
     pub fn members(&self) -> Option<Members> {
         self.owner.group.members()
     }
@@ -267,6 +268,7 @@ impl GroupMember {
     /// # Cancel safety
     ///
     /// When the future is dropped the data is written all the same.
+    #[doc(alias = "setThisData")]
     pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> Result<(), NodeError> {
         match self.owner.node.set_data(data).await {
             Err(NodeError::TakenBy { session, .. }) => Err(self.duplicate(session)),

@@ -207,6 +207,7 @@ impl LeaderSelector {
     /// # Cancel safety
     ///
     /// When the future is dropped, the work is dropped, then the session deletes the node in the background.
+    #[doc(alias = "requeue")]
     pub async fn run_once<T, F>(&self, work: impl FnOnce(Leadership) -> F) -> Result<TermOutcome<T>, LeaderError>
     where
         F: Future<Output = T>,
@@ -268,6 +269,9 @@ impl LeaderSelector {
     /// # Cancel safety
     ///
     /// When the future is dropped, the work is dropped, then the session deletes the node in the background.
+    #[doc(alias = "autoRequeue")]
+    #[doc(alias = "LeaderSelectorListener")]
+    #[doc(alias = "takeLeadership")]
     pub async fn run<E, F>(&self, mut work: impl FnMut(Leadership) -> F) -> Result<(), LeaderError>
     where
         E: fmt::Display,

@@ -385,6 +385,7 @@ impl Leadership {
 
     /// Returns the path of the leader's node.
     #[must_use]
+    #[doc(alias = "getLastPathIsLeader")]
     pub fn path(&self) -> &str {
         self.term.share.path()
     }

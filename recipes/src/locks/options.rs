@@ -70,6 +70,8 @@ impl<K> LockOptions<K> {
     /// Sets the data of the lock's nodes, for inspection: Curator's `getLockNodeBytes`, `lockData` and `setNodeData`.
     /// Default: the client's default data. The nodes of a [revocable](Self::revocable) lock are created empty, as in
     /// Curator.
+    #[doc(alias = "getLockNodeBytes")]
+    #[doc(alias = "setNodeData")]
     pub fn node_data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.node_data = Some(data.into());
         self
@@ -97,6 +99,7 @@ impl<K> LockOptions<K> {
 
     /// Calls `listener` when a client requests the release of the lock with a [`Revoker`](crate::Revoker): Curator's
     /// `makeRevocable`.
+    #[doc(alias = "makeRevocable")]
     pub fn revocable(mut self, listener: impl RevocationListener) -> Self {
         self.revocation = Some(RevocationSpec::new(listener));
         self

@@ -40,6 +40,7 @@ pub struct Participant {
     /// Its position in the order, from 0. Counts persistent nodes with a contender's name, as grants do.
     pub position: usize,
     /// `true` for a holder, `false` for a waiter.
+    #[doc(alias = "isLeader")]
     pub holds: bool,
     /// The node's data.
     pub data: Vec<u8>,

@@ -58,12 +58,14 @@ impl PersistentNodeOptions {
 
     /// Puts an id into the node's name, `_c_<uuid>-<name>`: Curator's `useProtection`. A lost reply then leaves no
     /// second node of a sequential mode. The name stays the same in later sessions.
+    #[doc(alias = "useProtection")]
     pub fn protected(mut self) -> Self {
         self.protected = true;
         self
     }
 
     /// Expects the parents to exist. Default: missing parents are created, as containers.
+    #[doc(alias = "useParentCreation")]
     pub fn without_parents(mut self) -> Self {
         self.parents = Parents::Expected;
         self
@@ -105,18 +107,21 @@ impl PersistentTtlNodeOptions {
     }
 
     /// Sets the name of the child that the task writes. Default: `touch`.
+    #[doc(alias = "childNodeName")]
     pub fn child(mut self, name: impl Into<String>) -> Self {
         self.child = name.into();
         self
     }
 
     /// Sets the number of writes of the child within the time to live. Default: 2, one in each half of that time.
+    #[doc(alias = "touchScheduleFactor")]
     pub fn touch_factor(mut self, times: u32) -> Self {
         self.touch_factor = times;
         self
     }
 
     /// Expects the parents to exist. Default: missing parents are created, as containers.
+    #[doc(alias = "useParentCreation")]
     pub fn without_parents(mut self) -> Self {
         self.parents = Parents::Expected;
         self

@@ -94,6 +94,7 @@ use crate::standing::changes::Change;
 ///
 /// The node needs no heartbeat beside the session's pings: it excludes no other client from anything.
 #[derive(Clone)]
+#[doc(alias = "PersistentEphemeralNode")]
 pub struct PersistentNode {
     owner: Arc<OwnerOfNode>,
 }

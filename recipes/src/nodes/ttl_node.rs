@@ -153,6 +153,7 @@ impl PersistentTtlNode {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
+    #[doc(alias = "waitForInitialCreate")]
     pub async fn created_timeout(&self, budget: Duration) -> Result<Option<StandingNode>, NodeError> {
         self.node.created_timeout(budget).await
     }

@@ -42,6 +42,7 @@ pub trait SharedCountReader: fmt::Debug {
 /// Implemented for closures `Fn(&dyn SharedCountReader, i32)`.
 pub trait SharedCountListener: Send + Sync + 'static {
     /// Called with each new count. Data that is not a count causes no call.
+    #[doc(alias = "countHasChanged")]
     fn count_changed(&self, shared: &dyn SharedCountReader, count: i32);
 
     /// Called when the connection's state changes: see [`SharedValueListener::state_changed`]. Does nothing by default.

@@ -35,6 +35,7 @@ pub trait SharedValueReader: fmt::Debug {
 pub trait SharedValueListener: Send + Sync + 'static {
     /// Called with each new value, once. As with every ZooKeeper watch, only the last of several quick changes is seen.
     /// `shared` may already have a newer value.
+    #[doc(alias = "valueHasChanged")]
     fn value_changed(&self, shared: &dyn SharedValueReader, value: &[u8]);
 
     /// Called when the connection's state has changed. Without a connection the value may be out of date. It is read

@@ -110,6 +110,7 @@ impl SortedChildren {
 /// The next action of a contender: Curator's `PredicateResults`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(alias = "PredicateResults")]
 pub enum Predicate {
     /// The contender has the lock.
     Acquired,
@@ -140,6 +141,8 @@ pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
     ///
     /// Numbers below zero or close to 2^31 (less than 2^20 away) are taken for those of ZooKeeper's counter at its end:
     /// they come after all others, in the order of creation.
+    #[doc(alias = "fixForSorting")]
+    #[doc(alias = "LockInternalsSorter")]
     fn sequence(&self, name: &str, lock_name: &str) -> Option<i64> {
         standard_sequence(name, lock_name)
     }
@@ -153,6 +156,7 @@ pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
 
     /// Returns the mode of the lock's nodes. A persistent node outlives its session: no other contender is granted the
     /// lock until that node is deleted.
+    #[doc(alias = "createsTheLock")]
     fn create_mode(&self) -> CreateMode {
         CreateMode::EphemeralSequential
     }
@@ -212,6 +216,7 @@ impl LockInternalsDriver for LeaseDriver {
 
 /// Returns the number behind the last occurrence of the lock's name: 7 for `_c_<uuid>-lock-0000000007`.
 #[must_use]
+#[doc(alias = "standardFixForSorting")]
 pub fn standard_sequence(name: &str, lock_name: &str) -> Option<i64> {
     // Fast path: a lock name without digits that ends right before the number is the last occurrence.
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();

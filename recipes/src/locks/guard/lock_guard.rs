@@ -31,6 +31,7 @@ use crate::locks::guard::protect::while_held;
 ///
 /// A guard keeps its client open.
 #[must_use = "if unused the lock is released at once"]
+#[doc(alias = "Locker")]
 pub struct LockGuard<K = Any> {
     parts: Parts,
     pub(crate) kind: K,
@@ -152,6 +153,8 @@ impl<K> LockGuard<K> {
     ///
     /// When the future is dropped, the guard does not hold the lock any more. The next call, or the drop of the guard,
     /// deletes the node.
+    #[doc(alias = "returnLease")]
+    #[doc(alias = "returnAll")]
     pub async fn release(&self) -> Result<Release, LockError> {
         if let Parts::One(share) = &self.parts {
             return share.release().await;
@@ -206,6 +209,7 @@ impl<K> LockGuard<K> {
     /// Returns whether the lock, or each of several parts, is certainly held now. Compares the clock
     /// with the session's deadline, without a request, so the first call after the machine has slept is right too.
     #[must_use]
+    #[doc(alias = "isOwnedByCurrentThread")]
     pub fn is_held(&self) -> bool {
         self.shares().all(HoldShare::is_held)
     }
@@ -320,6 +324,7 @@ impl<K> LockGuard<K> {
     /// # Cancel safety
     ///
     /// Nothing is lost when it is dropped.
+    #[doc(alias = "makeRevocable")]
     pub async fn revocation_requested(&self) {
         match &self.parts {
             Parts::One(share) => share.revocation_requested().await,

@@ -385,7 +385,7 @@ impl CuratorCache {
 
     /// Ends the cache and its streams, and removes its watch. Clears the contents, unless
     /// [`do_not_clear_on_close`](CuratorCacheOptions::do_not_clear_on_close) is set. Resolves within the client's
-    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait). A second call does nothing.
+    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait). Closing twice is fine.
     ///
     /// # Cancel safety
     ///

@@ -333,7 +333,7 @@ impl SharedValue {
 
     /// Stops the value. The copy stays as it is, the listeners get no more calls, the channels of
     /// [`watch`](Self::watch) close, and the watch on the node is given up. The node stays. Resolves within the client's
-    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait). A second call does nothing.
+    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait). Closing twice is fine.
     ///
     /// # Cancel safety
     ///

@@ -1,11 +1,14 @@
 //! Transactions: several changes at once.
 
 use crate::core::ClientCore;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::path::validate_path;
 use crate::model::{Acl, CreateMode, Stat};
 use crate::session::Session;
 use crate::zookeeper::{Done, Operation};
+
+/// The limit of attempts, while others create and delete the nodes that a transaction replaces. A failed one changes nothing.
+const REPLACE_ATTEMPTS: usize = 16;
 
 /// The kind of an operation in a transaction: Curator's `OperationType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +36,7 @@ pub struct CuratorOp {
     mode: CreateMode,
     version: Option<i32>,
     compress: Option<bool>,
+    replaces: bool,
 }
 
 impl CuratorOp {
@@ -45,6 +49,7 @@ impl CuratorOp {
             mode: CreateMode::Persistent,
             version: None,
             compress: None,
+            replaces: false,
         }
     }
 
@@ -93,6 +98,14 @@ impl CuratorOp {
         self
     }
 
+    /// Lets a create replace the node that exists at its path, even one of another session: the transaction deletes that node, then
+    /// creates the new one. A node with children is not replaced. Costs one more request if the node exists. Not for
+    /// sequential modes.
+    pub fn or_replace(mut self) -> Self {
+        self.replaces = true;
+        self
+    }
+
     /// Compresses the data, whatever the client's default.
     pub fn compressed(mut self) -> Self {
         self.compress = Some(true);
@@ -103,6 +116,10 @@ impl CuratorOp {
     pub fn uncompressed(mut self) -> Self {
         self.compress = Some(false);
         self
+    }
+
+    fn replaces(&self) -> bool {
+        self.replaces && self.kind == OperationType::Create && !self.mode.is_sequential()
     }
 
     /// Checks the operation and fills in the client's defaults.
@@ -239,7 +256,7 @@ impl<'a> CuratorTransaction<'a> {
         let mut retries = self.client.retry_loop();
         loop {
             let result = match retries.session().await {
-                Ok(session) => self.commit_in(&session, Vec::new()).await,
+                Ok(session) => self.commit_in(&session, &[]).await,
                 Err(error) => Err(error),
             };
             match result {
@@ -259,14 +276,44 @@ impl<'a> CuratorTransaction<'a> {
     /// # Cancel safety
     ///
     /// When the future is dropped, the changes may be made.
-    pub async fn commit_in(&self, session: &Session, before: Vec<Operation>) -> Result<Vec<CuratorTransactionResult>> {
-        let skip = before.len();
-        let mut operations = before;
-        for operation in &self.operations {
-            operations.push(operation.prepare(self.client, session)?);
+    pub async fn commit_in(&self, session: &Session, before: &[Operation]) -> Result<Vec<CuratorTransactionResult>> {
+        // For each create that replaces a node, whether a node is known to exist.
+        let mut exists = vec![false; self.operations.len()];
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let mut sent = before.to_vec();
+            // The operations of the caller, and deletes ahead of them.
+            let mut parts = Vec::with_capacity(self.operations.len());
+            for (index, operation) in self.operations.iter().enumerate() {
+                if exists[index] {
+                    sent.push(CuratorOp::delete(&*operation.path).prepare(self.client, session)?);
+                    parts.push((index, None));
+                }
+                sent.push(operation.prepare(self.client, session)?);
+                parts.push((index, Some(operation)));
+            }
+            let error = match session.transaction(sent).await {
+                Ok(done) => {
+                    let done = parts.into_iter().zip(done.into_iter().skip(before.len()));
+                    return Ok(done.filter_map(|((_, asked), done)| Some(told(asked?, done))).collect());
+                }
+                Err(error) => error,
+            };
+            let Error::Transaction { index, operation, cause } = error else { return Err(error) };
+            let Some((part, _)) = index.checked_sub(before.len()).and_then(|index| parts.get(index)) else {
+                return Err(Error::Transaction { index, operation, cause });
+            };
+            let is_news = match *cause {
+                Error::NodeExists { .. } => !exists[*part] && self.operations[*part].replaces(),
+                Error::NoNode { .. } => exists[*part],
+                _ => false,
+            };
+            if !is_news || attempts == REPLACE_ATTEMPTS {
+                return Err(Error::Transaction { index: before.len() + part, operation, cause });
+            }
+            exists[*part] = !exists[*part];
         }
-        let done = session.transaction(operations).await?;
-        Ok(self.operations.iter().zip(done.into_iter().skip(skip)).map(|(asked, done)| told(asked, done)).collect())
     }
 }
 

@@ -85,7 +85,7 @@ impl<'a, E> GuardedTransaction<'a, E> {
         self.with(|transaction| transaction.check(path))
     }
 
-    /// Adds any operation, with a version, a mode and the like.
+    /// Adds any operation, with a version, a mode and the like. [`CuratorOp::or_replace`] lets a create replace a node.
     pub fn operation(self, operation: CuratorOp) -> Self {
         self.with(|transaction| transaction.operation(operation))
     }
@@ -126,7 +126,8 @@ impl<E: From<LockError> + From<Error>> GuardedTransaction<'_, E> {
                 return Err(LockError::invalid("guard", "its locks are not all of one client and namespace").into());
             }
             let check = |hold: &&Hold| Operation::Check { path: hold.path().to_owned(), version: None };
-            let error = match self.transaction.commit_in(session, holds.iter().map(check).collect()).await {
+            let checks: Vec<_> = holds.iter().map(check).collect();
+            let error = match self.transaction.commit_in(session, &checks).await {
                 Ok(results) => return Ok(results),
                 Err(error) => error,
             };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Acl, CuratorOp, Error, Permission};
+use curator_framework::{Acl, CreateMode, CuratorOp, Error, Permission};
 use curator_integration::env::{connected as connect, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
@@ -34,6 +34,36 @@ on_every_server! {
         let results = guard.transaction().delete(&node).create(&node, "4").commit().await.unwrap();
         assert_eq!(results.len(), 2, "the check of the lock is not told");
         assert_eq!(data().await, "4");
+    }
+
+    /// The node of another session, and a missing one, become ephemeral nodes of this one. Other operations stay in place.
+    async fn a_create_replaces_what_exists(env) {
+        let (client, other) = (connected(env.address()).await, env.client().await);
+        let [old, new, parent] = ["old", "new", "parent"].map(|name| env.path(name));
+        other.create().creating_parents_if_needed().with_data("theirs").for_path(&old).await.unwrap();
+        other.create().creating_parents_if_needed().for_path(&format!("{parent}/child")).await.unwrap();
+        let guard = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
+        let put = |path: &str| CuratorOp::create(path).with_mode(CreateMode::Ephemeral).with_data("ours").or_replace();
+        for _ in 0..2 {
+            let changes = guard.transaction().check("/").operations([put(&old), put(&new)]).set_data(&old, "twice");
+            let results = in_time(changes.commit()).await.unwrap();
+            let paths: Vec<_> = results.iter().map(|result| &*result.for_path).collect();
+            assert_eq!(paths, ["/", &*old, &*new, &*old]);
+            for (path, data) in [(&old, "twice"), (&new, "ours")] {
+                let (found, stat) = other.get_data().for_path(path).await.unwrap();
+                let owner = client.session().await.unwrap().id().unwrap();
+                assert_eq!((&*found, stat.ephemeral_owner), (data.as_bytes(), owner.get()));
+            }
+        }
+        // A node with children is not replaced, and the error has the caller's index.
+        let error = guard.transaction().operations([put(&old), put(&parent)]).commit().await.unwrap_err();
+        let LockError::Framework(Error::Transaction { index: 1, cause, .. }) = error else { panic!("{error}") };
+        assert!(matches!(*cause, Error::NotEmpty { .. }), "{cause}");
+        // Nor is one without the word.
+        let create = CuratorOp::create(&new).with_mode(CreateMode::Ephemeral);
+        let error = guard.transaction().operations([put(&old), create]).commit().await.unwrap_err();
+        let LockError::Framework(Error::Transaction { index: 1, cause, .. }) = error else { panic!("{error}") };
+        assert!(matches!(*cause, Error::NodeExists { .. }), "{cause}");
     }
 
     /// Of several locks each is looked at.

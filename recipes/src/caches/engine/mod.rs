@@ -726,10 +726,8 @@ impl Engine {
     /// these nodes. It does not wait for those of a new node, because a tree may grow all the time.
     fn look_below(&mut self, path: &str, stat: &Stat, batch: u64) {
         let batch = if self.freshness.is_news(stat.czxid) { batch } else { self.freshness.oldest() };
-        if !self.options.scope.has_children_of(path) || !may_have_children(stat) {
-            return;
-        }
-        if stat.num_children > 0 || self.options.lists_leaves {
+        let may_have_children = self.options.scope.has_children_of(path) && may_have_children(stat);
+        if may_have_children && (stat.num_children > 0 || self.options.lists_leaves) {
             self.request(Request::List(path.into()), batch);
         } else {
             self.was_shown(&Request::List(path.into()));

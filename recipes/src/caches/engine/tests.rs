@@ -580,6 +580,21 @@ fn a_resync_has_refused_nodes_too() {
     assert!(client.engine.tree().get("/1").unwrap().is_present() && client.engine.tree().get("/1/1").is_some());
 }
 
+/// Its refused read does not tell that it has no children, so its list counts as refused too.
+#[test]
+fn nothing_is_unknown_below_an_ephemeral_node_that_can_be_read_again() {
+    let (mut server, mut client) = (flat(1, 1), Client::new());
+    server.nodes.get_mut("/0/0").unwrap().0.ephemeral_owner = 1;
+    server.refused = BTreeMap::from([("/0/0".to_owned(), Refused::All)]);
+    client.engine.read_all();
+    settle(&mut server, &mut client);
+    assert!(client.engine.is_hidden("/0/0/child"));
+    server.refused.clear();
+    client.engine.notified(EventType::NodeDataChanged, "/0/0");
+    settle(&mut server, &mut client);
+    assert!(client.engine.refused().is_empty() && !client.engine.is_hidden("/0/0/child"));
+}
+
 #[test]
 fn refused_nodes_are_forgotten_with_their_deletion() {
     let (mut server, mut client) = (flat(2, 4), Client::new());

@@ -4,13 +4,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, Subcommand};
-use curator_cli::contenders::{rfc3339, shown};
+use curator_cli::contenders::{rfc3339, shown, shown_session};
 use curator_framework::{CuratorFramework, Error, make_path, owning_session};
 use curator_recipes::{BarrierError, DistributedBarrier, DistributedDoubleBarrier};
 use serde::Serialize;
 
 use crate::enter::Enter;
-use crate::fields::shown_session;
 use crate::hold::{self, Hold};
 use crate::options::{Access, AccessList};
 use crate::output::print;

@@ -140,7 +140,7 @@ struct ContenderFields<'a> {
     kind: &'static str,
     data: &'a str,
     node: &'a str,
-    session: String,
+    session: Option<String>,
     created: String,
     age: f64,
     sequence: i64,
@@ -157,7 +157,7 @@ impl Serialize for Contender {
             kind: kind(one.kind),
             data: &String::from_utf8_lossy(&one.data),
             node: &one.path,
-            session: owner(one.session),
+            session: one.session.map(|session| session.to_string()),
             created: created(one),
             age: seconds(one.age()),
             sequence: one.sequence,
@@ -512,10 +512,10 @@ fn as_of_a_lock(error: LeaderError) -> LockError {
     }
 }
 
-/// Formats the session that owns a node.
+/// Formats the session that owns a node; `-` for a node that is not ephemeral.
 #[must_use]
-pub fn owner(session: Option<SessionId>) -> String {
-    session.map_or_else(|| "0x0".to_owned(), |session| session.to_string())
+pub fn shown_session(owner: Option<SessionId>) -> String {
+    owner.map_or_else(|| "-".to_owned(), |session| session.to_string())
 }
 
 /// Formats the contenders as the lines of a table, with its head first.
@@ -530,7 +530,7 @@ pub fn table<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Vec<Str
             state,
             kind(participant.kind),
             &age(participant.age()),
-            &owner(participant.session),
+            &shown_session(participant.session),
             &shown(&participant.data),
             &participant.path,
         ));
@@ -614,5 +614,11 @@ mod tests {
         ] {
             assert_eq!(kind(names), expected, "{names:?}");
         }
+    }
+
+    #[test]
+    fn only_ephemeral_nodes_have_a_session() {
+        assert_eq!(shown_session(None), "-");
+        assert_eq!(shown_session(SessionId::new(0x1000_17d8_29d0_01f0)), "0x100017d829d001f0");
     }
 }

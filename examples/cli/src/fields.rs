@@ -1,7 +1,6 @@
-//! The data and the session of a node, for people and for programs.
+//! The data of a node, for people and for programs.
 
 use curator_cli::contenders::shown;
-use curator_framework::SessionId;
 use serde::Serialize;
 
 /// The longest data, in bytes, that is shown as hexadecimal digits if it is not text.
@@ -14,11 +13,6 @@ pub(crate) fn shown_data(data: &[u8]) -> String {
         Err(_) if data.len() <= SHORT => format!("0x{}", hex(data)),
         Err(_) => format!("{} bytes", data.len()),
     }
-}
-
-/// Formats the session that owns a node; `-` for a node that is not ephemeral.
-pub(crate) fn shown_session(owner: Option<SessionId>) -> String {
-    owner.map_or_else(|| "-".to_owned(), |session| session.to_string())
 }
 
 /// The fields of JSON that have the data of a node: as text, or as hexadecimal digits if it is not text.
@@ -48,11 +42,5 @@ mod tests {
     fn data_is_shown_as_text_as_digits_or_by_its_length() {
         assert_eq!([shown_data(b""), shown_data(b"10.0.0.1\n")], ["-", "10.0.0.1\\n"]);
         assert_eq!([shown_data(&[0xff, 0x0a]), shown_data(&[0xff; 17])], ["0xff0a", "17 bytes"]);
-    }
-
-    #[test]
-    fn only_ephemeral_nodes_have_a_session() {
-        assert_eq!(shown_session(None), "-");
-        assert_eq!(shown_session(SessionId::new(0x1000_17d8_29d0_01f0)), "0x100017d829d001f0");
     }
 }

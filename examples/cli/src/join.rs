@@ -5,11 +5,11 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::time::{Duration, Instant};
 
+use curator_cli::contenders::shown_session;
 use curator_framework::{Chain, CuratorFramework, SessionId, make_path, validate_path};
 use curator_recipes::{NodeError, NodeState, PersistentNode};
 
 use crate::child::{self, Order};
-use crate::fields::shown_session;
 use crate::grant::Grant;
 use crate::options::Join;
 use crate::outages::Outages;

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use curator_cli::contenders::{kind_of, rfc3339, shown};
+use curator_cli::contenders::{kind_of, rfc3339, shown, shown_session};
 use curator_framework::{Chain, CuratorFramework, Error, SessionId, make_path, owning_session};
 use curator_recipes::{Group, GroupState, MemberChange};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use serde::{Serialize, Serializer};
 
-use crate::fields::{DataFields, shown_data, shown_session};
+use crate::fields::{DataFields, shown_data};
 use crate::options::MembersOptions;
 use crate::outages::Outages;
 use crate::output::print;

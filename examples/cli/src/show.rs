@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use curator_cli::contenders::{
-    Below, Contender, Lock, LockKind, Look, age, created, locks_below, look, not_a_contender, owner, shown, table,
+    Below, Contender, Lock, LockKind, Look, age, created, locks_below, look, not_a_contender, shown, shown_session,
+    table,
 };
 use curator_framework::{AddWatchMode, CuratorFramework, Error};
 use curator_recipes::LockError;
@@ -256,7 +257,7 @@ fn summary(lock: &Lock) -> Vec<String> {
         let (data, asked, at) = (shown(&one.data), age(one.age()), created(one));
         lines.push(format!(
             "{held} by {data} (asked {asked} ago, at {at}, session {}, node {})",
-            owner(one.session),
+            shown_session(one.session),
             one.path
         ));
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
-use curator_cli::contenders::{Contender, age, contenders, not_a_contender, owner, shown};
+use curator_cli::contenders::{Contender, age, contenders, not_a_contender, shown, shown_session};
 use curator_framework::{Chain, CuratorFramework};
 use curator_recipes::{BarrierError, LockError, ParticipantKind};
 
@@ -164,7 +164,7 @@ impl Place {
                 "; {held} by {}{more} (asked {} ago, session {}, node {})",
                 shown(&one.data),
                 age(one.age()),
-                owner(one.session),
+                shown_session(one.session),
                 one.path
             );
             key += &format!("{more} {}", one.path);

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::SystemTime;
 
-use curator_cli::contenders::{rfc3339, shown};
+use curator_cli::contenders::{rfc3339, shown, shown_session};
 use curator_framework::{Chain, CuratorFramework, Error, owning_session};
 use curator_recipes::{CacheEvent, CacheState, Changes, ChildData, CuratorCache, CuratorCacheOptions, Lookup};
 use serde::Serialize;
 
-use crate::fields::{DataFields, shown_data, shown_session};
+use crate::fields::{DataFields, shown_data};
 use crate::options::WatchOptions;
 use crate::outages::Outages;
 use crate::output::print;

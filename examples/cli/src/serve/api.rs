@@ -63,7 +63,7 @@ impl<'a> ContenderJson<'a> {
             state: if contender.holds() { "holds" } else { "waits" },
             data: detail.map(page::data),
             data_bytes: detail.map(|detail| detail.length),
-            session: contender.session().map(page::session),
+            session: contender.session().filter(|session| *session != 0).map(page::session),
             fencing_token: detail.map(|detail| detail.czxid),
             created_ms: detail.map(|detail| detail.created),
             granted_ms: contender.granted,

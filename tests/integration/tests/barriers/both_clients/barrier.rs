@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework, SessionId};
-use curator_integration::env::{eventually, in_time};
+use curator_framework::{CreateMode, CuratorFramework, DefaultZooKeeperFactory, SessionId};
+use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{BarrierError, DistributedBarrier, LossReason, Release};
 use tokio::task::JoinHandle;
@@ -44,8 +44,10 @@ on_every_server! {
     /// The owner in the stat of a container is a mark, not a session.
     async fn container_at_the_path_is_a_barrier_that_is_set(env) {
         let (client, path) = (env.client().await, env.path("barrier"));
-        let mode = curator_framework::CreateMode::Container;
-        client.create().creating_parents_if_needed().with_mode(mode).for_path(&path).await.unwrap();
+        // `zookeeper-async` cannot create containers.
+        let other = connected(builder(env.address()).zookeeper_factory(DefaultZooKeeperFactory::new())).await;
+        let create = other.create().creating_parents_if_needed().with_mode(CreateMode::Container);
+        create.for_path(&path).await.unwrap();
         let barrier = barrier(&client, &path);
         in_time(barrier.set_barrier()).await.unwrap();
         assert!(in_time(barrier.is_set()).await.unwrap());

@@ -6,10 +6,13 @@
 
 mod barrier_faults;
 mod both_clients;
+mod double;
+mod double_curator;
 mod double_faults;
 mod double_simulated;
 mod double_stage;
 mod fault;
+mod latch;
 mod latch_faults;
 mod latch_requests;
 mod mixed_clients;

@@ -1,9 +1,8 @@
-//! Double barriers on both servers, over either client.
+//! Double barriers on both servers.
 
 use std::time::Duration;
 
 use curator_framework::{LossReason, SessionEnd, Zxid};
-use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{BarrierError, DistributedDoubleBarrier, DoubleBarrierOptions};
@@ -13,11 +12,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::double_stage::{LONG, all_enter, all_leave, barrier};
-
-/// Returns the deaths that a member counts: with `zookeeper-async` it counts none.
-fn seen(deaths: u32) -> u32 {
-    if is_zookeeper_async() { 0 } else { deaths }
-}
 
 on_every_server! {
     /// Curator's `TestDistributedDoubleBarrier.testBasic`.
@@ -175,7 +169,7 @@ on_every_server! {
         assert_eq!(in_time(dead.lost()).await, LossReason::Session(SessionEnd::Expired));
         drop(told);
         assert!(!dead.is_held());
-        assert_eq!(all_leave(members).await, [seen(1); 3]);
+        assert_eq!(all_leave(members).await, [1; 3]);
         assert_eq!(children(&client, &path).await, [""; 0]);
     }
 
@@ -188,7 +182,7 @@ on_every_server! {
         env.wait_for_children(&client, &path, 2).await;
         let node = in_time(barriers[0].members()).await.unwrap();
         kill_session(env.address(), node[0].session.unwrap().get()).await.unwrap();
-        assert_eq!(in_time(leaving).await.unwrap(), [seen(1); 2]);
+        assert_eq!(in_time(leaving).await.unwrap(), [1; 2]);
         let lost = in_time(dead.leave()).await;
         assert!(matches!(lost, Err(BarrierError::Lost { reason: LossReason::Session(_), .. })), "{lost:?}");
         assert_eq!(children(&client, &path).await, [""; 0]);
@@ -207,7 +201,7 @@ on_every_server! {
         let mut members = all_enter(&barriers).await;
         drop(members.pop());
         env.wait_for_children(&client, &path, 2).await;
-        assert_eq!(all_leave(members).await, [seen(1)]);
+        assert_eq!(all_leave(members).await, [1]);
         assert_eq!(children(&client, &path).await, [""; 0]);
         drop(all_enter(&barriers).await);
         // `ready` is left alone, and stale.
@@ -253,7 +247,7 @@ on_every_server! {
         drop(members.pop());
         env.wait_for_children(&client, &path, 3).await;
         members.push(in_time(late.enter()).await.unwrap());
-        assert_eq!(all_leave(members).await, [seen(1), seen(1), 0]);
+        assert_eq!(all_leave(members).await, [1, 1, 0]);
     }
 
     async fn node_deleted_by_another_client_is_created_again_while_its_member_waits(env) {
@@ -278,7 +272,7 @@ on_every_server! {
         assert_eq!(in_time(other.lost()).await, LossReason::NodeDeleted);
         let lost = in_time(other.leave()).await;
         assert!(matches!(lost, Err(BarrierError::Lost { reason: LossReason::NodeDeleted, .. })), "{lost:?}");
-        assert_eq!(in_time(first.leave()).await.unwrap().died(), seen(1));
+        assert_eq!(in_time(first.leave()).await.unwrap().died(), 1);
         assert_eq!(children(&client, &path).await, [""; 0]);
     }
 

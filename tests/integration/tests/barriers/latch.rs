@@ -9,7 +9,7 @@ use curator_recipes::{BarrierError, CountDownLatch};
 use futures_util::future::join_all;
 use tokio::task::JoinHandle;
 
-use super::watched;
+use crate::both_clients::watched;
 
 const MOMENT: Duration = Duration::from_millis(300);
 
@@ -169,9 +169,7 @@ on_every_server! {
         let round = in_time(latch(&waiter, &path).round()).await.unwrap();
         assert_eq!(children(&waiter, &format!("{path}/{round}")).await.len(), COUNTS as usize);
         left.sort_unstable();
-        if !curator_integration::clients::is_zookeeper_async() {
-            assert_eq!(left, (0..COUNTS).collect::<Vec<_>>());
-        }
+        assert_eq!(left, (0..COUNTS).collect::<Vec<_>>());
     }
 
     async fn one_of_several_calls_begins_the_round(env) {

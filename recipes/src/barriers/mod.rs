@@ -7,6 +7,7 @@
 //! | [`latch`] | a count-down latch |
 //! | [`node_hold`] | the hold on that node: its loss, its end, its token |
 //! | [`exact_node`] | creates the ephemeral node of an owner or a participant |
+//! | [`session`] | the session of a call, and the check of its client |
 //! | [`waiting`] | the wait for one node, over connections and sessions |
 
 pub(crate) mod barrier;
@@ -16,4 +17,5 @@ mod exact_node;
 pub(crate) mod latch;
 mod node_hold;
 pub(crate) mod owned;
+mod session;
 mod waiting;

@@ -6,9 +6,10 @@ use curator_framework::{
 };
 use futures_util::future::join3;
 
-use super::nodes::{Nodes, connected, drift, notifies_in_order};
+use super::nodes::{Nodes, drift};
 use super::plan::entering::{Entering, Input, Quorum, Step};
 use crate::barriers::error::BarrierError;
+use crate::barriers::session::{check_transactions, connected};
 use crate::locks::engine::retry_in_session;
 
 /// The session timeout, divided by this, is the longest reply time of a healthy server. A member that leaves looks for
@@ -47,6 +48,7 @@ pub(super) async fn bounded<T>(
 }
 
 async fn attempts(nodes: &Nodes, budget: Budget) -> Result<Option<Entered>, BarrierError> {
+    check_transactions(&nodes.client, "double barrier", &nodes.path).await?;
     let quorum = nodes.options.quorum.map_or(Quorum::All, |(least, _)| Quorum::Of(least));
     let mut retries = nodes.client.retry_loop();
     let mut plan = Entering::new(nodes.quantity, quorum);
@@ -181,7 +183,7 @@ impl<'a> Attempt<'a> {
             Step::ReadCreations(names) => Input::Creations(nodes.creations(&session, names).await?),
             Step::Open { names, version } => match nodes.change(&session, nodes.open(&session, &names, version)).await?
             {
-                Some(done) => Input::Opened(created_in(&done)),
+                Some(done) => Input::Opened(written_in(&done)),
                 None => Input::Refused,
             },
             Step::RemoveStale { version, ready } => match nodes.remove_ready(&session, version, Some(ready)).await? {
@@ -216,7 +218,6 @@ impl<'a> Attempt<'a> {
                     self.drift = drift(&barrier);
                     return Ok(self.arrived(created.stat.czxid, child_count(&barrier) + 1, barrier.version));
                 }
-                Err(Error::Unsupported { .. }) => return self.arrive_one_by_one().await,
                 Err(Error::Transaction { index, cause, .. }) => match *cause {
                     // The server has deleted the node of the earlier session, or has not received its create yet.
                     Error::NoNode { .. } if index == 1 && self.earlier_may_stand => self.earlier_may_stand = false,
@@ -243,35 +244,6 @@ impl<'a> Attempt<'a> {
         Input::Arrived { czxid, count, version }
     }
 
-    /// Arrives with a client without transactions: it reads the count after the create, so that this includes all older
-    /// members.
-    async fn arrive_one_by_one(&mut self) -> Result<Input, Error> {
-        let nodes = self.nodes;
-        if self.earlier_may_stand {
-            match self.session.delete(self.owned.planned_path(), None).await {
-                Ok(()) | Err(Error::NoNode { .. }) => self.earlier_may_stand = false,
-                Err(error) => return Err(error),
-            }
-        }
-        let spec = NodeSpec::new(nodes.member_data()).with_parents(nodes.client.lock_parents());
-        let czxid = match self.owned.create(&spec).await {
-            Ok(created) => created.stat.czxid,
-            Err(Error::NodeExists { .. }) => return Ok(Input::Interrupted { may_stand: true }),
-            Err(error) => return Err(error),
-        };
-        Ok(match self.session.set_data(&nodes.path, nodes.quantity_data(), None).await {
-            Ok(barrier) => {
-                self.drift = drift(&barrier).wrapping_sub(1);
-                self.arrived(czxid, child_count(&barrier), barrier.version)
-            }
-            // The look that follows counts the members.
-            Err(_) => {
-                self.own_czxid = czxid;
-                Input::Found { czxid }
-            }
-        })
-    }
-
     /// Finds the own node after a lost reply.
     async fn settle(&mut self) -> Result<Input, Error> {
         let path = self.owned.planned_path().to_owned();
@@ -295,7 +267,6 @@ impl<'a> Attempt<'a> {
 
     async fn give_up(&mut self, version: i32) -> Result<Input, Error> {
         let deleted = match self.owned.delete_with(vec![self.nodes.write_quantity(Some(version))]).await {
-            Err(Error::Unsupported { .. }) => self.owned.delete().await?,
             Err(Error::Transaction { .. }) => return Ok(Input::Refused),
             deleted => deleted?.is_some(),
         };
@@ -323,9 +294,7 @@ impl<'a> Attempt<'a> {
         };
         self.ready = None;
         match woken {
-            WakeReason::Event(EventType::NodeCreated) if notifies_in_order(&self.session) && loss.loss().is_none() => {
-                Ok(Input::Created)
-            }
+            WakeReason::Event(EventType::NodeCreated) if loss.loss().is_none() => Ok(Input::Created),
             WakeReason::SessionEnded(_) => Err(self.session.closed_error(self.nodes.ready.as_str())),
             _ => Ok(Input::Woken),
         }
@@ -337,12 +306,9 @@ pub(super) fn child_count(barrier: &Stat) -> usize {
     usize::try_from(barrier.num_children).unwrap_or_default()
 }
 
-/// Returns the transaction that created a node and changed the barrier.
-fn created_in(done: &[Done]) -> i64 {
-    let of = |done: &Done| match done {
-        Done::Created { stat, .. } if stat.czxid != 0 => Some(stat.czxid),
-        Done::Set(stat) => Some(stat.mzxid),
-        _ => None,
-    };
-    done.iter().rev().find_map(of).unwrap_or_default()
+/// Returns the number of a transaction that has written the barrier's node.
+fn written_in(done: &[Done]) -> i64 {
+    done.iter()
+        .find_map(|done| if let Done::Set(barrier) = done { Some(barrier.mzxid) } else { None })
+        .unwrap_or_default()
 }

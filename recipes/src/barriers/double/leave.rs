@@ -7,9 +7,10 @@ use curator_framework::{
 use tokio::time::{Instant, timeout};
 
 use super::enter::{PATIENCE, child_count};
-use super::nodes::{Nodes, connected, drift, notifies_in_order};
+use super::nodes::{Nodes, drift};
 use super::plan::leaving::{Input, Leaving, Step};
 use crate::barriers::error::BarrierError;
+use crate::barriers::session::connected;
 use crate::locks::engine::retry_in_session;
 
 /// The state of a leave, which a later call goes on with.
@@ -38,12 +39,9 @@ impl Departing {
     }
 
     /// Records the deaths that a read behind the own departure shows.
-    fn notice(&mut self, barrier: &Stat, session: &Session) {
-        // Without transactions each change of a child looks like a death until the write that counts it.
-        if session.has_transactions() || self.departure.is_none() {
-            // The read includes the own delete.
-            self.departure = Some(drift(barrier).wrapping_sub(1));
-        }
+    fn notice(&mut self, barrier: &Stat) {
+        // The read includes the own delete.
+        self.departure = Some(drift(barrier).wrapping_sub(1));
     }
 
     /// Leaves within a budget. Returns `false` if other members are left by then.
@@ -136,10 +134,8 @@ impl Attempt<'_> {
             Step::Depart => self.depart(leave).await?,
             Step::Watch => match session.get_data_watched(&nodes.ready).await {
                 Ok(read) => {
-                    // If replies can overtake notifications, this may be that of an earlier `ready`.
-                    let is_unclear = !notifies_in_order(session) && read.watch.has_fired();
                     self.ready = Some(read.watch);
-                    if is_unclear { Input::Unwatched } else { Input::Watched(Some(read.stat.czxid)) }
+                    Input::Watched(Some(read.stat.czxid))
                 }
                 Err(Error::NoNode { .. }) => Input::Watched(None),
                 Err(error) => return Err(error),
@@ -149,7 +145,7 @@ impl Attempt<'_> {
                 // A notification ahead of the reply may be that of an earlier `ready`.
                 let is_set = watch.as_ref().is_none_or(|watch| !watch.has_fired());
                 self.ready = watch;
-                leave.notice(&read.barrier, session);
+                leave.notice(&read.barrier);
                 if is_set { Input::Looked(read.look) } else { Input::Woken }
             }
             Step::WatchOther(name) => {
@@ -173,7 +169,7 @@ impl Attempt<'_> {
             return;
         }
         if let Ok(Ok(Some(barrier))) = timeout(long, self.session.exists(&self.nodes.path)).await {
-            leave.notice(&barrier, &self.session);
+            leave.notice(&barrier);
         }
     }
 
@@ -183,10 +179,9 @@ impl Attempt<'_> {
         let Some(owned) = leave.owned.as_mut() else { return Ok(Input::DepartedBefore) };
         let Some(path) = owned.path().map(str::to_owned) else { return Ok(Input::DepartedBefore) };
         // The data of the own node shows its watchers that the member leaves: a death deletes it only.
-        let mark = Operation::SetData { path: path.clone(), data: b"left".to_vec(), version: None };
+        let mark = Operation::SetData { path, data: b"left".to_vec(), version: None };
         let done = match owned.delete_with(vec![nodes.write_quantity(None), mark]).await {
             Ok(done) => done,
-            Err(Error::Unsupported { .. }) => return self.depart_one_by_one(leave, &path).await,
             // The own node is gone, perhaps by an earlier request.
             Err(Error::Transaction { cause, .. }) if matches!(*cause, Error::NoNode { .. }) => {
                 owned.delete().await?.then(Vec::new)
@@ -199,26 +194,6 @@ impl Attempt<'_> {
         leave.departure = Some(drift(barrier));
         let others = child_count(barrier).saturating_sub(1);
         Ok(Input::Departed { zxid: barrier.mzxid, others, version: barrier.version })
-    }
-
-    /// Leaves with a client without transactions: it reads the count after the delete, so that the last member to leave
-    /// sees that it is the last.
-    async fn depart_one_by_one(&mut self, leave: &mut Departing, path: &str) -> Result<Input, Error> {
-        // Between the change of a child and the write that counts it, each change looks like a death.
-        leave.departure = Some(leave.arrival);
-        let Some(owned) = leave.owned.as_mut() else { return Ok(Input::DepartedBefore) };
-        match self.session.set_data(path, b"left".to_vec(), None).await {
-            Ok(_) | Err(Error::NoNode { .. }) => {}
-            Err(error) => return Err(error),
-        }
-        if !owned.delete().await? {
-            return Err(self.is_lost(leave));
-        }
-        let nodes = self.nodes;
-        let Ok(barrier) = self.session.set_data(&nodes.path, nodes.quantity_data(), None).await else {
-            return Ok(Input::DepartedBefore);
-        };
-        Ok(Input::Departed { zxid: barrier.mzxid, others: child_count(&barrier), version: barrier.version })
     }
 
     /// Records that the own node was lost before the member left.
@@ -251,9 +226,7 @@ impl Attempt<'_> {
         }
         match woken {
             WakeReason::SessionEnded(_) => Err(self.session.closed_error(self.nodes.path.as_str())),
-            WakeReason::Event(EventType::NodeDeleted) if is_ready && notifies_in_order(&self.session) => {
-                Ok(Input::Deleted)
-            }
+            WakeReason::Event(EventType::NodeDeleted) if is_ready => Ok(Input::Deleted),
             WakeReason::Event(_) if !is_ready => Ok(Input::Left),
             _ => Ok(Input::Woken),
         }

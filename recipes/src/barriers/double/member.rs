@@ -210,8 +210,6 @@ impl BarrierMember {
         let mut has_changed = false;
         loop {
             let mut watch = match self.hold.session().get_data_watched(&path).await {
-                // The member has begun to leave. Without transactions its node still stands after that write.
-                Ok(read) if read.stat.version > 0 => return Ok((name, End::Left)),
                 Ok(read) => {
                     if !read.data.is_empty() {
                         ids.lock().insert(name.clone(), String::from_utf8_lossy(&read.data).into_owned());
@@ -313,13 +311,11 @@ impl Departure {
     /// Deaths before the departure count. Later ones count if this member then waited for longer than a twentieth of the
     /// session timeout, and the server replies to a last read within the same time.
     ///
-    /// The number is exact in groups of this crate's members with the default client, up to these limits:
+    /// The number is exact in groups of this crate's members, up to these limits:
     ///
     /// * If the reply to the arrival is lost, it may miss a death directly after that.
     /// * If the reply to the departure is lost, it may include the member itself: another client may have deleted its node.
     /// * It may include a death in the next round, if that begins at once.
-    ///
-    /// A member with `zookeeper-async` returns 0.
     #[must_use]
     pub const fn died(&self) -> u32 {
         self.died

@@ -16,9 +16,10 @@ use futures_util::future::join_all;
 
 use self::enter::enter;
 pub use self::member::{BarrierMember, Departure};
-use self::nodes::{Nodes, connected};
+use self::nodes::Nodes;
 pub use self::options::DoubleBarrierOptions;
 use crate::barriers::error::BarrierError;
+use crate::barriers::session::connected;
 use crate::groups::members::Member;
 
 /// A barrier that members enter together and leave together: Curator's `DistributedDoubleBarrier`.
@@ -80,9 +81,12 @@ use crate::groups::members::Member;
 ///   [`BarrierError::Lost`](crate::BarrierError::Lost) if the member's own node was lost.
 /// * [Quorum](DoubleBarrierOptions::quorum), [rounds](BarrierMember::round), the
 ///   [member that opens](BarrierMember::has_opened) and [members](Self::members) are additions.
-/// * These promises hold for groups without Java's clients, and in full with the default client. A member with
-///   `zookeeper-async`, which has no transactions, may be counted although it gives up while the barrier opens. As the
-///   last one to leave it may close the next round, if that has opened and was joined meanwhile.
+/// * These promises hold for groups without Java's clients.
+///
+/// # Over `zookeeper-async`
+///
+/// That client has no transactions, so `enter` fails with `Error::Unsupported` before it writes. [`members`](Self::members)
+/// works.
 ///
 /// # ZooKeeper layout
 ///
@@ -158,6 +162,7 @@ impl DistributedDoubleBarrier {
     ///   largest frame, and the servers'.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up.
     /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
+    /// * `Error::Unsupported`: the client has no transactions; use the default client. Nothing is written.
     ///
     /// # Cancel safety
     ///

@@ -1,8 +1,7 @@
 //! The nodes of a double barrier, and the requests for them.
 
 use curator_framework::{
-    CreateMode, CuratorFramework, Done, Error, Operation, OwnedNode, ProtectedId, RetryLoop, Session, Stat, Watch,
-    make_path,
+    CreateMode, CuratorFramework, Done, Error, Operation, OwnedNode, ProtectedId, Session, Stat, Watch, make_path,
 };
 use futures_util::future::{join_all, join3};
 
@@ -29,12 +28,6 @@ pub(super) struct Nodes {
 pub(super) struct Read<R> {
     pub(super) look: Look<R>,
     pub(super) barrier: Stat,
-}
-
-/// Returns `true` if the client notifies of a change ahead of later replies, so that a notification proves the change.
-/// With a client without transactions, replies may overtake notifications.
-pub(super) fn notifies_in_order(session: &Session) -> bool {
-    session.has_transactions()
 }
 
 impl Nodes {
@@ -72,29 +65,21 @@ impl Nodes {
 
     /// Returns the write of the barrier's own node that goes with each change of its children.
     pub(super) fn write_quantity(&self, version: Option<i32>) -> Operation {
-        Operation::SetData { path: self.path.clone(), data: self.quantity_data(), version }
+        Operation::SetData { path: self.path.clone(), data: self.quantity.to_string().into_bytes(), version }
     }
 
-    /// Returns the data of the barrier's own node.
-    pub(super) fn quantity_data(&self) -> Vec<u8> {
-        self.quantity.to_string().into_bytes()
-    }
-
-    /// Applies operations in one transaction, or one by one if the client has no transactions. Returns `None` if a
-    /// condition did not hold.
+    /// Applies operations in one transaction. Returns `None` if a condition did not hold.
     pub(super) async fn change(
         &self,
         session: &Session,
         operations: Vec<Operation>,
     ) -> Result<Option<Vec<Done>>, Error> {
-        let done = match session.transaction(operations.clone()).await {
-            Err(unsupported @ Error::Unsupported { .. }) => one_by_one(session, operations, unsupported).await,
-            Err(Error::Transaction { cause, .. }) => Err(*cause),
-            done => done,
-        };
-        match done {
+        match session.transaction(operations).await {
             Ok(done) => Ok(Some(done)),
-            Err(Error::NoNode { .. } | Error::NodeExists { .. } | Error::BadVersion { .. }) => Ok(None),
+            Err(Error::Transaction { cause, .. }) => match *cause {
+                Error::NoNode { .. } | Error::NodeExists { .. } | Error::BadVersion { .. } => Ok(None),
+                cause => Err(cause),
+            },
             Err(error) => Err(error),
         }
     }
@@ -117,32 +102,8 @@ impl Nodes {
         version: i32,
         ready: Option<i32>,
     ) -> Result<bool, Error> {
-        if !session.has_transactions() {
-            return self.remove_ready_one_by_one(session, version, ready).await;
-        }
         let delete = Operation::Delete { path: self.ready.clone(), version: ready };
         Ok(self.change(session, vec![self.write_quantity(Some(version)), delete]).await?.is_some())
-    }
-
-    /// Does the same with a client without transactions. The first write gives `ready` a version that a `ready` of the
-    /// next round does not have, unless a late member has joined that round.
-    async fn remove_ready_one_by_one(
-        &self,
-        session: &Session,
-        version: i32,
-        ready: Option<i32>,
-    ) -> Result<bool, Error> {
-        let removed = async {
-            let (data, found) = session.get_data(&self.ready).await?;
-            let claimed = session.set_data(&self.ready, data, Some(ready.unwrap_or(found.version))).await?;
-            session.set_data(&self.path, self.quantity_data(), Some(version)).await?;
-            session.delete(&self.ready, Some(claimed.version)).await
-        };
-        match removed.await {
-            Ok(()) => Ok(true),
-            Err(Error::NoNode { .. } | Error::BadVersion { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
     }
 
     /// Returns the operations that add a member to a round in which the member `beside` stands.
@@ -236,44 +197,10 @@ fn parsed(data: &[u8], stat: &Stat) -> Ready {
     Ready { czxid: stat.czxid, version: stat.version, members }
 }
 
-/// Applies operations one by one, for a client without transactions.
-async fn one_by_one(session: &Session, operations: Vec<Operation>, unsupported: Error) -> Result<Vec<Done>, Error> {
-    let mut all = Vec::with_capacity(operations.len());
-    for operation in operations {
-        all.push(match operation {
-            Operation::Check { path, .. } => match session.exists(&path).await? {
-                Some(_) => Done::Checked,
-                None => return Err(Error::NoNode { path: path.into() }),
-            },
-            Operation::Create { path, data, acl, mode } => {
-                let (path, stat) = session.create(&path, data, acl, mode).await?;
-                Done::Created { path, stat }
-            }
-            Operation::SetData { path, data, version } => Done::Set(session.set_data(&path, data, version).await?),
-            Operation::Delete { path, version } => {
-                session.delete(&path, version).await?;
-                Done::Deleted
-            }
-            _ => return Err(unsupported),
-        });
-    }
-    Ok(all)
-}
-
 /// Returns the changes of the children less the writes that members send with theirs. The difference of two such
 /// numbers is the number of deaths between them.
 pub(super) const fn drift(barrier: &Stat) -> i32 {
     barrier.cversion.wrapping_sub(barrier.version)
-}
-
-/// Returns the client's session. Waits out a lost connection as the retry policy allows.
-pub(super) async fn connected(retries: &mut RetryLoop, path: &str) -> Result<Session, Error> {
-    loop {
-        match retries.session().await {
-            Ok(session) => return Ok(session),
-            Err(error) => retries.failed(error.about(path)).await?,
-        }
-    }
 }
 
 #[cfg(test)]

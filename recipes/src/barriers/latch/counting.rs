@@ -2,7 +2,7 @@
 
 use curator_framework::{CreateMode, Done, Error, Operation, OwnedNode, Session};
 
-use super::plan::{CountStep, Counted, Record, Tally, judge_count, next_count};
+use super::plan::{CountStep, Counted, Record, judge_count, next_count};
 use super::store::{Known, Store};
 use crate::barriers::error::BarrierError;
 
@@ -48,6 +48,7 @@ impl<'a> Counting<'a> {
 
     /// Counts. Returns how many counts are left.
     pub(super) async fn run(mut self) -> Result<u32, BarrierError> {
+        self.store.check_transactions().await?;
         let mut retries = self.store.client.retry_loop();
         loop {
             if !self.is_bound() {
@@ -162,7 +163,6 @@ impl<'a> Counting<'a> {
                 ))
             }
             Counted::No => Ok(Tried::Refused),
-            Counted::Unsupported => self.count_one_by_one(session, &record, version).await,
         }
     }
 
@@ -183,39 +183,6 @@ impl<'a> Counting<'a> {
             self.own = None;
         }
         Ok(done)
-    }
-
-    /// Counts without transactions. If this process dies between the last count and the mark, the next operation that
-    /// sees all counts writes the mark.
-    async fn count_one_by_one(
-        &mut self,
-        session: &Session,
-        record: &Record,
-        version: i32,
-    ) -> Result<Tried, BarrierError> {
-        let path = self.child(session, record.round);
-        let acl = session.acl_for(&path);
-        match session.create(&path, Vec::new(), acl, CreateMode::Persistent).await {
-            Ok(_) | Err(Error::NodeExists { .. }) => {}
-            Err(Error::NoNode { .. }) => return Ok(Tried::Refused),
-            Err(error) => return Err(error.into()),
-        }
-        let left = self.left(session, record).await?;
-        if left == 0 {
-            self.store.open(session, record, version).await?;
-        }
-        self.delete_own(session).await?;
-        Ok(Tried::Counted(left))
-    }
-
-    /// Raises the version of the round's node, as each count does. Returns how many counts are left.
-    async fn left(&self, session: &Session, record: &Record) -> Result<u32, BarrierError> {
-        match session.set_data(&self.store.round(record.round), Vec::new(), None).await {
-            Ok(stat) => Ok(record.left(Tally::of(&stat).counted)),
-            // Without its node the round is over.
-            Err(Error::NoNode { .. }) => Ok(0),
-            Err(error) => Err(error.into()),
-        }
     }
 
     async fn delete_own(&mut self, session: &Session) -> Result<(), BarrierError> {

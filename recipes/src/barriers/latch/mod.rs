@@ -114,9 +114,8 @@ use crate::barriers::waiting::wait;
 ///
 /// # Over `zookeeper-async`
 ///
-/// That client has no transactions. A process that dies between the last count and its mark leaves the waiters waiting,
-/// up to the next call of any method of the latch. Each new session of a waiter looks too. Processes that count at the
-/// same moment may make more counts than the round needs.
+/// That client has no transactions, so the calls that write fail with `Error::Unsupported` before they write:
+/// `try_set_count`, `count_down`, `count_down_as` and `participate`. The calls that only read work.
 #[derive(Clone)]
 pub struct CountDownLatch {
     store: Arc<Store>,
@@ -150,6 +149,7 @@ impl CountDownLatch {
     ///   outcome](BarrierError::outcome_unknown) the round may have begun, and may be over already, or deleted with the
     ///   latch.
     /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`, `Error::NoChildrenForEphemerals`: no round has begun.
+    /// * `Error::Unsupported`: the client has no transactions; use the default client. Nothing is written.
     ///
     /// # Cancel safety
     ///
@@ -200,6 +200,7 @@ impl CountDownLatch {
     ///   outcome](BarrierError::outcome_unknown) the count may be made. A repeated call may count again;
     ///   [`count_down_as`](Self::count_down_as) never does.
     /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the count is not made.
+    /// * `Error::Unsupported`: the client has no transactions; use the default client. Nothing is written.
     ///
     /// # Cancel safety
     ///
@@ -263,12 +264,14 @@ impl CountDownLatch {
     /// * `BarrierError::NotSet`: no round has begun. `BarrierError::NotALatch`: the path has other data.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up; `Error::NotStarted`,
     ///   `Error::Closed`, `Error::NoAuth`. The participant's node is deleted in the background if it was created.
+    /// * `Error::Unsupported`: the client has no transactions; use the default client. Nothing is written.
     ///
     /// # Cancel safety
     ///
     /// When the future is dropped, the participant's node is deleted in the background if it was created.
     pub async fn participate(&self, name: &str) -> Result<LatchParticipant, BarrierError> {
         check_name("name", name)?;
+        self.store.check_transactions().await?;
         loop {
             let (known, session) = self.read().await?;
             let participant = LatchParticipant::join(&self.store, known.record, name, session.new_id()).await?;

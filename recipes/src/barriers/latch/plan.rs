@@ -105,8 +105,6 @@ pub(super) enum Counted {
     Before,
     /// Nothing was changed. Another count was faster, the round is over, or the participant's node has gone.
     No,
-    /// The client has no transactions.
-    Unsupported,
 }
 
 /// Reads the reply to the transaction of a count.
@@ -121,7 +119,6 @@ pub(super) fn judge_count(reply: Result<Vec<Done>, Error>) -> Result<Counted, Er
             Error::NoNode { .. } | Error::BadVersion { .. } => Ok(Counted::No),
             cause => Err(cause),
         },
-        Err(Error::Unsupported { .. }) => Ok(Counted::Unsupported),
         Err(error) => Err(error),
     }
 }
@@ -240,8 +237,6 @@ mod tests {
         assert!(matches!(refused, Err(Error::NoAuth { .. })), "{refused:?}");
         let lost = judge_count(Err(Error::ConnectionLoss { request: "multi".into(), sent: true, cause: None }));
         assert!(lost.unwrap_err().outcome_unknown());
-        let unsupported = Error::Unsupported { request: "multi".into(), client: "a client", needed: "another" };
-        assert_eq!(judge_count(Err(unsupported)).unwrap(), Counted::Unsupported);
     }
 
     #[test]

@@ -40,6 +40,7 @@ impl<'a> SetCount<'a> {
 
     /// Begins the round, if no count stands. Returns `true` if this call has begun it.
     pub(super) async fn run(mut self) -> Result<bool, BarrierError> {
+        self.store.check_transactions().await?;
         let mut retries = self.store.client.retry_loop();
         loop {
             let tried = match retries.session().await {

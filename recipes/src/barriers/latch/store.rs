@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 
 use super::plan::{Record, Tally};
 use crate::barriers::error::BarrierError;
+use crate::barriers::session::check_transactions;
 
 /// The state of a latch as one of its operations has seen it.
 #[derive(Debug, Clone)]
@@ -116,5 +117,10 @@ impl Store {
             Ok(_) | Err(Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Checks that the client has transactions, before a call that writes.
+    pub(super) async fn check_transactions(&self) -> Result<(), BarrierError> {
+        Ok(check_transactions(&self.client, "count-down latch", &self.path).await?)
     }
 }

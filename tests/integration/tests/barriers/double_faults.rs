@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{
-    CuratorFramework, FixedEnsembleProvider, LossReason, RetryForever, SessionId, ZooKeeperAsyncFactory, make_path,
-    node_from_path,
-};
+use curator_framework::{CuratorFramework, FixedEnsembleProvider, LossReason, RetryForever, SessionId, node_from_path};
 use curator_integration::env::{answered, connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
 use curator_recipes::{BarrierError, DistributedDoubleBarrier};
@@ -44,18 +41,6 @@ impl Pair {
 
     fn children(&self) -> Vec<String> {
         self.server.children(PATH).unwrap_or_default()
-    }
-
-    /// Returns the path of the node of a client's member.
-    async fn node_of(&self, client: &CuratorFramework) -> String {
-        let own = client.session().await.unwrap().id().unwrap().get();
-        for name in self.children() {
-            let path = make_path(PATH, &name);
-            if client.check_exists().for_path(&path).await.unwrap().is_some_and(|stat| stat.ephemeral_owner == own) {
-                return path;
-            }
-        }
-        panic!("no member of session {own:x}")
     }
 
     async fn has_children(&self, count: usize) {
@@ -349,44 +334,5 @@ async fn leave_is_not_reported_as_a_death_over_a_lost_connection() {
         }
         assert_eq!(in_time(first.leave()).await.unwrap().died(), 0);
         pair.has_children(0).await;
-    }
-}
-
-/// A client without transactions leaves in two requests, between which its node still stands.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leave_in_two_requests_is_not_reported_as_a_death() {
-    let pair = Pair::new(2).await;
-    let (first, second) = pair.enter().await;
-    let node = pair.node_of(&pair.clients[1]).await;
-    let reads = pair.proxies[0].replies(OpCode::GetData);
-    let mut lost = Box::pin(first.member_lost());
-    let leave = async {
-        eventually("the watch", async || pair.proxies[0].replies(OpCode::GetData) >= reads + 2).await;
-        pair.clients[1].set_data().for_path(&node, b"left").await.unwrap();
-        eventually("the next look", async || pair.proxies[0].replies(OpCode::GetData) >= reads + 3).await;
-        pair.clients[1].delete().for_path(&node).await.unwrap();
-        // The notification precedes the reply to this.
-        answered(&pair.clients).await;
-    };
-    tokio::select! {
-        lost = &mut lost => panic!("{lost:?}"),
-        () = leave => {}
-    }
-    assert!(futures_util::poll!(&mut lost).is_pending());
-    drop(second);
-}
-
-/// Clients without transactions and with them share a barrier.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_clients_go_through_rounds_together() {
-    let server = server();
-    let other = connected(options(&server).zookeeper_factory(ZooKeeperAsyncFactory)).await;
-    let barriers =
-        [barrier(&client(&server).await, PATH, 3), barrier(&other, PATH, 3), barrier(&client(&server).await, PATH, 3)];
-    for _ in 0..20 {
-        let members = all_enter(&barriers).await;
-        assert_eq!(members.iter().filter(|member| member.has_opened()).count(), 1);
-        all_leave(members).await;
-        assert_eq!(server.children(PATH).unwrap_or_default(), [""; 0]);
     }
 }

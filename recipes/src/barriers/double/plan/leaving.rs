@@ -37,9 +37,6 @@ pub(in super::super) enum Input {
     /// The transaction that created `ready`, which has a watch. The watch may have fired already. `None`: `ready` does
     /// not exist.
     Watched(Option<i64>),
-    /// As [`Watched`](Self::Watched), but the watch may have fired for an earlier `ready`: the client has no
-    /// transactions.
-    Unwatched,
     Looked(Look<Ready>),
     /// The member stands, and a watch is set on it.
     OtherWatched,
@@ -102,7 +99,6 @@ impl Leaving {
                 Step::Wait { grace: true }
             }
             Input::Watched(_) => Step::Over,
-            Input::Unwatched => Step::Watch,
             Input::DepartedBefore => {
                 self.has_departed = true;
                 Step::Look

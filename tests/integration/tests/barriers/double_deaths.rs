@@ -1,11 +1,11 @@
-//! Deaths of other members in an outage and in `leave`, and groups with both clients. On an in-process server.
+//! Deaths of other members in an outage and in `leave`. On an in-process server.
 
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, FixedEnsembleProvider, ZooKeeperAsyncFactory};
+use curator_framework::{CuratorFramework, FixedEnsembleProvider};
 use curator_integration::env::{answered, connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
-use curator_recipes::{CountDownLatch, DistributedDoubleBarrier, DoubleBarrierOptions};
+use curator_recipes::{DistributedDoubleBarrier, DoubleBarrierOptions};
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
 
@@ -19,20 +19,17 @@ fn named(client: &CuratorFramework, id: &str, quantity: usize) -> DistributedDou
 }
 
 /// A client through a proxy.
-async fn behind_proxy(server: &TestingServer, is_async: bool) -> (FaultProxy, CuratorFramework) {
+async fn behind_proxy(server: &TestingServer) -> (FaultProxy, CuratorFramework) {
     let proxy = FaultProxy::start(server.address()).unwrap();
-    let mut options = options(server).ensemble_provider(FixedEnsembleProvider::new(proxy.connect_string()));
-    if is_async {
-        options = options.zookeeper_factory(ZooKeeperAsyncFactory);
-    }
+    let options = options(server).ensemble_provider(FixedEnsembleProvider::new(proxy.connect_string()));
     (proxy, connected(options).await)
 }
 
 /// Lets a member die in an outage of the one that watches it, before or behind the reply that sets its watch. Returns the
 /// id that is reported.
-async fn death_in_an_outage(is_async: bool, is_watched: bool) -> String {
+async fn death_in_an_outage(is_watched: bool) -> String {
     let server = server();
-    let (proxy, watcher) = behind_proxy(&server, is_async).await;
+    let (proxy, watcher) = behind_proxy(&server).await;
     let two = client(&server).await;
     let mut members = all_enter(&[named(&watcher, "watcher", 2), named(&two, "dead", 2)]).await;
     let (_dead, first) = (members.pop().unwrap(), members.pop().unwrap());
@@ -63,15 +60,13 @@ async fn death_in_an_outage(is_async: bool, is_watched: bool) -> String {
 
 #[tokio::test]
 async fn death_in_an_outage_is_reported() {
-    for is_async in [false, true] {
-        assert_eq!(death_in_an_outage(is_async, true).await, "dead", "zookeeper-async: {is_async}");
-    }
+    assert_eq!(death_in_an_outage(true).await, "dead");
 }
 
 /// The id was never read, so the report has the name of the node.
 #[tokio::test]
 async fn death_in_an_outage_is_reported_if_the_member_was_not_read_before() {
-    let told = death_in_an_outage(false, false).await;
+    let told = death_in_an_outage(false).await;
     assert!(told.starts_with("_c_") && told.ends_with("-member"), "{told}");
 }
 
@@ -113,49 +108,4 @@ async fn slow_read_of_the_deaths_does_not_end_a_leave() {
     assert_eq!(in_time(second.leave()).await.unwrap().died(), 0);
     let left = in_time(leaving).await.unwrap().unwrap();
     assert_eq!(left.map(|departure| departure.died()), Some(0));
-}
-
-#[tokio::test]
-async fn leaver_without_transactions_leaves_the_next_round_open() {
-    let server = server();
-    let (proxy, one) = behind_proxy(&server, true).await;
-    let (two, three) = (client(&server).await, client(&server).await);
-    let barriers = [named(&one, "async", 2), named(&two, "two", 2)];
-    let mut members = all_enter(&barriers).await;
-    let (second, first) = (members.pop().unwrap(), members.pop().unwrap());
-    assert!(in_time(second.leave_timeout(Duration::ZERO)).await.unwrap().is_none());
-    proxy.latency(Duration::from_millis(200));
-    let leaving = tokio::spawn(async move { first.leave().await });
-    let version = async || two.check_exists().for_path(PATH).await.unwrap().unwrap().version;
-    eventually("its node is gone", async || server.children(PATH).unwrap() == ["ready"]).await;
-    let before = version().await;
-    eventually("it has begun to close", async || version().await >= before + 2).await;
-    let (next, other) = {
-        let mut members = all_enter(&[named(&two, "two", 2), named(&three, "three", 2)]).await;
-        let other = members.pop().unwrap();
-        (members.pop().unwrap(), other)
-    };
-    assert_eq!(in_time(leaving).await.unwrap().unwrap().died(), 0);
-    let left = in_time(next.leave_timeout(Duration::from_millis(500))).await.unwrap();
-    assert!(
-        other.is_held() && left.is_none(),
-        "{left:?}, and the other member of the round stands: {:?}",
-        server.children(PATH)
-    );
-}
-
-#[tokio::test]
-async fn latch_opens_if_both_clients_count_by_turns() {
-    let server = server();
-    let one = client(&server).await;
-    let other = connected(options(&server).zookeeper_factory(ZooKeeperAsyncFactory)).await;
-    let [ours, theirs, waiter] =
-        [&one, &other, &one].map(|client| CountDownLatch::new(client.clone(), "/latch").unwrap());
-    assert!(in_time(ours.try_set_count(3)).await.unwrap());
-    let waiting = tokio::spawn(async move { waiter.wait().await });
-    eventually("it waits", async || one.watchers() == 1).await;
-    assert_eq!(in_time(ours.count_down()).await.unwrap(), 2);
-    assert_eq!(in_time(theirs.count_down()).await.unwrap(), 1);
-    assert_eq!(in_time(ours.count_down()).await.unwrap(), 0);
-    in_time(waiting).await.unwrap().unwrap();
 }

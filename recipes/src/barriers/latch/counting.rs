@@ -2,7 +2,7 @@
 
 use curator_framework::{CreateMode, Done, Error, Operation, OwnedNode, Session};
 
-use super::plan::{CountStep, Counted, Record, judge_count, next_count};
+use super::plan::{Counted, Record, judge_count};
 use super::store::{Known, Store};
 use crate::barriers::error::BarrierError;
 
@@ -87,15 +87,12 @@ impl<'a> Counting<'a> {
             self.delete_own(session).await?;
             return Ok(self.after_the_round());
         };
-        match next_count(&known.record, known.tally) {
-            CountStep::Over { mark } => {
-                if mark {
-                    self.store.open(session, &known.record, known.version).await?;
-                }
+        match known.record.left(known.tally.counted) {
+            0 => {
                 self.delete_own(session).await?;
                 Ok(Tried::Counted(0))
             }
-            CountStep::Count { opens } => self.count(session, known, opens).await,
+            left => self.count(session, known, left == 1).await,
         }
     }
 
@@ -127,7 +124,7 @@ impl<'a> Counting<'a> {
         Ok(round.is_same_round(&known.record).then_some(known))
     }
 
-    /// Sends the count on the condition of a known state.
+    /// Sends the count on the condition of a known state. The last one opens the latch.
     async fn count(&mut self, session: &Session, known: Known, opens: bool) -> Result<Tried, BarrierError> {
         let Known { record, version, tally } = known;
         let (store, round) = (self.store, record.round);
@@ -144,11 +141,7 @@ impl<'a> Counting<'a> {
         match judge_count(self.send(session, operations).await)? {
             Counted::Now(tally) => {
                 let left = record.left(tally.counted);
-                *store.known.lock() = Some(Known { record: record.clone(), version, tally });
-                if left == 0 && !opens {
-                    // A client without transactions has counted meanwhile.
-                    store.open(session, &record, version).await?;
-                }
+                *store.known.lock() = Some(Known { record, version, tally });
                 Ok(Tried::Counted(left))
             }
             Counted::Before => {

@@ -51,13 +51,6 @@ impl Awaited for Opening<'_> {
         if record.is_open || !round.is_same_round(&record) {
             return Ok(Look::Done(()));
         }
-        // A counter without transactions may have died between the last count and the mark.
-        if let Some(tally) = self.store.tally(session, record.round).await? {
-            if record.left(tally.counted) == 0 {
-                self.store.open(session, &record, read.stat.version).await?;
-                return Ok(Look::Done(()));
-            }
-        }
         Ok(Look::Wait(read.watch))
     }
 

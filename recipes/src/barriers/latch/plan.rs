@@ -78,24 +78,6 @@ impl Tally {
     }
 }
 
-/// The next step of a count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CountStep {
-    /// The round has all of its counts, or is over. The mark of that is missing if the last counter of a client without
-    /// transactions has died.
-    Over { mark: bool },
-    /// The count is made. The last one opens the latch.
-    Count { opens: bool },
-}
-
-/// Decides the next step of a count in the round of `record`.
-pub(super) const fn next_count(record: &Record, tally: Tally) -> CountStep {
-    match record.left(tally.counted) {
-        0 => CountStep::Over { mark: !record.is_open },
-        left => CountStep::Count { opens: left == 1 },
-    }
-}
-
 /// The meaning of the reply to the transaction of a count: its first operations create the child and write the round's
 /// node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,24 +112,22 @@ pub(super) enum SetStep {
     Ended(bool),
     /// A later round has followed the one that an earlier try may have begun, or the latch was deleted.
     Unknown,
-    /// The number of counts has to be known: the present round may be over.
-    Tally,
     /// This round is to be begun.
     Begin(Record),
 }
 
 /// Decides the next step of a call that begins the round `next`, which follows that of `found`.
 ///
-/// `sent` is the round of a try with an unknown outcome. `tally` is that of the round of `found`, if it was read.
-pub(super) fn next_set(found: Option<&Record>, tally: Option<Tally>, sent: Option<&Record>, next: Record) -> SetStep {
+/// `sent` is the round of a try with an unknown outcome.
+pub(super) fn next_set(found: Option<&Record>, sent: Option<&Record>, next: Record) -> SetStep {
     match (sent, found) {
         (Some(sent), Some(found)) if found.round == sent.round => return SetStep::Ended(found.call_id == sent.call_id),
         (Some(sent), _) if next.round != sent.round => return SetStep::Unknown,
         _ => {}
     }
-    match (found, tally) {
-        (Some(found), None) if !found.is_open => SetStep::Tally,
-        (Some(found), Some(tally)) if found.left(tally.counted) > 0 => SetStep::Ended(false),
+    // The last count has marked its round as over, in its own transaction.
+    match found {
+        Some(found) if !found.is_open => SetStep::Ended(false),
         _ => SetStep::Begin(next),
     }
 }
@@ -187,10 +167,6 @@ mod tests {
         Record { round, count: 3, call_id: call_id.to_owned(), is_open }
     }
 
-    fn tally(counted: u32) -> Tally {
-        Tally { version: 7, counted }
-    }
-
     fn failure(index: usize, cause: Error) -> Result<Vec<Done>, Error> {
         Err(Error::Transaction { index, operation: "/l/1".into(), cause: Box::new(cause) })
     }
@@ -209,16 +185,6 @@ mod tests {
             assert_eq!(Record::parse(other.as_bytes()), None, "{other:?}");
         }
         assert_eq!(Record::parse(&[0xff]), None);
-    }
-
-    #[test]
-    fn last_count_opens_the_latch() {
-        let standing = record(1, ID, false);
-        assert_eq!(next_count(&standing, tally(0)), CountStep::Count { opens: false });
-        assert_eq!(next_count(&standing, tally(2)), CountStep::Count { opens: true });
-        assert_eq!(next_count(&standing, tally(3)), CountStep::Over { mark: true });
-        assert_eq!(next_count(&standing, tally(4)), CountStep::Over { mark: true });
-        assert_eq!(next_count(&standing.opened(), tally(0)), CountStep::Over { mark: false });
     }
 
     #[test]
@@ -241,23 +207,19 @@ mod tests {
 
     #[test]
     fn round_begins_only_when_the_one_before_is_over() {
-        let next = |found: Option<&Record>, tally| next_set(found, tally, None, Record::next(found, 70, 5, "new"));
+        let next = |found: Option<&Record>| next_set(found, None, Record::next(found, 70, 5, "new"));
         let begun = |round| SetStep::Begin(Record { round, count: 5, call_id: "new".to_owned(), is_open: false });
-        assert_eq!(next(None, None), begun(70));
+        assert_eq!(next(None), begun(70));
         let standing = record(4, ID, false);
-        assert_eq!(next(Some(&standing), None), SetStep::Tally);
-        assert_eq!(next(Some(&standing), Some(tally(2))), SetStep::Ended(false));
-        // The last counter of a client without transactions has died before it wrote the mark.
-        assert_eq!(next(Some(&standing), Some(tally(3))), begun(5));
-        assert_eq!(next(Some(&standing.opened()), None), begun(5));
+        assert_eq!(next(Some(&standing)), SetStep::Ended(false));
+        assert_eq!(next(Some(&standing.opened())), begun(5));
     }
 
     #[test]
     fn call_id_settles_a_try_with_an_unknown_outcome() {
         let sent = record(4, "ours", false);
-        let set = |found: Option<&Record>, sent, mzxid| {
-            next_set(found, None, Some(sent), Record::next(found, mzxid, 3, "ours"))
-        };
+        let set =
+            |found: Option<&Record>, sent, mzxid| next_set(found, Some(sent), Record::next(found, mzxid, 3, "ours"));
         let next = |found: Option<&Record>| set(found, &sent, 70);
         assert_eq!(next(Some(&sent)), SetStep::Ended(true));
         assert_eq!(next(Some(&sent.opened())), SetStep::Ended(true));

@@ -75,14 +75,7 @@ impl<'a> SetCount<'a> {
         let call_id = self.call_id.get_or_insert_with(|| session.new_id().to_string());
         let next = Record::next(record, stat.mzxid, self.count, call_id);
         let sent = self.sent.as_ref().map(|(sent, _)| sent);
-        let mut step = next_set(record, None, sent, next.clone());
-        if let (SetStep::Tally, Some(record)) = (&step, record) {
-            let Some(tally) = store.tally(session, record.round).await? else {
-                return self.missing(session, record).await;
-            };
-            step = next_set(Some(record), Some(tally), sent, next);
-        }
-        match step {
+        match next_set(record, sent, next) {
             SetStep::Ended(false) if self.certain_in != Some(session.number()) => {
                 // On a server that lags behind, the count of a round that is over may still stand.
                 session.write_barrier().await?;
@@ -92,7 +85,6 @@ impl<'a> SetCount<'a> {
             SetStep::Ended(is_ours) => Ok(Tried::Ended(is_ours)),
             SetStep::Begin(next) => self.begin(session, next, stat.version).await,
             SetStep::Unknown => Ok(Tried::Unknown),
-            SetStep::Tally => Ok(Tried::Again),
         }
     }
 
@@ -102,17 +94,6 @@ impl<'a> SetCount<'a> {
         match session.create_with_parents(&self.store.path, CreateMode::Persistent, &spec).await {
             Ok(_) | Err(Error::NodeExists { .. }) => Ok(Tried::Again),
             Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Looks again if the node of a round is missing: the next one may have begun.
-    async fn missing(&self, session: &Session, record: &Record) -> Result<Tried, BarrierError> {
-        match self.store.record(session).await? {
-            Some((now, _)) if now.is_same_round(record) => {
-                let path = self.store.round(record.round);
-                Err(Error::NoNode { path: self.store.client.path_text(&path) }.into())
-            }
-            _ => Ok(Tried::Again),
         }
     }
 

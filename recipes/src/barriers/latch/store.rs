@@ -110,15 +110,6 @@ impl Store {
         }
     }
 
-    /// Marks a round as over, if it is still the present one.
-    pub(super) async fn open(&self, session: &Session, record: &Record, version: i32) -> Result<(), BarrierError> {
-        match session.set_data(&self.path, record.opened().to_data(), Some(version)).await {
-            // Another client has marked it, or begun the next round.
-            Ok(_) | Err(Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// Checks that the client has transactions, before a call that writes.
     pub(super) async fn check_transactions(&self) -> Result<(), BarrierError> {
         Ok(check_transactions(&self.client, "count-down latch", &self.path).await?)

@@ -265,32 +265,6 @@ fn death_of_a_participant_is_reported_to_a_process_that_was_away() {
     }
 }
 
-/// A counter without transactions has died between the last count and the mark.
-#[test]
-fn each_look_marks_a_round_with_all_of_its_counts() {
-    for look in 0..4 {
-        play(look, async |ensemble| {
-            let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
-            let ours = latch(&one);
-            assert!(soon(ours.try_set_count(1)).await.unwrap());
-            let dead = format!("{PATH}/{}/dead", soon(ours.round()).await.unwrap());
-            soon(two.create().for_path(&dead)).await.unwrap();
-            match look {
-                0 => soon(ours.wait()).await.unwrap(),
-                1 => assert_eq!(soon(ours.count()).await.unwrap(), 0),
-                2 => assert_eq!(soon(ours.count_down()).await.unwrap(), 0),
-                _ => assert!(soon(ours.try_set_count(2)).await.unwrap()),
-            }
-            if look != 3 {
-                soon(latch(&two).wait()).await.unwrap();
-                let (data, _) = soon(two.get_data().for_path(PATH)).await.unwrap();
-                assert!(data.ends_with(b" open"), "look {look}: {data:?}");
-                assert_eq!(counts(&ensemble, &ours).await, ["dead"], "look {look}");
-            }
-        });
-    }
-}
-
 /// The server of a client still shows the round before. Without a second read, the client makes its count in no round.
 #[test]
 fn call_on_a_server_that_lags_behind_finds_the_present_round() {

@@ -256,6 +256,11 @@ impl History {
 }
 
 impl Question {
+    /// Returns `true` if the client has seen the node, and not its deletion.
+    pub(crate) const fn is_of_write(&self) -> bool {
+        matches!(self.known, Known::Write(_))
+    }
+
     const fn mzxid(&self) -> i64 {
         match &self.known {
             Known::Write(write) => write.mzxid,

@@ -19,7 +19,7 @@ use super::history::{Comparison, History, Judgement, Question};
 use super::records;
 use super::sasl::DigestMd5;
 use crate::error::{ConnectError, Error};
-use crate::model::{AddWatchMode, AuthInfo, WatchKind, WatchedEvent};
+use crate::model::{AddWatchMode, AuthInfo, EventType, WatchKind, WatchedEvent};
 use crate::sync::report::report;
 use crate::zookeeper::security::SaslDigest;
 use crate::zookeeper::{
@@ -1131,6 +1131,12 @@ impl<T> Protocol<T> {
         }
         let bad = |error| Violation(format!("a bad reply to exists {}: {error}", question.path));
         let found = if err == 0 { Some(records::decode_only_stat(from).map_err(bad)?) } else { None };
+        if err == ErrorCode::NoNode.code() && question.is_of_write() {
+            // A parent from a backup has its old pzxid, so no event of its children tells the owner. The server is not one
+            // that lags: it has the newest transaction that the client has seen.
+            let path = question.path.to_string();
+            self.held_back.push(WatchedEvent { event_type: EventType::NodeDeleted, path });
+        }
         if let Some((comparison, judgement)) = &mut self.comparison {
             *judgement = comparison.decide(*judgement, question.judge(found.as_ref()));
         }

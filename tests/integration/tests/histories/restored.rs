@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use curator_framework::{CreateMode, CuratorFramework, FixedEnsembleProvider, RetryOneTime, SessionEnd};
+use curator_framework::{CreateMode, CuratorFramework, FixedEnsembleProvider, LossReason, RetryOneTime, SessionEnd};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{self, options};
 use curator_recipes::{
@@ -298,6 +298,21 @@ async fn lock_that_was_released_is_free_although_its_node_exists_again() {
     let next = InterProcessMutex::new(connected(options(&server)).await, "/lock").unwrap();
     let _guard = in_time(next.acquire()).await.unwrap();
     assert_eq!(session.end_reason(), Some(SessionEnd::RolledBack));
+}
+
+/// An older node of the same client proves the history up to itself, so the session continues.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guard_is_lost_if_the_backup_lacks_its_node() {
+    let server = in_process::server();
+    let (client, other) = (connected(options(&server)).await, connected(options(&server)).await);
+    create(&other, "/lock", "").await;
+    create(&client, "/proof", "").await;
+    let backup = server.backup();
+    let guard = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
+    let session = client.session().await.unwrap();
+    restore(&server, &backup);
+    assert_eq!(in_time(guard.lost()).await, LossReason::NodeDeleted);
+    assert_eq!(session.end_reason(), None);
 }
 
 /// After the crash of the only candidate the server would delete the container of the election.

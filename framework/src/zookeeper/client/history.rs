@@ -5,14 +5,14 @@
 //! the client has seen, so a zxid alone proves nothing.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::error::Error;
 use crate::model::{EventType, Stat, WatchedEvent};
 use crate::zookeeper::{Done, Operation, Request, Response};
 
-/// The number of writes that a comparison can use.
+/// The number of writes, and of deletions, that a comparison can use.
 const COMPARED: usize = 64;
 /// The number of writes above which the oldest are forgotten.
 const KEPT: usize = 2 * COMPARED;
@@ -107,8 +107,9 @@ pub(crate) struct History {
     writes: HashMap<Arc<str>, Write>,
     /// The known node that was deleted last, and its `czxid`. Its event may precede the reply to its delete.
     last_known: Option<(Arc<str>, i64)>,
-    /// The newest known deletion.
-    deleted: Option<(Arc<str>, Deletion)>,
+    /// The newest deletions of known nodes, the newest last, and at most one of a node that was never seen. A restored node
+    /// of this session would exist as long as the session.
+    deleted: VecDeque<(Arc<str>, Deletion)>,
     /// The newest write that was forgotten because newer ones need the room.
     forgotten: i64,
 }
@@ -186,11 +187,16 @@ impl History {
     /// Records that a node does not exist, as of this transaction.
     fn is_missing(&mut self, path: &str, zxid: i64) {
         self.forget(path);
-        if self.deleted.as_ref().is_none_or(|(_, newest)| newest.zxid <= zxid) {
-            let known = self.last_known.as_ref().filter(|(known, _)| **known == *path);
-            let (path, czxid) =
-                known.map_or_else(|| (path.into(), None), |(path, czxid)| (Arc::clone(path), Some(*czxid)));
-            self.deleted = Some((path, Deletion { zxid, czxid }));
+        match (self.last_known.take_if(|(known, _)| **known == *path), self.deleted.back_mut()) {
+            (Some((path, czxid)), _) => self.deleted.push_back((path, Deletion { zxid, czxid: Some(czxid) })),
+            (None, Some((newest, deletion))) if **newest == *path => deletion.zxid = zxid,
+            (None, _) => {
+                self.deleted.retain(|(_, deletion)| deletion.czxid.is_some());
+                self.deleted.push_back((path.into(), Deletion { zxid, czxid: None }));
+            }
+        }
+        if self.deleted.len() > COMPARED {
+            self.deleted.pop_front();
         }
     }
 
@@ -231,27 +237,26 @@ impl History {
         all
     }
 
-    /// Begins a comparison with a server. `None` if the client has seen nothing that a server can confirm.
+    /// Begins a comparison with a server. `None` if the client has seen nothing that a server can confirm or refute.
     ///
-    /// The first round asks for the node with the newest change, which usually is the newest write too.
+    /// The first round asks for the node with the newest change, which usually is the newest write too, and for the
+    /// deletions that this write does not prove.
     pub(crate) fn compare(&self) -> Option<Comparison> {
-        let mut questions = self.questions();
-        let newest = questions.first()?.newest();
-        let last_written = (0..questions.len()).max_by_key(|&index| (questions[index].mzxid(), Reverse(index)))?;
-        let proof = questions[last_written].mzxid();
-        if last_written > 0 {
-            let question = questions.remove(last_written);
-            questions.insert(1, question);
+        let mut writes = self.questions();
+        let last_written = (0..writes.len()).max_by_key(|&index| (writes[index].mzxid(), Reverse(index)));
+        let proof = last_written.map(|index| writes[index].mzxid());
+        if let Some(index) = last_written.filter(|&index| index > 0) {
+            writes[1..=index].rotate_right(1);
         }
-        let mut first = if last_written > 0 { 2 } else { 1 };
+        let later = writes.split_off(last_written.map_or(0, |index| 1 + index.min(1)));
         // A node that was created again has a write of its own.
-        let is_asked =
-            |(path, deletion): &&(Arc<str>, Deletion)| deletion.zxid >= newest && !self.writes.contains_key(path);
-        if let Some((path, deletion)) = self.deleted.as_ref().filter(is_asked) {
-            questions.insert(0, Question { path: Arc::clone(path), known: Known::Deleted(*deletion) });
-            first += 1;
-        }
-        Some(Comparison { first, proof, questions, forgotten: self.forgotten })
+        let deleted = self.deleted.iter().rev().filter(|(path, _)| !self.writes.contains_key(path));
+        let (open, proven): (Vec<_>, Vec<_>) = deleted
+            .map(|(path, deletion)| Question { path: Arc::clone(path), known: Known::Deleted(*deletion) })
+            .partition(|question| Some(question.mzxid()) > proof);
+        let first = open.len() + writes.len();
+        let questions = [open, writes, proven, later].concat();
+        (first > 0).then_some(Comparison { first, proof, questions, forgotten: self.forgotten })
     }
 }
 
@@ -280,8 +285,8 @@ impl Question {
 #[derive(Debug)]
 pub(crate) struct Comparison {
     first: usize,
-    /// The newest write that can be proven.
-    proof: i64,
+    /// The newest write that can be proven; `None` if there are only questions about deletions.
+    proof: Option<i64>,
     questions: Vec<Question>,
     forgotten: i64,
 }
@@ -292,11 +297,16 @@ impl Comparison {
     pub(crate) fn next_round(&mut self, so_far: Judgement) -> Vec<Question> {
         let is_open = match so_far {
             Judgement::Unknown => true,
-            Judgement::Same { up_to } => up_to < self.proof,
+            Judgement::Same { up_to } => Some(up_to) < self.proof,
             Judgement::Other | Judgement::Doubtful => false,
         };
         let count = std::mem::replace(&mut self.first, usize::MAX).min(self.questions.len());
         self.questions.drain(..if is_open { count } else { 0 }).collect()
+    }
+
+    /// Returns `true` if a server can prove its history, so that the lack of a proof means something.
+    pub(crate) const fn can_prove(&self) -> bool {
+        self.proof.is_some()
     }
 
     /// Combines the judgements of a round. An older write than the known one outweighs all others.
@@ -418,6 +428,41 @@ mod tests {
         assert_eq!(compare(&known, &[("/a", stat(1, 5)), ("/b", stat(2, 2))]).0, Judgement::Other);
         // It was created again later.
         assert_eq!(compare(&known, &[("/a", stat(1, 5)), ("/b", stat(11, 11))]).0, Judgement::Same { up_to: 5 });
+    }
+
+    /// Returns the history of a client that has created and deleted these nodes.
+    fn deleted(nodes: &[(&str, i64)]) -> History {
+        let mut known = History::default();
+        for (path, zxid) in nodes {
+            known.wrote(&Arc::from(*path), &stat(*zxid, *zxid));
+            known.is_missing(path, zxid + 1);
+        }
+        known
+    }
+
+    #[test]
+    fn all_deletions_are_asked_for_that_the_newest_write_does_not_prove() {
+        let mut known = deleted(&[("/a", 4), ("/b", 6), ("/c", 8)]);
+        let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
+        assert_eq!(compare(&known, &[]), (Judgement::Unknown, vec![paths(&["/c", "/b", "/a"])]));
+        assert_eq!(compare(&known, &[("/b", stat(6, 6))]).0, Judgement::Other);
+        known.wrote(&"/proof".into(), &stat(5, 5));
+        let same = (Judgement::Same { up_to: 5 }, vec![paths(&["/c", "/b", "/proof"])]);
+        assert_eq!(compare(&known, &[("/proof", stat(5, 5))]), same);
+        // The server lacks the newest write, so an older one proves less.
+        known.wrote(&"/new".into(), &stat(9, 9));
+        let rounds = vec![paths(&["/new"]), paths(&["/c", "/b", "/a", "/proof"])];
+        assert_eq!(compare(&known, &[("/proof", stat(5, 5))]), (Judgement::Same { up_to: 5 }, rounds));
+        assert_eq!(compare(&known, &[("/proof", stat(5, 5)), ("/b", stat(6, 6))]).0, Judgement::Other);
+    }
+
+    #[test]
+    fn only_the_newest_deletions_are_kept() {
+        let nodes: Vec<_> = (0..1000).map(|number| (format!("/{number}"), 2 * number)).collect();
+        let nodes: Vec<_> = nodes.iter().map(|(path, zxid)| (&path[..], *zxid)).collect();
+        let known = deleted(&nodes);
+        assert_eq!(known.deleted.len(), COMPARED);
+        assert_eq!(compare(&known, &[("/936", stat(1872, 1872))]).0, Judgement::Other);
     }
 
     /// As a create-or-replace in one transaction does it.

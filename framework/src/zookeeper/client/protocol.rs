@@ -1096,6 +1096,8 @@ impl<T> Protocol<T> {
                 }
                 // Nodes that the session has deleted may exist again, and would exist as long as the session.
                 Judgement::Other => return self.end(SessionEnd::RolledBack),
+                // The client knows deletions alone, and no server can prove these.
+                Judgement::Unknown if !comparison.can_prove() => {}
                 Judgement::Doubtful | Judgement::Unknown => self.begin_anew(),
             }
             return self.restore_watches();

@@ -300,6 +300,26 @@ async fn lock_that_was_released_is_free_although_its_node_exists_again() {
     assert_eq!(session.end_reason(), Some(SessionEnd::RolledBack));
 }
 
+/// The client knows no write: another client has created the parent, and the lock's node is deleted. Of both released
+/// locks only the first one is in the backup.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn released_lock_is_free_although_the_client_knows_no_write_and_has_released_another_lock_since() {
+    let server = in_process::server();
+    let (client, other) = (connected(options(&server)).await, connected(options(&server)).await);
+    create(&other, "/first", "").await;
+    create(&other, "/second", "").await;
+    let first = InterProcessMutex::new(client.clone(), "/first").unwrap().acquire().await.unwrap();
+    let backup = server.backup();
+    first.release().await.unwrap().held().unwrap();
+    let second = InterProcessMutex::new(client.clone(), "/second").unwrap().acquire().await.unwrap();
+    second.release().await.unwrap().held().unwrap();
+    let session = client.session().await.unwrap();
+    restore(&server, &backup);
+    let next = InterProcessMutex::new(other, "/first").unwrap();
+    let _guard = in_time(next.acquire()).await.unwrap();
+    assert_eq!(session.end_reason(), Some(SessionEnd::RolledBack));
+}
+
 /// An older node of the same client proves the history up to itself, so the session continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guard_is_lost_if_the_backup_lacks_its_node() {

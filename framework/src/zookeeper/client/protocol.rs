@@ -191,14 +191,22 @@ enum Phase {
     Connecting,
     /// The client logs in by SASL.
     LoggingIn(DigestMd5),
-    /// So many replies to credentials, to questions about known writes and to lists of watches are outstanding.
+    /// So many replies to credentials, and to questions about known writes, are outstanding. So are the replies to lists of
+    /// watches with the events since these zxids.
     Restoring {
         credentials: usize,
         questions: usize,
-        parts: usize,
+        parts: VecDeque<i64>,
     },
     Ready,
     Closing,
+}
+
+impl Phase {
+    /// Returns `true` if the server has answered all questions and lists of watches of a new connection.
+    fn has_restored(&self) -> bool {
+        matches!(self, Self::Restoring { questions: 0, parts, .. } if parts.is_empty())
+    }
 }
 
 #[derive(Debug)]
@@ -959,7 +967,7 @@ impl<T> Protocol<T> {
             }
             XID_AUTH => self.restored(now, |credentials, _| credentials.checked_sub(1).map(|left| *credentials = left)),
             XID_SET_WATCHES if header.err != 0 => refused_watches(header.err),
-            XID_SET_WATCHES => self.restored(now, |_, parts| parts.checked_sub(1).map(|left| *parts = left)),
+            XID_SET_WATCHES => self.restored(now, |_, parts| parts.pop_front().map(drop)),
             _ => self.replied(header, &mut from, now),
         }
     }
@@ -975,9 +983,10 @@ impl<T> Protocol<T> {
         let oldest = connection.outstanding.front().map(|oldest| &oldest.asked);
         // A server sends an event ahead of every reply that shows a transaction as new as the event's, but repeats the
         // events since the transaction that the client has named.
-        let before = match oldest {
-            Some(Asked::SetAgain { zxid, .. } | Asked::Known { zxid, .. }) => *zxid,
-            _ => self.watch_base.unwrap_or(self.last_seen),
+        let before = match (oldest, &connection.phase) {
+            (Some(Asked::SetAgain { zxid, .. } | Asked::Known { zxid, .. }), _) => *zxid,
+            (_, Phase::Restoring { parts, .. }) => parts.front().copied().unwrap_or(self.last_seen),
+            _ => self.last_seen,
         };
         self.history.notified(&event, before);
         match oldest {
@@ -1074,7 +1083,7 @@ impl<T> Protocol<T> {
         let credentials = auth.len();
         self.settings.auth = auth;
         if let Some(connection) = &mut self.connection {
-            connection.phase = Phase::Restoring { credentials, questions: 0, parts: 0 };
+            connection.phase = Phase::Restoring { credentials, questions: 0, parts: VecDeque::new() };
         }
         let is_compared = self.watch_base != Some(BEFORE_ALL) && self.over.is_none();
         let comparison = if is_compared { self.history.compare() } else { None };
@@ -1174,14 +1183,15 @@ impl<T> Protocol<T> {
             });
         }
         if let Some(Phase::Restoring { parts, .. }) = self.connection.as_mut().map(|connection| &mut connection.phase) {
-            *parts = lists.len();
+            let zxids = lists.iter().filter_map(|(_, body)| body.first_chunk().copied());
+            *parts = zxids.map(i64::from_be_bytes).collect();
         }
     }
 
     fn restored(
         &mut self,
         now: Duration,
-        count: impl FnOnce(&mut usize, &mut usize) -> Option<()>,
+        count: impl FnOnce(&mut usize, &mut VecDeque<i64>) -> Option<()>,
     ) -> Result<(), Violation> {
         let counted = match self.connection.as_mut().map(|connection| &mut connection.phase) {
             Some(Phase::Restoring { credentials, parts, .. }) => count(credentials, parts),
@@ -1196,7 +1206,8 @@ impl<T> Protocol<T> {
 
     fn finish_restoring(&mut self, now: Duration) {
         let Some(connection) = &mut self.connection else { return };
-        if !matches!(connection.phase, Phase::Restoring { credentials: 0, questions: 0, parts: 0 }) {
+        let has_credentials = matches!(connection.phase, Phase::Restoring { credentials: 0, .. });
+        if !has_credentials || !connection.phase.has_restored() {
             return;
         }
         connection.phase = Phase::Ready;

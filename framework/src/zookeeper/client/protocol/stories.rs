@@ -1450,6 +1450,30 @@ fn resync_that_breaks_off_begins_anew_from_before_the_first_break() {
     assert_eq!(knowing.heard(), [told(EventType::NodeDataChanged, "/a"), SubscriptionEvent::Resynced]);
 }
 
+/// The server repeats a change of children for a subscriber that knows less than the rest of the session.
+#[test]
+fn change_that_is_repeated_for_a_subscriber_is_not_taken_for_a_newer_one() {
+    let mut story = Story::connected();
+    for (path, zxid) in [("/a", 20), ("/b", 50)] {
+        story.submit(Request::SetData { path: path.into(), data: Vec::new(), version: None }, "write");
+        let write = story.requests()[0].xid;
+        story.reply(write, zxid, &stat(zxid, 0));
+    }
+    let known = Arc::new(Mutex::new(KnownNodes { zxid: 20, children: strings(["/a"]), ..KnownNodes::default() }));
+    let mut knowing = story.subscribed_knowing("/a", PersistentRecursive, &known);
+    for _ in 0..2 {
+        let questions = story.bounce();
+        assert_eq!(questions.len(), 1, "the newest write is the newest change");
+        story.reply(questions[0].xid, 60, &stat(50, 0));
+        let parts = story.requests();
+        assert_eq!(parts.iter().map(|part| watches(part).0).collect::<Vec<_>>(), [20, 50]);
+        // The change of transaction 30.
+        story.notify(4, "/a");
+        parts.iter().for_each(|_| story.reply(XID_SET_WATCHES, 60, &[]));
+        assert_eq!(knowing.heard(), [told(EventType::NodeChildrenChanged, "/a"), SubscriptionEvent::Resynced]);
+    }
+}
+
 #[test]
 fn many_known_nodes_are_sent_in_parts_below_the_limit() {
     let mut story = Story::connected();

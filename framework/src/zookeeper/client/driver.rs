@@ -820,6 +820,7 @@ impl Driver {
         if let (Ok(()), Some(violation)) = (&carried, broken.take()) {
             carried = Err(violation);
         }
+        protocol.set_throttled_watches(now);
         if let (Ok(()), Some(writer)) = (&carried, writer) {
             carried = write(protocol, writer, cx);
             *is_full = !protocol.output().is_empty();
@@ -832,7 +833,7 @@ impl Driver {
                 Err(Violation(format!("no byte from the server for {:.1?}", protocol.silence(now))))
             }
             Some(limit) => Ok(Some((limit - now).min(LONGEST_SLEEP).min(protocol.timeout() / 8))),
-            None => Ok(None),
+            None => Ok(protocol.watches_again_at().map(|at| at.saturating_sub(now))),
         }
     }
 

@@ -48,6 +48,9 @@ const REPLY_HEADER: usize = 16;
 const LOSSES_OF_ONE_REQUEST: u32 = 3;
 /// The length of a request that may be above a server's limit. No server has a smaller one.
 const SUSPICIOUS: usize = 4096;
+const THROTTLED: i32 = ErrorCode::ThrottledOp.code();
+/// The pause before watches are set again that a busy server has refused.
+const THROTTLED_PAUSE: Duration = Duration::from_millis(50);
 /// `ZooDefs.WatcherType`.
 const WATCHER_CHILDREN: i32 = 1;
 const WATCHER_DATA: i32 = 2;
@@ -153,6 +156,8 @@ struct Connection<T> {
     pings: VecDeque<(T, Duration)>,
     /// The bytes of a reply above the limit that have not arrived yet.
     skips: usize,
+    /// The moment from which the watches are set again, because the server was too busy.
+    throttled_until: Option<Duration>,
     read_only: bool,
 }
 
@@ -325,6 +330,7 @@ impl<T> Protocol<T> {
             waiting: VecDeque::new(),
             pings: VecDeque::new(),
             skips: 0,
+            throttled_until: None,
             read_only: false,
         });
         let request = ConnectRequest {
@@ -930,7 +936,8 @@ impl<T> Protocol<T> {
         }
         let header = ReplyHeader::decode(&mut from).map_err(|error| bad("reply header", &error))?;
         if header.xid != XID_EVENT {
-            self.decide(header.xid);
+            // Ahead of an error the server replays nothing.
+            self.decide(if header.err == 0 { header.xid } else { XID_EVENT });
             self.last_seen = self.last_seen.max(header.zxid);
         }
         match header.xid {
@@ -966,8 +973,13 @@ impl<T> Protocol<T> {
                 Ok(())
             }
             XID_AUTH => self.restored(now, |credentials, _| credentials.checked_sub(1).map(|left| *credentials = left)),
-            XID_SET_WATCHES if header.err != 0 => refused_watches(header.err),
-            XID_SET_WATCHES => self.restored(now, |_, parts| parts.pop_front().map(drop)),
+            XID_SET_WATCHES if ![0, THROTTLED].contains(&header.err) => refused_watches(header.err),
+            XID_SET_WATCHES => {
+                if let (THROTTLED, Some(connection)) = (header.err, &mut self.connection) {
+                    connection.throttled_until = Some(now + THROTTLED_PAUSE);
+                }
+                self.restored(now, |_, parts| parts.pop_front().map(drop))
+            }
             _ => self.replied(header, &mut from, now),
         }
     }
@@ -1135,7 +1147,7 @@ impl<T> Protocol<T> {
         from: &mut Reader<'_>,
         now: Duration,
     ) -> Result<(), Violation> {
-        if err == ErrorCode::ThrottledOp.code() {
+        if err == THROTTLED {
             // The server was too busy to look, so this says nothing of the node.
             self.ask(question, now);
             return Ok(());
@@ -1204,10 +1216,27 @@ impl<T> Protocol<T> {
         Ok(())
     }
 
+    /// Returns the moment at which the driver calls [`set_throttled_watches`](Self::set_throttled_watches). The server has
+    /// answered all lists by then: another one must not take the place of a persistent watch.
+    pub(super) fn watches_again_at(&self) -> Option<Duration> {
+        self.connection.as_ref().filter(|connection| connection.phase.has_restored())?.throttled_until
+    }
+
+    /// Sets the watches again that a busy server has refused, if the pause has passed.
+    pub(super) fn set_throttled_watches(&mut self, now: Duration) {
+        let Some(connection) = self.connection.as_mut().filter(|one| one.phase.has_restored()) else { return };
+        if connection.throttled_until.take_if(|until| *until <= now).is_some() {
+            if self.over.is_none() {
+                self.restore_watches();
+            }
+            self.finish_restoring(now);
+        }
+    }
+
     fn finish_restoring(&mut self, now: Duration) {
         let Some(connection) = &mut self.connection else { return };
         let has_credentials = matches!(connection.phase, Phase::Restoring { credentials: 0, .. });
-        if !has_credentials || !connection.phase.has_restored() {
+        if !has_credentials || !connection.phase.has_restored() || connection.throttled_until.is_some() {
             return;
         }
         connection.phase = Phase::Ready;
@@ -1272,6 +1301,8 @@ impl<T> Protocol<T> {
             (Asked::RemoveWatch { path, kind: None, zxid }, _) => self.set_again(&path, zxid, now),
             (Asked::Replace(path), _) if header.err == 0 => self.armed.is_set(&path, AddWatchMode::Persistent),
             (Asked::Known { id, zxid }, _) if header.err == 0 && zxid > self.last_seen => self.armed.is_ahead(id),
+            (Asked::SetAgain { path, zxid, .. }, _) if header.err == THROTTLED => self.set_again(&path, zxid, now),
+            (Asked::Known { id, .. }, _) if header.err == THROTTLED => self.armed.is_ahead(id),
             (Asked::SetAgain { .. } | Asked::Known { .. }, _) if header.err != 0 => return refused_watches(header.err),
             (Asked::Sasl, _) => return self.logged_in(header.err, from, now),
             (Asked::Close, _) => self.events.push_back(Event::Closed),

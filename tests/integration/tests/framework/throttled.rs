@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use curator_framework::{CuratorFramework, Error, ExponentialBackoffRetry, RetryForever, RetryPolicy};
-use curator_integration::env::{builder, connected, in_time};
+use curator_framework::{
+    CuratorFramework, Error, ExponentialBackoffRetry, FixedEnsembleProvider, RetryForever, RetryPolicy,
+};
+use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_recipes::{
     DistributedAtomicLong, DistributedDoubleBarrier, GroupMember, InterProcessMutex, InterProcessSemaphoreV2,
     LeaderLatch, LeaderSelector, Partition, PartitionOptions,
 };
-use curator_test::TestingServer;
 use curator_test::wire::{ErrorCode, OpCode};
+use curator_test::{FaultProxy, TestingServer};
 
 /// More throttled requests in a row than two pauses pass over.
 const THROTTLED: usize = 3;
@@ -66,7 +68,7 @@ impl Stage {
             self.server.refuse(OpCode::GetData, THROTTLED, ErrorCode::ThrottledOp);
             async move { mutex.acquire().await }
         });
-        curator_integration::env::eventually("the watch is set", async || self.server.refusals_left() == 0).await;
+        eventually("the watch is set", async || self.server.refusals_left() == 0).await;
         assert!(held.release().await.unwrap().is_released());
         assert!(in_time(waiter).await.unwrap().unwrap().is_held());
         for op in [OpCode::Create2, OpCode::GetChildren] {
@@ -155,6 +157,23 @@ async fn throttled_requests_are_repeated_without_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn throttled_requests_are_repeated_with_growing_pauses() {
     all_pass("ExponentialBackoffRetry", Arc::new(ExponentialBackoffRetry::new(PAUSE, 5).unwrap())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn throttled_watches_are_set_again_on_the_same_connection() {
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let options = builder(server.address()).ensemble_provider(FixedEnsembleProvider::new(proxy.connect_string()));
+    let (client, other) = (connected(options).await, connected(builder(server.address())).await);
+    let session = client.session().await.unwrap();
+    let (_, watch) = session.get_children_watched("/").await.unwrap();
+    let epoch = session.epoch();
+    server.refuse(OpCode::SetWatches, THROTTLED, ErrorCode::ThrottledOp);
+    proxy.reset();
+    eventually("a new connection", async || session.is_connected() && session.epoch() > epoch).await;
+    assert_eq!((session.epoch(), server.refusals_left()), (epoch + 1, 0));
+    other.create().for_path("/node").await.unwrap();
+    in_time(watch).await;
 }
 
 #[cfg(curator_mutants)]

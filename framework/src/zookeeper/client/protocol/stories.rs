@@ -407,6 +407,28 @@ fn refused_watches_are_a_violation() {
 }
 
 #[test]
+fn throttled_watches_are_set_again_after_a_pause_on_the_same_connection() {
+    let mut story = Story::connected();
+    story.watch_children("/a", 40);
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    for _ in 0..2 {
+        assert_eq!(watches(&story.requests()[0]), (40, vec![0, 0, 1]));
+        story.try_reply(XID_SET_WATCHES, 50, ErrorCode::ThrottledOp.code(), &[]).unwrap();
+        assert_eq!((story.events().len(), story.requests().len()), (0, 0), "the server needs a pause");
+        let again = story.protocol.watches_again_at().unwrap();
+        story.protocol.set_throttled_watches(again - Duration::from_nanos(1));
+        assert_eq!(story.requests().len(), 0);
+        story.protocol.set_throttled_watches(again);
+    }
+    assert_eq!(story.protocol.watches_again_at(), None);
+    assert_eq!(watches(&story.requests()[0]), (40, vec![0, 0, 1]));
+    story.reply(XID_SET_WATCHES, 60, &[]);
+    assert!(matches!(story.events()[..], [Event::Connected { .. }]));
+}
+
+#[test]
 fn persistent_watches_take_the_second_request_and_are_told_of_the_gap() {
     let mut story = Story::connected();
     let (to, mut events) = WatchEvents::channel();
@@ -1142,7 +1164,9 @@ fn watches_that_a_dropped_subscription_served_are_set_again() {
         let again = story.protocol.next_xid - 1;
         story.notify(DATA_CHANGED, "/a");
         assert_eq!(story.notifications().len(), 1);
-        assert!(violation(story.try_reply(again, 31, -1, &[])).contains("setWatches"));
+        story.try_reply(again, 31, ErrorCode::ThrottledOp.code(), &[]).unwrap();
+        assert_eq!(story.set_again(), (20, vec![0, 0, 1]), "a busy server is asked again");
+        assert!(violation(story.try_reply(again + 1, 31, -1, &[])).contains("setWatches"));
     }
 }
 
@@ -1190,6 +1214,21 @@ fn replay_for_watches_that_are_set_again_reaches_waiters_and_no_subscriber() {
         story.notify(DATA_CHANGED, "/a/b");
         assert_eq!(covering.heard().len(), 1);
     }
+}
+
+#[test]
+fn event_ahead_of_a_throttled_reply_is_not_a_replay() {
+    let mut story = Story::connected();
+    let mut covering = story.subscribed("/a", PersistentRecursive);
+    let subscription = story.subscribed("/a/b", Persistent);
+    story.watch(Watching::Data, "/a/b", 20);
+    story.drop_subscription(&subscription);
+    let removal = story.requests()[0].xid;
+    story.reply(removal, 30, &[]);
+    assert_eq!(story.set_again(), (20, vec![1, 0, 0]));
+    story.notify(DATA_CHANGED, "/a/b");
+    story.try_reply(story.protocol.next_xid - 1, 31, ErrorCode::ThrottledOp.code(), &[]).unwrap();
+    assert_eq!(covering.heard(), [told(EventType::NodeDataChanged, "/a/b")]);
 }
 
 /// Returns the paths of the five lists of a list of watches.
@@ -1338,12 +1377,17 @@ fn new_subscriber_hears_the_changes_of_its_known_nodes_up_to_the_reply_and_then_
 }
 
 #[test]
-fn new_subscriber_that_knows_more_than_the_server_gets_a_reset() {
-    for (newest, expected) in [(29, SubscriptionEvent::Reset), (30, SubscriptionEvent::Resynced)] {
+fn new_subscriber_that_knows_more_than_the_server_or_is_throttled_gets_a_reset() {
+    let throttled = ErrorCode::ThrottledOp.code();
+    for (newest, err, expected) in [
+        (29, 0, SubscriptionEvent::Reset),
+        (30, 0, SubscriptionEvent::Resynced),
+        (30, throttled, SubscriptionEvent::Reset),
+    ] {
         let mut story = Story::connected();
         let known = Arc::new(Mutex::new(KnownNodes { zxid: 30, data: strings(["/a"]), ..KnownNodes::default() }));
         let (mut knowing, parts) = story.subscribe_knowing("/a", PersistentRecursive, &known);
-        story.reply(parts[0].xid, newest, &[]);
+        story.try_reply(parts[0].xid, newest, err, &[]).unwrap();
         // The server has compared the nodes with its transactions of then.
         story.reply(knowing.xid, 31, &[0; 4]);
         assert_eq!(knowing.heard(), [expected]);

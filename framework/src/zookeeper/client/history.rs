@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::model::path::parent_of;
 use crate::model::{EventType, Stat, WatchedEvent};
 use crate::zookeeper::{Done, Operation, Request, Response};
 
@@ -86,6 +87,8 @@ pub(crate) struct Question {
 enum Known {
     Write(Write),
     Deleted(Deletion),
+    /// The node's children have changed in this transaction or a later one.
+    Children(i64),
 }
 
 impl Question {
@@ -96,7 +99,8 @@ impl Question {
             (Known::Deleted(known), Some(found)) if known.czxid == Some(found.czxid) => Judgement::Other,
             // A server may create a node between a reply's read and the reply's zxid.
             (Known::Deleted(known), Some(found)) if found.czxid <= known.zxid => Judgement::Doubtful,
-            (Known::Deleted(_), _) => Judgement::Unknown,
+            (Known::Children(pzxid), Some(found)) if found.pzxid < pzxid => Judgement::Doubtful,
+            (Known::Deleted(_) | Known::Children(_), _) => Judgement::Unknown,
         }
     }
 }
@@ -110,6 +114,8 @@ pub(crate) struct History {
     /// The newest deletions of known nodes, the newest last, and at most one of a node that was never seen. A restored node
     /// of this session would exist as long as the session.
     deleted: VecDeque<(Arc<str>, Deletion)>,
+    /// The newest change of children of a node without a known write: the node, and a transaction not later than the change.
+    changed: Option<(Arc<str>, i64)>,
     /// The newest write that was forgotten because newer ones need the room.
     forgotten: i64,
 }
@@ -213,14 +219,19 @@ impl History {
         let parent = match event.event_type {
             EventType::NodeDeleted => {
                 self.forget(path);
-                path.rsplit_once('/').map(|(parent, _)| parent)
+                parent_of(path)
             }
-            EventType::NodeCreated => path.rsplit_once('/').map(|(parent, _)| parent),
-            EventType::NodeChildrenChanged => Some(path),
-            _ => None,
+            EventType::NodeCreated => parent_of(path),
+            EventType::NodeChildrenChanged => path,
+            EventType::NodeDataChanged => return,
         };
-        if let Some(write) = parent.and_then(|parent| self.writes.get_mut(parent)) {
-            write.pzxid = write.pzxid.max(zxid + 1);
+        match (self.writes.get_mut(parent), &mut self.changed) {
+            (Some(write), _) => write.pzxid = write.pzxid.max(zxid + 1),
+            (None, Some((known, pzxid))) if **known == *parent => *pzxid = (*pzxid).max(zxid + 1),
+            (None, changed) if changed.as_ref().is_none_or(|(_, pzxid)| *pzxid <= zxid + 1) => {
+                *changed = Some((parent.into(), zxid + 1));
+            }
+            _ => {}
         }
     }
 
@@ -239,8 +250,8 @@ impl History {
 
     /// Begins a comparison with a server. `None` if the client has seen nothing that a server can confirm or refute.
     ///
-    /// The first round asks for the node with the newest change, which usually is the newest write too, and for the
-    /// deletions that this write does not prove.
+    /// The first round asks for the node with the newest change, which usually is the newest write too. It also asks for
+    /// the deletions and the change of children that this write does not prove.
     pub(crate) fn compare(&self) -> Option<Comparison> {
         let mut writes = self.questions();
         let last_written = (0..writes.len()).max_by_key(|&index| (writes[index].mzxid(), Reverse(index)));
@@ -249,10 +260,15 @@ impl History {
             writes[1..=index].rotate_right(1);
         }
         let later = writes.split_off(last_written.map_or(0, |index| 1 + index.min(1)));
-        // A node that was created again has a write of its own.
-        let deleted = self.deleted.iter().rev().filter(|(path, _)| !self.writes.contains_key(path));
+        let deleted = self.deleted.iter().rev().map(|(path, deletion)| (path, Known::Deleted(*deletion)));
+        // A client without a known write has no cache that misses a change of children.
+        let changed =
+            self.changed.iter().filter(|_| proof.is_some()).map(|(path, pzxid)| (path, Known::Children(*pzxid)));
+        // A node that was created again, or read later, has a write of its own.
         let (open, proven): (Vec<_>, Vec<_>) = deleted
-            .map(|(path, deletion)| Question { path: Arc::clone(path), known: Known::Deleted(*deletion) })
+            .chain(changed)
+            .filter(|(path, _)| !self.writes.contains_key(*path))
+            .map(|(path, known)| Question { path: Arc::clone(path), known })
             .partition(|question| Some(question.mzxid()) > proof);
         let first = open.len() + writes.len();
         let questions = [open, writes, proven, later].concat();
@@ -270,6 +286,7 @@ impl Question {
         match &self.known {
             Known::Write(write) => write.mzxid,
             Known::Deleted(deletion) => deletion.zxid,
+            Known::Children(pzxid) => *pzxid,
         }
     }
 
@@ -277,6 +294,7 @@ impl Question {
         match &self.known {
             Known::Write(write) => write.newest(),
             Known::Deleted(deletion) => deletion.zxid,
+            Known::Children(pzxid) => *pzxid,
         }
     }
 }
@@ -463,6 +481,22 @@ mod tests {
         let known = deleted(&nodes);
         assert_eq!(known.deleted.len(), COMPARED);
         assert_eq!(compare(&known, &[("/936", stat(1872, 1872))]).0, Judgement::Other);
+    }
+
+    #[test]
+    fn children_of_a_forgotten_node_must_have_changed() {
+        let mut known = history(&[("/a", stat(1, 5))]);
+        for (event_type, path) in
+            [(EventType::NodeDeleted, "/p/c"), (EventType::NodeCreated, "/p/c"), (EventType::NodeChildrenChanged, "/p")]
+        {
+            known.notified(&WatchedEvent { event_type, path: path.to_owned() }, 8);
+            let server = |pzxid| [("/a", stat(1, 5)), ("/p", Stat { pzxid, ..stat(2, 2) })];
+            let rounds = vec![vec!["/p".to_owned(), "/a".to_owned()]];
+            assert_eq!(compare(&known, &server(9)), (Judgement::Same { up_to: 5 }, rounds));
+            assert_eq!(compare(&known, &server(8)).0, Judgement::Doubtful);
+        }
+        known.wrote(&"/a".into(), &stat(1, 9));
+        assert_eq!(compare(&known, &[("/a", stat(1, 9))]).1, [["/a"]], "a newer write proves the change");
     }
 
     /// As a create-or-replace in one transaction does it.

@@ -413,7 +413,7 @@ impl Session {
         let Some(mut comparison) = History::of(nodes).compare() else { return Ok(None) };
         let mut judgement = Judgement::Unknown;
         loop {
-            let round = comparison.next_round(judgement);
+            let round = comparison.next_round(judgement, false);
             if round.is_empty() {
                 let Judgement::Same { up_to } = judgement else { return Ok(None) };
                 return Ok(Some(up_to));

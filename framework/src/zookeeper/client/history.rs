@@ -72,8 +72,8 @@ pub(crate) enum Judgement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Deletion {
     zxid: i64,
-    /// The transaction that had created the node, if the client has seen it.
-    czxid: Option<i64>,
+    /// The transaction that had created the node.
+    czxid: i64,
 }
 
 /// A question to a server: whether a node exists, and with which stat.
@@ -96,7 +96,7 @@ impl Question {
     pub(crate) fn judge(&self, found: Option<&Stat>) -> Judgement {
         match (self.known, found) {
             (Known::Write(write), found) => write.judge(found),
-            (Known::Deleted(known), Some(found)) if known.czxid == Some(found.czxid) => Judgement::Other,
+            (Known::Deleted(known), Some(found)) if found.czxid == known.czxid => Judgement::Other,
             // A server may create a node between a reply's read and the reply's zxid.
             (Known::Deleted(known), Some(found)) if found.czxid <= known.zxid => Judgement::Doubtful,
             (Known::Children(pzxid), Some(found)) if found.pzxid < pzxid => Judgement::Doubtful,
@@ -111,8 +111,8 @@ pub(crate) struct History {
     writes: HashMap<Arc<str>, Write>,
     /// The known node that was deleted last, and its `czxid`. Its event may precede the reply to its delete.
     last_known: Option<(Arc<str>, i64)>,
-    /// The newest deletions of known nodes, the newest last, and at most one of a node that was never seen. A restored node
-    /// of this session would exist as long as the session.
+    /// The newest deletions of known nodes, the newest last. A restored node of this session would exist as long as the
+    /// session.
     deleted: VecDeque<(Arc<str>, Deletion)>,
     /// The newest change of children of a node without a known write: the node, and a transaction not later than the change.
     changed: Option<(Arc<str>, i64)>,
@@ -193,13 +193,8 @@ impl History {
     /// Records that a node does not exist, as of this transaction.
     fn is_missing(&mut self, path: &str, zxid: i64) {
         self.forget(path);
-        match (self.last_known.take_if(|(known, _)| **known == *path), self.deleted.back_mut()) {
-            (Some((path, czxid)), _) => self.deleted.push_back((path, Deletion { zxid, czxid: Some(czxid) })),
-            (None, Some((newest, deletion))) if **newest == *path => deletion.zxid = zxid,
-            (None, _) => {
-                self.deleted.retain(|(_, deletion)| deletion.czxid.is_some());
-                self.deleted.push_back((path.into(), Deletion { zxid, czxid: None }));
-            }
+        if let Some((path, czxid)) = self.last_known.take_if(|(known, _)| **known == *path) {
+            self.deleted.push_back((path, Deletion { zxid, czxid }));
         }
         if self.deleted.len() > COMPARED {
             self.deleted.pop_front();
@@ -235,13 +230,15 @@ impl History {
         }
     }
 
-    /// Returns the questions that decide, the most telling first.
+    /// Returns the questions about writes and changes, the most telling first.
     fn questions(&self) -> Vec<Question> {
-        let mut all: Vec<_> = self
-            .writes
-            .iter()
-            .map(|(path, write)| Question { path: Arc::clone(path), known: Known::Write(*write) })
-            .collect();
+        let writes = self.writes.iter().map(|(path, write)| (path, Known::Write(*write)));
+        // Without a known write no cache can miss a change.
+        let is_asked = |(path, _): &&(Arc<str>, i64)| !self.writes.is_empty() && !self.writes.contains_key(path);
+        let changed = self.changed.iter().filter(is_asked);
+        let changed = changed.map(|(path, pzxid)| (path, Known::Children(*pzxid)));
+        let all = writes.chain(changed).map(|(path, known)| Question { path: Arc::clone(path), known });
+        let mut all: Vec<_> = all.collect();
         // By path too: a second run asks the same.
         all.sort_unstable_by(|one, other| (other.newest(), &one.path).cmp(&(one.newest(), &other.path)));
         all.truncate(COMPARED);
@@ -250,43 +247,38 @@ impl History {
 
     /// Begins a comparison with a server. `None` if the client has seen nothing that a server can confirm or refute.
     ///
-    /// The first round asks for the node with the newest change, which usually is the newest write too. It also asks for
-    /// the deletions and the change of children that this write does not prove.
+    /// The first round asks for the node with the newest change, which usually is the newest write too, and for the newest
+    /// deletion if it is newer than this write.
     pub(crate) fn compare(&self) -> Option<Comparison> {
-        let mut writes = self.questions();
-        let last_written = (0..writes.len()).max_by_key(|&index| (writes[index].mzxid(), Reverse(index)));
-        let proof = last_written.map(|index| writes[index].mzxid());
+        let mut first = self.questions();
+        let last_written = (0..first.len()).max_by_key(|&index| (first[index].mzxid(), Reverse(index)));
+        let proof = last_written.and_then(|index| first[index].mzxid());
         if let Some(index) = last_written.filter(|&index| index > 0) {
-            writes[1..=index].rotate_right(1);
+            first[1..=index].rotate_right(1);
         }
-        let later = writes.split_off(last_written.map_or(0, |index| 1 + index.min(1)));
-        let deleted = self.deleted.iter().rev().map(|(path, deletion)| (path, Known::Deleted(*deletion)));
-        // A client without a known write has no cache that misses a change of children.
-        let changed =
-            self.changed.iter().filter(|_| proof.is_some()).map(|(path, pzxid)| (path, Known::Children(*pzxid)));
-        // A node that was created again, or read later, has a write of its own.
-        let (open, proven): (Vec<_>, Vec<_>) = deleted
-            .chain(changed)
-            .filter(|(path, _)| !self.writes.contains_key(*path))
-            .map(|(path, known)| Question { path: Arc::clone(path), known })
-            .partition(|question| Some(question.mzxid()) > proof);
-        let first = open.len() + writes.len();
-        let questions = [open, writes, proven, later].concat();
-        (first > 0).then_some(Comparison { first, proof, questions, forgotten: self.forgotten })
+        let others = first.split_off(last_written.map_or(0, |index| 1 + index.min(1)));
+        // A node that was created again has a write of its own.
+        let deleted = self.deleted.iter().rev().filter(|(path, _)| !self.writes.contains_key(path));
+        let (mut open, proven): (Vec<_>, Vec<_>) = deleted
+            .map(|(path, deletion)| Question { path: Arc::clone(path), known: Known::Deleted(*deletion) })
+            .partition(|question| proof.is_none_or(|proof| question.newest() > proof));
+        let deletions = open.split_off(open.len().min(1));
+        let (first, others) = ([open, first].concat(), [proven, others].concat());
+        (!first.is_empty()).then_some(Comparison { proof, first, deletions, others, forgotten: self.forgotten })
     }
 }
 
 impl Question {
     /// Returns `true` if the client has seen the node, and not its deletion.
     pub(crate) const fn is_of_write(&self) -> bool {
-        matches!(self.known, Known::Write(_))
+        self.mzxid().is_some()
     }
 
-    const fn mzxid(&self) -> i64 {
+    /// Returns the write that an unchanged node proves.
+    const fn mzxid(&self) -> Option<i64> {
         match &self.known {
-            Known::Write(write) => write.mzxid,
-            Known::Deleted(deletion) => deletion.zxid,
-            Known::Children(pzxid) => *pzxid,
+            Known::Write(write) => Some(write.mzxid),
+            Known::Deleted(_) | Known::Children(_) => None,
         }
     }
 
@@ -302,24 +294,40 @@ impl Question {
 /// The questions to one server, in up to two rounds.
 #[derive(Debug)]
 pub(crate) struct Comparison {
-    first: usize,
     /// The newest write that can be proven; `None` if there are only questions about deletions.
     proof: Option<i64>,
-    questions: Vec<Question>,
+    /// The questions of the first round.
+    first: Vec<Question>,
+    /// The questions about further deletions that are newer than all writes.
+    deletions: Vec<Question>,
+    others: Vec<Question>,
     forgotten: i64,
 }
 
 impl Comparison {
     /// Returns the questions of the next round; empty if the judgement so far decides, or all were asked. A parent with
     /// an old write of its own proves little: the servers would repeat the events of all that is newer.
-    pub(crate) fn next_round(&mut self, so_far: Judgement) -> Vec<Question> {
+    ///
+    /// An ensemble that returns to a backup elects a leader. So only after an election it is worth a request for each
+    /// deletion.
+    pub(crate) fn next_round(&mut self, so_far: Judgement, is_elected: bool) -> Vec<Question> {
+        if !self.first.is_empty() {
+            return std::mem::take(&mut self.first);
+        }
         let is_open = match so_far {
-            Judgement::Unknown => true,
+            Judgement::Unknown => self.can_prove(),
             Judgement::Same { up_to } => Some(up_to) < self.proof,
-            Judgement::Other | Judgement::Doubtful => false,
+            Judgement::Doubtful => true,
+            Judgement::Other => return Vec::new(),
         };
-        let count = std::mem::replace(&mut self.first, usize::MAX).min(self.questions.len());
-        self.questions.drain(..if is_open { count } else { 0 }).collect()
+        let mut round = Vec::new();
+        if is_open || is_elected {
+            round.append(&mut self.deletions);
+        }
+        if is_open {
+            round.append(&mut self.others);
+        }
+        round
     }
 
     /// Returns `true` if a server can prove its history, so that the lack of a proof means something.
@@ -357,10 +365,18 @@ mod tests {
 
     /// Plays a comparison with a server that has these nodes. Returns the judgement and the paths of each round.
     fn compare(history: &History, server: &[(&str, Stat)]) -> (Judgement, Vec<Vec<String>>) {
+        compare_after_election(history, server, false)
+    }
+
+    fn compare_after_election(
+        history: &History,
+        server: &[(&str, Stat)],
+        is_elected: bool,
+    ) -> (Judgement, Vec<Vec<String>>) {
         let (mut rounds, mut judgement) = (Vec::new(), Judgement::Unknown);
         let mut comparison = history.compare().expect("something is known");
         loop {
-            let round = comparison.next_round(judgement);
+            let round = comparison.next_round(judgement, is_elected);
             if round.is_empty() {
                 break;
             }
@@ -458,20 +474,25 @@ mod tests {
         known
     }
 
+    fn paths(rounds: &[&[&str]]) -> Vec<Vec<String>> {
+        rounds.iter().map(|round| round.iter().map(|path| (*path).to_owned()).collect()).collect()
+    }
+
     #[test]
-    fn all_deletions_are_asked_for_that_the_newest_write_does_not_prove() {
+    fn all_deletions_that_are_not_proven_are_asked_for_after_an_election() {
         let mut known = deleted(&[("/a", 4), ("/b", 6), ("/c", 8)]);
-        let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
-        assert_eq!(compare(&known, &[]), (Judgement::Unknown, vec![paths(&["/c", "/b", "/a"])]));
-        assert_eq!(compare(&known, &[("/b", stat(6, 6))]).0, Judgement::Other);
+        assert_eq!(compare(&known, &[]), (Judgement::Unknown, paths(&[&["/c"]])));
+        assert_eq!(compare_after_election(&known, &[], true), (Judgement::Unknown, paths(&[&["/c"], &["/b", "/a"]])));
+        assert_eq!(compare_after_election(&known, &[("/a", stat(4, 4))], true).0, Judgement::Other);
         known.wrote(&"/proof".into(), &stat(5, 5));
-        let same = (Judgement::Same { up_to: 5 }, vec![paths(&["/c", "/b", "/proof"])]);
-        assert_eq!(compare(&known, &[("/proof", stat(5, 5))]), same);
+        let server = [("/proof", stat(5, 5))];
+        let same = Judgement::Same { up_to: 5 };
+        assert_eq!(compare(&known, &server), (same, paths(&[&["/c", "/proof"]])));
+        assert_eq!(compare_after_election(&known, &server, true), (same, paths(&[&["/c", "/proof"], &["/b"]])));
         // The server lacks the newest write, so an older one proves less.
         known.wrote(&"/new".into(), &stat(9, 9));
-        let rounds = vec![paths(&["/new"]), paths(&["/c", "/b", "/a", "/proof"])];
-        assert_eq!(compare(&known, &[("/proof", stat(5, 5))]), (Judgement::Same { up_to: 5 }, rounds));
-        assert_eq!(compare(&known, &[("/proof", stat(5, 5)), ("/b", stat(6, 6))]).0, Judgement::Other);
+        assert_eq!(compare(&known, &server), (same, paths(&[&["/new"], &["/c", "/b", "/a", "/proof"]])));
+        assert_eq!(compare(&known, &[server[0], ("/b", stat(6, 6))]).0, Judgement::Other);
     }
 
     #[test]
@@ -480,7 +501,7 @@ mod tests {
         let nodes: Vec<_> = nodes.iter().map(|(path, zxid)| (&path[..], *zxid)).collect();
         let known = deleted(&nodes);
         assert_eq!(known.deleted.len(), COMPARED);
-        assert_eq!(compare(&known, &[("/936", stat(1872, 1872))]).0, Judgement::Other);
+        assert_eq!(compare_after_election(&known, &[("/936", stat(1872, 1872))], true).0, Judgement::Other);
     }
 
     #[test]

@@ -51,6 +51,8 @@ const SUSPICIOUS: usize = 4096;
 const THROTTLED: i32 = ErrorCode::ThrottledOp.code();
 /// The pause before watches are set again that a busy server has refused.
 const THROTTLED_PAUSE: Duration = Duration::from_millis(50);
+/// The lowest bit of a zxid that counts the elections.
+const EPOCH: u32 = 32;
 /// `ZooDefs.WatcherType`.
 const WATCHER_CHILDREN: i32 = 1;
 const WATCHER_DATA: i32 = 2;
@@ -1108,7 +1110,8 @@ impl<T> Protocol<T> {
     fn compare(&mut self, now: Duration) {
         let comparison = self.comparison.take().filter(|_| self.over.is_none());
         let Some((mut comparison, judgement)) = comparison else { return self.restore_watches() };
-        let round = comparison.next_round(judgement);
+        let is_elected = self.watch_base.is_some_and(|base| base >> EPOCH < self.last_seen >> EPOCH);
+        let round = comparison.next_round(judgement, is_elected);
         if round.is_empty() {
             match judgement {
                 // Newer writes of the session's own history may be missing, so their nodes are read again.

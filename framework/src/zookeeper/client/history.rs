@@ -230,7 +230,7 @@ impl History {
         }
     }
 
-    /// Returns the questions about writes and changes, the most telling first.
+    /// Returns the questions about writes and changes, the most telling first, even those above the limit.
     fn questions(&self) -> Vec<Question> {
         let writes = self.writes.iter().map(|(path, write)| (path, Known::Write(*write)));
         // Without a known write no cache can miss a change.
@@ -241,7 +241,6 @@ impl History {
         let mut all: Vec<_> = all.collect();
         // By path too: a second run asks the same.
         all.sort_unstable_by(|one, other| (other.newest(), &one.path).cmp(&(one.newest(), &other.path)));
-        all.truncate(COMPARED);
         all
     }
 
@@ -251,6 +250,8 @@ impl History {
     /// deletion if it is newer than this write.
     pub(crate) fn compare(&self) -> Option<Comparison> {
         let mut first = self.questions();
+        let forgotten = first.get(COMPARED).map_or(0, Question::newest).max(self.forgotten);
+        first.truncate(COMPARED);
         let last_written = (0..first.len()).max_by_key(|&index| (first[index].mzxid(), Reverse(index)));
         let proof = last_written.and_then(|index| first[index].mzxid());
         if let Some(index) = last_written.filter(|&index| index > 0) {
@@ -264,7 +265,7 @@ impl History {
             .partition(|question| proof.is_none_or(|proof| question.newest() > proof));
         let deletions = open.split_off(open.len().min(1));
         let (first, others) = ([open, first].concat(), [proven, others].concat());
-        (!first.is_empty()).then_some(Comparison { proof, first, deletions, others, forgotten: self.forgotten })
+        (!first.is_empty()).then_some(Comparison { proof, first, deletions, others, forgotten })
     }
 }
 
@@ -301,6 +302,7 @@ pub(crate) struct Comparison {
     /// The questions about further deletions that are newer than all writes.
     deletions: Vec<Question>,
     others: Vec<Question>,
+    /// The newest write for which no question asks.
     forgotten: i64,
 }
 
@@ -538,11 +540,24 @@ mod tests {
         }
         assert!(known.writes.len() <= KEPT && known.forgotten >= 1000 - KEPT as i64);
         assert!(known.writes.contains_key("/1000"));
-        assert_eq!(known.questions().len(), COMPARED);
+        let asked = known.compare().unwrap();
+        assert_eq!(asked.first.len() + asked.others.len(), COMPARED);
         let found = stat(1000, 1000);
         assert_eq!(compare(&known, &[("/1000", found)]).0, Judgement::Same { up_to: 1000 });
         (known.forgotten + 1..=1000).for_each(|zxid| known.is_missing(&format!("/{zxid}"), 1001));
         known.wrote(&"/old".into(), &stat(1, 1));
         assert_eq!(compare(&known, &[("/old", stat(1, 1))]).0, Judgement::Unknown);
+    }
+
+    /// A parent with the newest change has an old write, and the server lacks all newer writes.
+    #[test]
+    fn older_write_proves_nothing_if_newer_ones_are_not_asked_for() {
+        for (children, judgement) in [(COMPARED - 1, Judgement::Same { up_to: 2 }), (COMPARED, Judgement::Unknown)] {
+            let mut known = history(&[("/p", Stat { pzxid: 500, ..stat(1, 2) })]);
+            for zxid in (3..).take(children) {
+                known.wrote(&format!("/p/{zxid}").into(), &stat(zxid, zxid));
+            }
+            assert_eq!(compare(&known, &[("/p", Stat { pzxid: 900, ..stat(1, 2) })]).0, judgement);
+        }
     }
 }

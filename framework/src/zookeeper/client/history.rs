@@ -50,6 +50,8 @@ impl Write {
             // Another transaction may have the number of a pzxid, which has no time, so the pzxid proves nothing.
             true => Judgement::Same { up_to: self.mzxid },
             false if found.mzxid <= self.mzxid => Judgement::Other,
+            // The same node was written again.
+            false if (found.czxid, found.ctime) == (self.czxid, self.ctime) => Judgement::Same { up_to: self.czxid },
             false => Judgement::Unknown,
         }
     }
@@ -426,6 +428,16 @@ mod tests {
         // Behind a node that was written again another one is rolled back.
         assert_eq!(compare(&known, &[("/a", stat(1, 4)), ("/b", stat(2, 9))]).0, Judgement::Other);
         assert_eq!(compare(&known, &[]).0, Judgement::Unknown);
+    }
+
+    /// As in a busy tree. The servers repeat what is newer than the creations.
+    #[test]
+    fn nodes_that_were_all_written_again_prove_their_creations() {
+        let known = history(&[("/a", stat(1, 5)), ("/b", stat(2, 7))]);
+        let written = [("/a", stat(1, 9)), ("/b", stat(2, 8))];
+        assert_eq!(compare(&known, &written).0, Judgement::Same { up_to: 2 });
+        let other = Stat { ctime: 3, ..stat(2, 8) };
+        assert_eq!(compare(&known, &[("/a", stat(10, 10)), ("/b", other)]).0, Judgement::Unknown);
     }
 
     /// The last change is that of a list of children.

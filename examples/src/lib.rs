@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error as FrameworkError, ExponentialBackoffRetry};
 use curator_test::{FaultProxy, TestingServer};
 use tokio::net::TcpStream;

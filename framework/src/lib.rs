@@ -19,10 +19,11 @@
 //! | [`RetryPolicy`] and the policies of Curator | when to repeat a request |
 //! | [`ConnectionState`], [`ConnectionStateListenable`] | the state of the connection and its listeners |
 //! | [`Watch`] | a future that resolves when a node changes |
-//! | [`PersistentWatcher`], [`Subscription`] | all changes of a node or a subtree: over all sessions, or of one session with a resync |
-//! | [`Session`], [`OwnedNode`], [`RetryLoop`] | for recipes: one session, an owned node in it, and its clean-up |
-//! | [`ZooKeeperFactory`], [`ZooKeeperHandle`] | the interface to a ZooKeeper client, such as the [`default_client`] |
-//! | [`zk_paths`], [`protected`] | paths and names |
+//! | [`PersistentWatcher`] | all changes of a node or a subtree |
+//! | [`Session`], [`RetryLoop`] | one session, and the retries of an operation |
+//! | [`zk_paths`] | paths |
+//! | [`recipe`] | for authors of recipes: owned nodes and their loss, subscriptions |
+//! | [`spi`] | for authors of ZooKeeper clients: the interface that the [`default_client`] implements |
 //!
 //! # Examples
 //!
@@ -139,8 +140,10 @@ mod error;
 mod metrics;
 mod model;
 mod operations;
+pub mod recipe;
 mod retry;
 mod session;
+pub mod spi;
 mod state;
 mod sync;
 mod zookeeper;
@@ -164,14 +167,12 @@ pub use model::compression::CompressionProvider;
 #[cfg(feature = "compression")]
 pub use model::gzip::GzipCompressionProvider;
 pub use model::ids::{SessionId, Zxid};
-pub use model::new_node::{NodeSpec, Parents};
 pub use model::path::{make_path, node_from_path, parent_of, validate_path};
-pub use model::protected::ProtectedId;
 #[cfg(feature = "schema")]
 pub use model::schema::{Allowance, OtherPaths, Schema, SchemaDescription, SchemaSet, SchemaValidator};
 pub use model::{
     Acl, AddWatchMode, AuthInfo, CreateMode, EventType, Permission, PersistentEvent, Stat, WatchKind, WatchedEvent,
-    owning_session, protected, zk_paths,
+    zk_paths,
 };
 pub use operations::{
     CreateBuilder, CuratorOp, CuratorTransaction, CuratorTransactionResult, DeleteBuilder, ExistsBuilder,
@@ -182,27 +183,16 @@ pub use retry::{
     BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryAttempt, RetryForever, RetryNTimes, RetryOneTime,
     RetryPolicy, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
-pub use session::owned_node::{Created, LossListener, LossReason, LossSignal, Occupant, OwnedNode, OwnerDelete};
-pub use session::subscription::Subscription;
-pub use session::watches::{Found, WakeReason, Watch};
-pub use session::{Session, WatchedData};
+pub use session::Session;
+pub use session::owned_node::LossReason;
+pub use session::watches::{WakeReason, Watch};
 pub use state::connection_state::{
     ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StandardConnectionStateErrorPolicy,
 };
-pub use sync::budget::Budget;
 pub use sync::changes::Changes;
-pub use sync::listeners::{ListenerId, Listeners};
-pub use sync::report::{report, report_metric};
+pub use sync::listeners::ListenerId;
 pub use sync::safe_notify::SafeNotifyExecutor;
-pub use sync::user_code::catch_panic;
 #[cfg(feature = "zookeeper-async")]
 pub use zookeeper::ZooKeeperAsyncFactory;
-#[doc(hidden)]
-pub use zookeeper::decoder;
 pub use zookeeper::security::{SaslDigest, TlsOptions};
-pub use zookeeper::{
-    AddedWatch, ByteStream, Capabilities, Closing, ConnectConfig, Connection, Connector, DEFAULT_MAX_FRAME,
-    DEFAULT_MAX_REPLY, DefaultZooKeeperFactory, Done, Evidence, HandleEvent, KnownNodes, NotificationCall, Operation,
-    Pacer, Reattached, Reply, ReplyFuture, Request, Response, Resync, ServerList, SessionEnd, SubscriptionEvent,
-    WatchEvents, WatchSender, ZooKeeperFactory, ZooKeeperHandle,
-};
+pub use zookeeper::{DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, DefaultZooKeeperFactory, SessionEnd};

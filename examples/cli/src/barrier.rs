@@ -5,7 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::builder::BoolishValueParser;
 use clap::{Args, Subcommand};
 use curator_cli::contenders::{rfc3339, shown, shown_session};
-use curator_framework::{CuratorFramework, Error, make_path, owning_session};
+use curator_framework::recipe::owning_session;
+use curator_framework::{CuratorFramework, Error, make_path};
 use curator_recipes::{BarrierError, DistributedBarrier, DistributedDoubleBarrier};
 use serde::Serialize;
 

@@ -6,6 +6,7 @@ use std::future::pending;
 use std::time::{Duration, Instant};
 
 use curator_cli::contenders::shown_session;
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Chain, CuratorFramework, SessionId, make_path, validate_path};
 use curator_recipes::{NodeError, NodeState, PersistentNode};
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use curator_cli::contenders::{Contender, Lock, LockKind, Look, age, glance, look, rfc3339, seconds, shown, table};
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error};
 use curator_recipes::{Change, Leader, LeaderObserver, Observed};
 use serde::Serialize;

@@ -28,6 +28,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use curator_cli::contenders::{LockKind, blocker, is_candidate, lock_of_contender, not_a_contender, other_kind};
+use curator_framework::recipe::RecipeClient as _;
 #[cfg(feature = "tls")]
 use curator_framework::{Chain, TlsOptions};
 use curator_framework::{CuratorFramework, Error, ExponentialBackoffRetry, SaslDigest, Session, node_from_path};

@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use curator_cli::contenders::{kind_of, rfc3339, shown, shown_session};
-use curator_framework::{Chain, CuratorFramework, Error, SessionId, make_path, owning_session};
+use curator_framework::recipe::owning_session;
+use curator_framework::{Chain, CuratorFramework, Error, SessionId, make_path};
 use curator_recipes::{Group, GroupState, MemberChange};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};

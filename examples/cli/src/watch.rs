@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use std::time::SystemTime;
 
 use curator_cli::contenders::{rfc3339, shown, shown_session};
-use curator_framework::{Chain, CuratorFramework, Error, owning_session};
+use curator_framework::recipe::owning_session;
+use curator_framework::{Chain, CuratorFramework, Error};
 use curator_recipes::{CacheEvent, CacheState, Changes, ChildData, CuratorCache, CuratorCacheOptions, Lookup};
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ use tokio::sync::OnceCell;
 use crate::client::CuratorFramework;
 use crate::error::Result;
 
-/// Creates a path once, as [containers](crate::Parents::Containers): Curator's `EnsureContainers`.
+/// Creates a path once, as [containers](crate::recipe::Parents::Containers): Curator's `EnsureContainers`.
 #[derive(Debug)]
 pub struct EnsureContainers {
     client: CuratorFramework,

@@ -4,14 +4,13 @@ pub(crate) mod builder;
 mod contained;
 pub(crate) mod ensure_containers;
 pub(crate) mod listeners;
+pub(crate) mod recipe;
 mod run;
 mod supervisor;
 pub(crate) mod within_one_session;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -19,17 +18,16 @@ use tokio::sync::watch;
 
 use crate::client::builder::CuratorFrameworkBuilder;
 use crate::client::listeners::ConnectionStateListenable;
+use crate::client::recipe::RecipeClient as _;
 use crate::core::config::DefaultData;
 use crate::core::retry_loop::RetryLoop;
 use crate::core::{ClientCore, LifeCycle, Shutdown, TaskEnd, WeakCore};
-use crate::environment::randomness::unit_interval;
-use crate::error::{Error, INTERNAL_WAIT, PathText, Result};
+use crate::error::{Error, INTERNAL_WAIT, Result};
 #[cfg(doc)]
 use crate::model::acl_provider::AclProvider;
 #[cfg(doc)]
 use crate::model::compression::CompressionProvider;
-use crate::model::new_node::Parents;
-use crate::model::{Acl, AddWatchMode, CreateMode, Reading};
+use crate::model::{AddWatchMode, Reading};
 use crate::operations::{
     CreateBuilder, CuratorTransaction, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder,
     GetConfigBuilder, GetDataBuilder, PersistentWatcher, ReconfigBuilder, SetAclBuilder, SetDataBuilder,
@@ -62,8 +60,8 @@ use crate::sync::budget::Budget;
 /// runs or is dropped. Build a new runtime and a new client there.
 ///
 /// With `zookeeper-async` only `close` and `run` close the session at the end of a program. The same holds with a
-/// [`Connector`](crate::Connector) if its streams do not implement
-/// [`close_blocking`](crate::ByteStream::close_blocking).
+/// [`Connector`](crate::spi::Connector) if its streams do not implement
+/// [`close_blocking`](crate::spi::ByteStream::close_blocking).
 ///
 /// # Examples
 ///
@@ -117,13 +115,6 @@ impl CuratorFramework {
     #[doc(alias = "nonNamespaceView")]
     pub fn using_namespace(&self, namespace: &str) -> Result<Self> {
         Ok(Self { core: self.core.with_namespace(namespace)?, listeners: Arc::clone(&self.listeners) })
-    }
-
-    /// Returns a clone that does not keep the client, for a task that outlives its caller. Once every other clone is
-    /// dropped, the client is closed, and calls of this clone fail with `Error::Closed`.
-    #[must_use]
-    pub fn weak_clone(&self) -> Self {
-        Self { core: self.core.weak_clone(), listeners: Arc::clone(&self.listeners) }
     }
 
     /// Returns the namespace; empty without one.
@@ -348,45 +339,6 @@ impl CuratorFramework {
         self.core.session_within(self.connection_timeout()).await
     }
 
-    /// Returns the `ConnectionLoss` of a request that was sent and not answered in time.
-    #[must_use]
-    pub fn no_answer(&self, request: &str) -> Error {
-        self.core.not_answered(request)
-    }
-
-    /// Returns the budget of a recipe's close that starts now:
-    /// [`max_close_wait`](CuratorFrameworkBuilder::max_close_wait).
-    #[must_use]
-    pub fn close_budget(&self) -> Budget {
-        Budget::of(self.core.shared().config.max_close_wait)
-    }
-
-    /// Carries out a part of a recipe's close. Returns `None` at the end of the budget, which drops the part. Polls the
-    /// part at least once. The client's runtime drives the timer, so the caller may be in another runtime.
-    ///
-    /// # Cancel safety
-    ///
-    /// As cancel-safe as the part.
-    pub async fn within<F: Future>(&self, budget: Budget, part: F) -> Option<F::Output> {
-        let mut part = std::pin::pin!(part);
-        // Most parts need no timer: they are done at once.
-        let first = std::future::poll_fn(|cx| Poll::Ready(part.as_mut().poll(cx))).await;
-        if let Poll::Ready(output) = first {
-            return Some(output);
-        }
-        let runtime = self.core.shared().runtime.get().cloned().or_else(|| Handle::try_current().ok());
-        let over = budget.end().zip(runtime).map(|(end, runtime)| {
-            let _entered = runtime.enter();
-            tokio::time::sleep_until(end)
-        });
-        let Some(over) = over else { return Some(part.await) };
-        tokio::select! {
-            biased;
-            output = part => Some(output),
-            () = over => None,
-        }
-    }
-
     /// Returns how long an operation waits for a connection.
     #[must_use]
     pub fn connection_timeout(&self) -> Duration {
@@ -399,106 +351,11 @@ impl CuratorFramework {
         self.core.shared().config.session_timeout
     }
 
-    /// Returns the data of nodes created without data. The default, this host's address, is empty until it is known.
-    #[must_use]
-    #[doc(alias = "getLocalAddress")]
-    pub fn default_data(&self) -> &[u8] {
-        self.core.default_data()
-    }
-
     /// Returns a loop that carries one operation of a recipe through its retries.
     #[must_use]
     #[doc(alias = "newRetryLoop")]
     pub fn retry_loop(&self) -> RetryLoop {
         self.core.retry_loop()
-    }
-
-    /// Returns the text of a path, which is displayed as it is given, and debugged with the client's namespace and
-    /// chroot.
-    #[must_use]
-    pub fn path_text(&self, path: &str) -> PathText {
-        self.core.path_text(path)
-    }
-
-    /// Checks new data of a node against the client's `SchemaSet`, for a recipe that writes it in a [`Session`]. The
-    /// client's own operations do that themselves.
-    ///
-    /// # Errors
-    ///
-    /// `Error::SchemaViolation`: a schema refuses the data.
-    pub fn check_change(&self, path: &str, data: &[u8]) -> Result<()> {
-        self.core.check_change(path, data)
-    }
-
-    /// Checks a node that is to be created against the client's `SchemaSet`, for a recipe that creates it in a
-    /// [`Session`].
-    ///
-    /// # Errors
-    ///
-    /// `Error::SchemaViolation`: a schema refuses the node.
-    pub fn check_create(&self, path: &str, mode: CreateMode, data: &[u8], acl: &[Acl]) -> Result<()> {
-        self.core.schemas().map_or(Ok(()), |schemas| schemas.check_create(path, mode, data, acl))
-    }
-
-    /// Returns a random number in `[0, 1)` of the client's [`Randomness`](crate::Randomness), for a recipe's pauses.
-    #[must_use]
-    pub fn random_unit(&self) -> f64 {
-        unit_interval(self.core.randomness())
-    }
-
-    /// Returns data as it is written at this path. `compress` overrides the client's default.
-    ///
-    /// # Errors
-    ///
-    /// `Error::Compression`: the [`CompressionProvider`] failed.
-    pub fn to_stored(&self, path: &str, data: Vec<u8>, compress: Option<bool>) -> Result<Vec<u8>> {
-        self.core.to_stored(path, data, compress)
-    }
-
-    /// Returns `true` if data is compressed by default.
-    #[must_use]
-    pub fn compresses(&self) -> bool {
-        self.core.shared().config.compress
-    }
-
-    /// Returns data as [`to_stored`](Self::to_stored) writes it by default, without a copy of uncompressed data.
-    ///
-    /// # Errors
-    ///
-    /// `Error::Compression`: the [`CompressionProvider`] failed.
-    pub fn to_stored_at<'a>(&self, path: &str, data: &'a [u8]) -> Result<Cow<'a, [u8]>> {
-        match self.core.shared().config.compress {
-            true => self.to_stored(path, data.to_vec(), None).map(Cow::Owned),
-            false => Ok(Cow::Borrowed(data)),
-        }
-    }
-
-    /// Reverses [`to_stored`](Self::to_stored) for data read at this path. `compressed` overrides the client's default. Empty
-    /// data, such as that of a new parent or container, was never compressed, and stays empty.
-    ///
-    /// # Errors
-    ///
-    /// `Error::Compression`: the data is not compressed as it should be.
-    pub fn from_stored(&self, path: &str, stored: Vec<u8>, compressed: Option<bool>) -> Result<Vec<u8>> {
-        self.core.read_stored(path, stored, compressed)
-    }
-
-    /// Returns how the parents of a lock's nodes are created.
-    #[must_use]
-    pub fn lock_parents(&self) -> Parents {
-        self.core.lock_parents()
-    }
-
-    /// Returns the number of waiters for watches in the current session, for tests that look for leaks.
-    #[must_use]
-    pub fn watchers(&self) -> usize {
-        self.core.shared().session.get().map_or(0, |session| session.watches().len())
-    }
-
-    /// Returns the paths that are watched in the current session, for tests that look for leaks.
-    #[must_use]
-    pub fn watched_paths(&self) -> Vec<String> {
-        self.core.shared().session.get().map_or_else(Vec::new, |session| session.watches().paths())
     }
 
     /// Begins a create: Curator's `create()`.
@@ -591,7 +448,7 @@ impl CuratorFramework {
     }
 
     /// Creates a node and its parents, as far as they are missing: Curator's `createContainers`. They are
-    /// [containers](Parents::Containers), or persistent if the client does not use containers.
+    /// [containers](crate::recipe::Parents::Containers), or persistent if the client does not use containers.
     ///
     /// # Errors
     ///

@@ -97,7 +97,9 @@ impl Signals {
     fn new() -> Result<Self, Error> {
         static ONCE: std::sync::Once = std::sync::Once::new();
         ONCE.call_once(|| {
-            crate::report(|| tracing::warn!("the cargo feature signal is off: Ctrl-C does not close the client"));
+            crate::sync::report::report(|| {
+                tracing::warn!("the cargo feature signal is off: Ctrl-C does not close the client")
+            });
         });
         Ok(Self)
     }

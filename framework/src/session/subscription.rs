@@ -54,7 +54,8 @@ impl Session {
     /// # async fn run(session: curator_framework::Session) -> Result<(), curator_framework::Error> {
     /// use std::sync::{Arc, Mutex};
     ///
-    /// use curator_framework::{AddWatchMode, KnownNodes, Resync, SubscriptionEvent};
+    /// use curator_framework::AddWatchMode;
+    /// use curator_framework::recipe::{KnownNodes, Resync, SubscriptionEvent};
     ///
     /// let known = Arc::new(Mutex::new(KnownNodes::default()));
     /// let shared = Arc::clone(&known);

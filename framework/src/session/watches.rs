@@ -26,8 +26,9 @@ use crate::zookeeper::SessionEnd;
 pub enum WakeReason {
     /// The watched node changed.
     Event(EventType),
-    /// The session has reconnected, and its client does not [restore watches](crate::Capabilities::restores_watches).
-    /// The watch is gone, and changes since the disconnect are not known.
+    /// The session has reconnected, and its client does not
+    /// [restore watches](crate::spi::Capabilities::restores_watches). The watch is gone, and changes since the
+    /// disconnect are not known.
     Reconnected,
     /// The session is over.
     SessionEnded(SessionEnd),
@@ -392,7 +393,7 @@ impl fmt::Debug for WatchRegistry {
 /// # Cancel safety
 ///
 /// Dropping it removes the waiter from the registry. With the last waiter the server's watch is removed, if the client
-/// can [remove watches](crate::Capabilities::remove_watches); else it stays until it fires or the connection ends.
+/// can [remove watches](crate::spi::Capabilities::remove_watches); else it stays until it fires or the connection ends.
 #[must_use = "futures do nothing unless polled"]
 pub struct Watch {
     registry: Weak<Mutex<Waiters>>,

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 
 use crate::model::WatchedEvent;
 
-/// An event of a [`Subscription`](crate::Subscription).
+/// An event of a [`Subscription`](crate::recipe::Subscription).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SubscriptionEvent {

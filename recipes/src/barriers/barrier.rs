@@ -3,9 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use curator_framework::{
-    CuratorFramework, Error, EventType, Session, WakeReason, Watch, owning_session, validate_path,
-};
+use curator_framework::recipe::{RecipeClient as _, owning_session};
+use curator_framework::{CuratorFramework, Error, EventType, Session, WakeReason, Watch, validate_path};
 
 use crate::barriers::error::BarrierError;
 use crate::barriers::owned::OwnedBarrier;

@@ -1,8 +1,9 @@
 //! Creates an ephemeral node at an exact path, with an owner.
 
-use curator_framework::{
-    CuratorFramework, Error, NodeSpec, Occupant, OwnedNode, Parents, ProtectedId, RetryLoop, Session, owning_session,
+use curator_framework::recipe::{
+    NodeSpec, Occupant, OwnedNode, Parents, ProtectedId, RecipeClient as _, owning_session,
 };
+use curator_framework::{CuratorFramework, Error, RetryLoop, Session};
 
 use crate::barriers::error::BarrierError;
 

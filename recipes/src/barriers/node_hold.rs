@@ -3,7 +3,8 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, LossReason, LossSignal, OwnedNode, Session};
+use curator_framework::recipe::{LossSignal, OwnedNode, RecipeClient as _};
+use curator_framework::{CuratorFramework, LossReason, Session};
 
 use crate::barriers::error::BarrierError;
 use crate::held::FencingToken;

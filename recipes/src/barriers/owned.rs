@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, LossReason, OwnedNode};
+use curator_framework::recipe::{OwnedNode, RecipeClient as _};
+use curator_framework::{CuratorFramework, LossReason};
 
 use crate::barriers::error::BarrierError;
 use crate::barriers::exact_node::create_exact_node;

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, RetryLoop, Session, WakeReason, Watch};
 use tokio::time::timeout;
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use curator_framework::{Chain, Changes, KnownNodes, PathText, Resync, Session, Stat, catch_panic};
+use curator_framework::recipe::{KnownNodes, Resync, catch_panic};
+use curator_framework::{Chain, Changes, PathText, Session, Stat};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, SetOnce, watch};
 use tokio::time::Instant;

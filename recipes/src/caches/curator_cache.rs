@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::{Future, ready};
 use std::sync::Arc;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Changes, CuratorFramework, ListenerId, PathText, Session, validate_path};
 use futures_util::stream::StreamExt as _;
 use tokio::sync::watch;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use curator_framework::CuratorFramework;
+use curator_framework::recipe::RecipeClient as _;
 
 use super::model::CacheSnapshot;
 

@@ -4,9 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use curator_framework::{
-    EventType, Session, Subscription, SubscriptionEvent, WakeReason, Watch, WatchKind, WatchedEvent,
-};
+use curator_framework::recipe::{Subscription, SubscriptionEvent};
+use curator_framework::{EventType, Session, WakeReason, Watch, WatchKind, WatchedEvent};
 use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use curator_framework::{
-    AddWatchMode, Chain, CuratorFramework, Error, Resync, Session, Stat, SubscriptionEvent, WatchKind, WatchedData,
-};
+use curator_framework::recipe::{RecipeClient as _, Resync, SubscriptionEvent, WatchedData};
+use curator_framework::{AddWatchMode, Chain, CuratorFramework, Error, Session, Stat, WatchKind};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};

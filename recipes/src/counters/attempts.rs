@@ -1,6 +1,7 @@
 //! The attempts to apply the write in flight, and the proofs that a marker gives of those without a reply.
 
-use curator_framework::{Done, Error, Operation, Session, Stat};
+use curator_framework::spi::{Done, Operation};
+use curator_framework::{Error, Session, Stat};
 
 use crate::counters::engine::{Condition, Refusal};
 use crate::counters::error::without_change;

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error, RetryPolicy, validate_path};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;

@@ -5,14 +5,15 @@
 //! * While it stands, the node was not deleted and created again.
 //! * After a lost reply its data shows if the transaction was applied.
 
-use curator_framework::{CreateMode, Error, Operation, Session};
+use curator_framework::spi::Operation;
+use curator_framework::{CreateMode, Error, Session};
 
 /// The name of a marker, behind `_c_<uuid>-`.
 const MARKER: &str = "count";
 
 /// A marker in one session. Its drop deletes the node.
 ///
-/// It is not an [`OwnedNode`](curator_framework::OwnedNode): its loss harms nothing, so its session needs no
+/// It is not an [`OwnedNode`](curator_framework::recipe::OwnedNode): its loss harms nothing, so its session needs no
 /// heartbeats.
 #[derive(Debug)]
 pub(super) struct Marker {

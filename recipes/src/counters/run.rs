@@ -1,8 +1,8 @@
 //! Performs the engine's steps, in the future of one of the callers.
 
-use curator_framework::{
-    CreateMode, CuratorFramework, Done, Error, NodeSpec, Operation, Parents, RetryLoop, Session, Stat,
-};
+use curator_framework::recipe::{NodeSpec, Parents, RecipeClient as _};
+use curator_framework::spi::{Done, Operation};
+use curator_framework::{CreateMode, CuratorFramework, Error, RetryLoop, Session, Stat};
 use parking_lot::MutexGuard;
 use tokio::time::{Instant, sleep_until};
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use curator_framework::{
-    CreateMode, CuratorFramework, Done, Error, NodeSpec, Operation, Parents, Session, Stat, make_path, validate_path,
-};
+use curator_framework::recipe::{NodeSpec, Parents, RecipeClient as _};
+use curator_framework::spi::{Done, Operation};
+use curator_framework::{CreateMode, CuratorFramework, Error, Session, Stat, make_path, validate_path};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 

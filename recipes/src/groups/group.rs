@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use curator_framework::recipe::{Budget, RecipeClient as _, WatchedData, owning_session};
 use curator_framework::{
-    Budget, Chain, Changes, CuratorFramework, Error, PathText, Session, WakeReason, Watch, WatchedData, Zxid,
-    make_path, owning_session, validate_path,
+    Chain, Changes, CuratorFramework, Error, PathText, Session, WakeReason, Watch, Zxid, make_path, validate_path,
 };
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::watch;

@@ -4,9 +4,9 @@ use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
 
-use curator_framework::{
-    Budget, Chain, CuratorFramework, Error, LossReason, Operation, OwnedNode, RetryLoop, node_from_path, report,
-};
+use curator_framework::recipe::{Budget, OwnedNode, RecipeClient as _, report};
+use curator_framework::spi::Operation;
+use curator_framework::{Chain, CuratorFramework, Error, LossReason, RetryLoop, node_from_path};
 use tokio::sync::watch;
 use tokio::time::sleep;
 

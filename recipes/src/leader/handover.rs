@@ -12,7 +12,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Budget, Error, Operation, Session, Watch, make_path, node_from_path, parent_of};
+use curator_framework::recipe::Budget;
+use curator_framework::spi::Operation;
+use curator_framework::{Error, Session, Watch, make_path, node_from_path, parent_of};
 use tokio::time::sleep;
 
 use crate::leader::error::LeaderError;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Budget, Changes, CuratorFramework, ListenerId, Listeners, make_path};
+use curator_framework::recipe::{Budget, Listeners, RecipeClient as _};
+use curator_framework::{Changes, CuratorFramework, ListenerId, make_path};
 use tokio::sync::watch;
 
 use crate::leader::candidate::{Candidate, Orders, latch_internals};

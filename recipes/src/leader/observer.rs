@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use curator_framework::recipe::{RecipeClient as _, owning_session};
 use curator_framework::{
     Chain, Changes, CuratorFramework, Error, Session, SessionId, Stat, Watch, Zxid, make_path, node_from_path,
-    owning_session,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};

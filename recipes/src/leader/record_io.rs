@@ -1,6 +1,7 @@
 //! Reads of the election record, and the conditions of its writes.
 
-use curator_framework::{Done, Error, Operation, RetryLoop, Session, Stat};
+use curator_framework::spi::{Done, Operation};
+use curator_framework::{Error, RetryLoop, Session, Stat};
 
 use crate::locks::engine::candidacy::Record;
 use crate::locks::engine::retry_in_session;

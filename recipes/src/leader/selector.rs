@@ -6,6 +6,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Changes, CuratorFramework, Error, LossReason};
 use parking_lot::Mutex;
 use tokio::sync::watch;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use curator_framework::{
-    Chain, CuratorFramework, Done, Error, LossReason, Operation, OwnedNode, PathText, Session, node_from_path, report,
-};
+use curator_framework::recipe::{OwnedNode, RecipeClient as _, report};
+use curator_framework::spi::{Done, Operation};
+use curator_framework::{Chain, CuratorFramework, Error, LossReason, PathText, Session, node_from_path};
 use parking_lot::Mutex;
 use tokio::sync::{SetOnce, watch};
 use tokio::time::timeout;

@@ -44,7 +44,7 @@ pub(crate) fn lost(label: &Label, reason: LossReason) {
     #[cfg(feature = "metrics")]
     {
         let (lock, reason) = (lock(label), short(reason));
-        curator_framework::report_metric(move || {
+        curator_framework::recipe::report_metric(move || {
             record(|| {
                 metrics::gauge!("curator_lock_held", "lock" => lock.clone()).decrement(1.0);
                 metrics::counter!("curator_locks_lost_total", "lock" => lock, "reason" => reason).increment(1);
@@ -75,5 +75,5 @@ fn short(reason: LossReason) -> &'static str {
 #[cfg(feature = "metrics")]
 fn record(call: impl FnOnce()) {
     // The framework has reported it.
-    let _reported = curator_framework::catch_panic("metrics recorder", call);
+    let _reported = curator_framework::recipe::catch_panic("metrics recorder", call);
 }

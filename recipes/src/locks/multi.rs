@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Chain, CuratorFramework};
 use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;

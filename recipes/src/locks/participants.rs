@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
-use curator_framework::{Error, SessionId, Stat, Zxid, make_path, owning_session};
+use curator_framework::recipe::owning_session;
+use curator_framework::{Error, SessionId, Stat, Zxid, make_path};
 
 use crate::locks::engine::LockInternals;
 use crate::locks::engine::driver::SortedChildren;

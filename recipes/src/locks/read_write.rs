@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, node_from_path};
 
 use crate::locks::acquire_methods::{acquire_methods, owner_methods};

@@ -1,6 +1,7 @@
 //! The options of nodes that stand.
 
-use curator_framework::{Acl, CreateMode, Parents};
+use curator_framework::recipe::Parents;
+use curator_framework::{Acl, CreateMode};
 
 /// The treatment of data that another client writes into the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Acl, Budget, Changes, CuratorFramework, ListenerId, validate_path};
+use curator_framework::recipe::{Budget, RecipeClient as _};
+use curator_framework::{Acl, Changes, CuratorFramework, ListenerId, validate_path};
 use tokio::sync::watch;
 
 use crate::nodes::error::NodeError;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Acl, CreateMode, Listeners, Parents};
+use curator_framework::recipe::{Listeners, Parents};
+use curator_framework::{Acl, CreateMode};
 use tokio::sync::watch;
 
 use crate::nodes::error::NodeError;

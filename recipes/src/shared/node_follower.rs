@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use curator_framework::{Chain, CuratorFramework, Error, ListenerId, Listeners, Watch};
+use curator_framework::recipe::{Listeners, RecipeClient as _};
+use curator_framework::{Chain, CuratorFramework, Error, ListenerId, Watch};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Chain, CuratorFramework, Error, ListenerId, Session, validate_path};
 use parking_lot::Mutex;
 use tokio::sync::watch;

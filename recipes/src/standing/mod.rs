@@ -1,6 +1,6 @@
 //! Standing tasks, which outlive sessions: a task with one loop a session, its state, its changes, its listeners.
 //!
-//! The task gets a [weak clone](curator_framework::CuratorFramework::weak_clone) of the client. It ends when it is
+//! The task gets a [weak clone](curator_framework::recipe::RecipeClient::weak_clone) of the client. It ends when it is
 //! closed, when its owner is dropped, or when the client is closed.
 
 pub(crate) mod changes;
@@ -9,6 +9,7 @@ pub(crate) mod runs;
 use std::future::Future;
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error, Session};
 use parking_lot::Mutex;
 use tokio::sync::watch;

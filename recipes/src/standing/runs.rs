@@ -4,7 +4,8 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
 
-use curator_framework::{Budget, CuratorFramework};
+use curator_framework::CuratorFramework;
+use curator_framework::recipe::{Budget, RecipeClient as _};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 

@@ -6,9 +6,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use curator_framework::spi::{ConnectConfig, Connection, HandleEvent, ZooKeeperFactory};
 use curator_framework::{
-    ConnectConfig, ConnectError, Connection, ConnectionState, CuratorFramework, CuratorFrameworkBuilder,
-    DefaultZooKeeperFactory, HandleEvent, RetryNTimes, ZooKeeperFactory,
+    ConnectError, ConnectionState, CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, RetryNTimes,
 };
 use curator_test::{ClientId, SimulatedEnsemble};
 use parking_lot::Mutex;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, RetryNTimes, Session};
 use curator_test::{ApacheServer, FaultProxy, TestingServer, kill_session};
 
@@ -58,9 +59,9 @@ enum Server {
 pub fn reports_are_made() {
     let (done, is_done) = std::sync::mpsc::channel();
     let of_metrics = done.clone();
-    curator_framework::report_metric(move || of_metrics.send(()).unwrap());
+    curator_framework::recipe::report_metric(move || of_metrics.send(()).unwrap());
     // Without a subscriber no event is reported, and this call is dropped.
-    curator_framework::report(move || drop(done));
+    curator_framework::recipe::report(move || drop(done));
     is_done.recv_timeout(PATIENCE).unwrap();
     assert_eq!(is_done.recv_timeout(PATIENCE), Err(std::sync::mpsc::RecvTimeoutError::Disconnected));
 }

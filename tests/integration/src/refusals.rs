@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use curator_framework::{
-    AddWatchMode, AddedWatch, Capabilities, ConnectConfig, ConnectError, Connection, DefaultZooKeeperFactory, Error,
-    Evidence, Reply, ReplyFuture, Request, Resync, ZooKeeperFactory, ZooKeeperHandle,
+use curator_framework::recipe::Resync;
+use curator_framework::spi::{
+    AddedWatch, Capabilities, ConnectConfig, Connection, Evidence, Reply, ReplyFuture, Request, ZooKeeperFactory,
+    ZooKeeperHandle,
 };
+use curator_framework::{AddWatchMode, ConnectError, DefaultZooKeeperFactory, Error};
 
 type Refuse = dyn Fn(&Request) -> Option<Error> + Send + Sync;
 

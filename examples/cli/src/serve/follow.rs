@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use curator_cli::contenders::is_of_one_node;
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{
     AddWatchMode, Chain, CuratorFramework, Error, EventType, PersistentEvent, PersistentWatcher, Watch,
 };

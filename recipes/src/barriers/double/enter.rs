@@ -1,9 +1,8 @@
 //! Performs the steps of a member that enters. The runner decides nothing.
 
-use curator_framework::{
-    Budget, Done, Error, EventType, LossReason, NodeSpec, Operation, OwnedNode, ProtectedId, RetryLoop, Session, Stat,
-    WakeReason, Watch, node_from_path,
-};
+use curator_framework::recipe::{Budget, NodeSpec, OwnedNode, ProtectedId, RecipeClient as _};
+use curator_framework::spi::{Done, Operation};
+use curator_framework::{Error, EventType, LossReason, RetryLoop, Session, Stat, WakeReason, Watch, node_from_path};
 use futures_util::future::join3;
 
 use super::nodes::{Nodes, drift};

@@ -1,9 +1,8 @@
 //! Performs the steps of a member that leaves. The runner decides nothing.
 
-use curator_framework::{
-    Budget, Done, Error, EventType, LossReason, Operation, OwnedNode, RetryLoop, Session, Stat, WakeReason, Watch,
-    make_path,
-};
+use curator_framework::recipe::{Budget, OwnedNode, RecipeClient as _};
+use curator_framework::spi::{Done, Operation};
+use curator_framework::{Error, EventType, LossReason, RetryLoop, Session, Stat, WakeReason, Watch, make_path};
 use tokio::time::{Instant, timeout};
 
 use super::enter::{PATIENCE, child_count};

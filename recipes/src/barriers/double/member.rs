@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use curator_framework::{Budget, Error, EventType, LossReason, WakeReason, Zxid, make_path};
+use curator_framework::recipe::Budget;
+use curator_framework::{Error, EventType, LossReason, WakeReason, Zxid, make_path};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::Mutex;
 

@@ -11,7 +11,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Budget, CuratorFramework, Error, Zxid, make_path, owning_session};
+use curator_framework::recipe::{Budget, owning_session};
+use curator_framework::{CuratorFramework, Error, Zxid, make_path};
 use futures_util::future::join_all;
 
 use self::enter::enter;

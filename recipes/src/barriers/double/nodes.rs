@@ -1,8 +1,8 @@
 //! The nodes of a double barrier, and the requests for them.
 
-use curator_framework::{
-    CreateMode, CuratorFramework, Done, Error, Operation, OwnedNode, ProtectedId, Session, Stat, Watch, make_path,
-};
+use curator_framework::recipe::{OwnedNode, ProtectedId, RecipeClient as _};
+use curator_framework::spi::{Done, Operation};
+use curator_framework::{CreateMode, CuratorFramework, Error, Session, Stat, Watch, make_path};
 use futures_util::future::{join_all, join3};
 
 use super::options::DoubleBarrierOptions;

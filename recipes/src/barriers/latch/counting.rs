@@ -1,6 +1,8 @@
 //! One count, over lost replies and sessions.
 
-use curator_framework::{CreateMode, Done, Error, Operation, OwnedNode, Session};
+use curator_framework::recipe::OwnedNode;
+use curator_framework::spi::{Done, Operation};
+use curator_framework::{CreateMode, Error, Session};
 
 use super::plan::{Counted, Record, judge_count};
 use super::store::{Known, Store};

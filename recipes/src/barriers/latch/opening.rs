@@ -1,6 +1,7 @@
 //! The wait for the end of a round.
 
-use curator_framework::{Error, EventType, Session, WakeReason, Watch, WatchedData};
+use curator_framework::recipe::WatchedData;
+use curator_framework::{Error, EventType, Session, WakeReason, Watch};
 
 use super::plan::Record;
 use super::store::Store;

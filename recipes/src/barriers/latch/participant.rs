@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Error, LossReason, OwnedNode, ProtectedId, Session, WakeReason, Watch, make_path};
+use curator_framework::recipe::{OwnedNode, ProtectedId};
+use curator_framework::{Error, LossReason, Session, WakeReason, Watch, make_path};
 
 use super::counting::Counting;
 use super::plan::{ParticipantNode, Record};

@@ -3,7 +3,8 @@
 //! The latch's data names its round. Each round has a node of its own, with one child for each count. The data also has
 //! the mark that the round is over, so a waiter needs one watch: on the latch itself.
 
-use curator_framework::{Done, Error, Stat};
+use curator_framework::spi::Done;
+use curator_framework::{Error, Stat};
 
 /// Ends the data of a round that is over.
 const OPEN: &str = "open";

@@ -1,6 +1,7 @@
 //! The call that begins a round.
 
-use curator_framework::{Chain, CreateMode, Error, NodeSpec, Parents, Session, make_path};
+use curator_framework::recipe::{NodeSpec, Parents};
+use curator_framework::{Chain, CreateMode, Error, Session, make_path};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 

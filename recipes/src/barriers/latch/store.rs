@@ -1,5 +1,6 @@
 //! The nodes of a latch, and what all operations read of them.
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error, Session, make_path};
 use parking_lot::Mutex;
 

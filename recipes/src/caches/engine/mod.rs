@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::mem::discriminant;
 use std::sync::Arc;
 
-use curator_framework::{Error, EventType, Stat, owning_session};
+use curator_framework::recipe::owning_session;
+use curator_framework::{Error, EventType, Stat};
 
 use self::freshness::Freshness;
 pub(super) use self::scope::{Scope, full_path};

@@ -7,7 +7,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Error, LossReason, report};
+use curator_framework::recipe::report;
+use curator_framework::{Error, LossReason};
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::{SetOnce, watch};

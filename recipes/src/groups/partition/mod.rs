@@ -20,6 +20,7 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, CuratorFramework, PathText, make_path, validate_path};
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;

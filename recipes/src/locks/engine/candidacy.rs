@@ -7,7 +7,9 @@
 
 mod record;
 
-use curator_framework::{CreateMode, Error, Operation, ProtectedId, Session, Stat, Watch, make_path, node_from_path};
+use curator_framework::recipe::ProtectedId;
+use curator_framework::spi::Operation;
+use curator_framework::{CreateMode, Error, Session, Stat, Watch, make_path, node_from_path};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use curator_framework::{CreateMode, owning_session};
+use curator_framework::CreateMode;
+use curator_framework::recipe::owning_session;
 
 /// From this number on contenders are ordered by the transaction that created them.
 const NEAR_THE_END: i64 = (1 << 31) - (1 << 20);

@@ -33,10 +33,8 @@ use std::panic::Location;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-use curator_framework::{
-    Acl, CuratorFramework, Error, NodeSpec, OwnedNode, PathText, RetryLoop, Session, Watch, make_path, report,
-    validate_path,
-};
+use curator_framework::recipe::{NodeSpec, OwnedNode, RecipeClient as _, report};
+use curator_framework::{Acl, CuratorFramework, Error, PathText, RetryLoop, Session, Watch, make_path, validate_path};
 use parking_lot::Mutex;
 
 pub(crate) use self::acquire::{AcquireOnce, acquire, no_end};

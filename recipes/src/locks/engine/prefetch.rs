@@ -3,7 +3,8 @@
 //! The server carries out both in order. A listing that contains the new node is as good as one requested after the
 //! reply. An acquire without contention takes one round trip: the benchmark's row *mutex alone* shows it.
 
-use curator_framework::{Created, Error, RetryLoop, Session};
+use curator_framework::recipe::Created;
+use curator_framework::{Error, RetryLoop, Session};
 
 use crate::locks::engine::plan::Epoch;
 use crate::locks::engine::run::Contender;

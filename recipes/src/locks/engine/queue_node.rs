@@ -3,10 +3,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use curator_framework::{
-    CreateMode, Created, CuratorFramework, Error, LossReason, LossSignal, OwnedNode, Parents, RetryLoop, Session, Stat,
-    make_path,
-};
+use curator_framework::recipe::{Created, LossSignal, OwnedNode, Parents, RecipeClient as _};
+use curator_framework::{CreateMode, CuratorFramework, Error, LossReason, RetryLoop, Session, Stat, make_path};
 
 use crate::locks::engine::LockInternals;
 

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use curator_framework::{
-    Error, EventType, LossReason, OwnedNode, RetryLoop, Session, WakeReason, Watch, make_path, report,
-};
+use curator_framework::recipe::{OwnedNode, report};
+use curator_framework::{Error, EventType, LossReason, RetryLoop, Session, WakeReason, Watch, make_path};
 
 use crate::locks::engine::candidacy::Calls;
 use crate::locks::engine::driver::SortedChildren;

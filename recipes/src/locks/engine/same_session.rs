@@ -8,7 +8,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use curator_framework::{OwnedNode, OwnerDelete, ProtectedId, Session, node_from_path};
+use curator_framework::recipe::{OwnedNode, OwnerDelete, ProtectedId};
+use curator_framework::{Session, node_from_path};
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use curator_framework::{Error, Session, make_path, report};
+use curator_framework::recipe::report;
+use curator_framework::{Error, Session, make_path};
 
 use crate::locks::engine::LockInternals;
 use crate::locks::engine::driver::{SortedChildren, is_far_from_the_end};

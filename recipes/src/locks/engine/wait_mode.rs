@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use curator_framework::{Budget, CuratorFramework};
+use curator_framework::CuratorFramework;
+use curator_framework::recipe::{Budget, RecipeClient as _};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 

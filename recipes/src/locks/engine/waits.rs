@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use curator_framework::{Error, EventType, OwnedNode, Session, WakeReason, Watch};
+use curator_framework::recipe::OwnedNode;
+use curator_framework::{Error, EventType, Session, WakeReason, Watch};
 
 use crate::locks::engine::plan::{DeletedBy, Input, Watched};
 use crate::locks::engine::same_session::SharedFacts;

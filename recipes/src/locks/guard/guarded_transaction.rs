@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use curator_framework::{
-    CuratorOp, CuratorTransaction, CuratorTransactionResult, Error, LossReason, Operation, SessionEnd,
-};
+use curator_framework::spi::Operation;
+use curator_framework::{CuratorOp, CuratorTransaction, CuratorTransactionResult, Error, LossReason, SessionEnd};
 
 use crate::locks::error::LockError;
 use crate::locks::guard::hold::{Hold, HoldShare};

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use curator_framework::{
-    Budget, Chain, CuratorFramework, Error, LossListener, LossReason, LossSignal, Operation, OwnedNode, PathText,
-    Session, SessionEnd, report,
-};
+use curator_framework::recipe::{Budget, LossListener, LossSignal, OwnedNode, RecipeClient as _, report};
+use curator_framework::spi::Operation;
+use curator_framework::{Chain, CuratorFramework, Error, LossReason, PathText, Session, SessionEnd};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

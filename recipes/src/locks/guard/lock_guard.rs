@@ -5,6 +5,7 @@ use std::future::Future;
 use std::slice;
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{LossReason, PathText, node_from_path};
 use futures_util::future::{join_all, select_all};
 

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use curator_framework::{CuratorFramework, Error, OwnedNode, SafeNotifyExecutor, Stat, node_from_path};
+use curator_framework::recipe::{OwnedNode, RecipeClient as _};
+use curator_framework::{CuratorFramework, Error, SafeNotifyExecutor, Stat, node_from_path};
 use tokio::sync::watch;
 
 use crate::locks::engine::candidacy::LATCH_NAME;

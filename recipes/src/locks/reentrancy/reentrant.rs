@@ -1,5 +1,6 @@
 //! Locks that an owner may acquire again.
 
+use curator_framework::recipe::RecipeClient as _;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 

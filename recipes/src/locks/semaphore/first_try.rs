@@ -8,7 +8,8 @@
 //! Until a refused try has deleted its node, a queued client may count one lease too many. A stream of tries would
 //! starve the queue. So a client creates no lease node before it has seen the path free or has joined the queue.
 
-use curator_framework::{CreateMode, Error, LossReason, OwnedNode, RetryLoop, Session, Watch};
+use curator_framework::recipe::{OwnedNode, RecipeClient as _};
+use curator_framework::{CreateMode, Error, LossReason, RetryLoop, Session, Watch};
 use futures_util::future::{join, join_all};
 
 use crate::locks::engine::driver::SortedChildren;

@@ -11,6 +11,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Watch, make_path, validate_path};
 use parking_lot::Mutex;
 

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use curator_framework::{Acl, Error, NodeSpec, Permission, RetryLoop, Session, Watch, make_path};
+use curator_framework::recipe::{NodeSpec, RecipeClient as _};
+use curator_framework::{Acl, Error, Permission, RetryLoop, Session, Watch, make_path};
 
 use crate::locks::engine::LockInternals;
 use crate::locks::error::LockError;

@@ -4,9 +4,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use curator_framework::{
-    Acl, CuratorFramework, Error, NodeSpec, Occupant, OwnedNode, RetryLoop, Session, Watch, make_path,
-};
+use curator_framework::recipe::{NodeSpec, Occupant, OwnedNode, RecipeClient as _};
+use curator_framework::{Acl, CuratorFramework, Error, RetryLoop, Session, Watch, make_path};
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 

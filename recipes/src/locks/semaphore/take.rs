@@ -8,7 +8,8 @@
 
 use std::future::Future;
 
-use curator_framework::{Chain, Error, LossReason, OwnedNode, PathText, RetryLoop, Session};
+use curator_framework::recipe::OwnedNode;
+use curator_framework::{Chain, Error, LossReason, PathText, RetryLoop, Session};
 use futures_util::future::{BoxFuture, join};
 use futures_util::stream::FuturesUnordered;
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Chain, Error, Session, Stat};
 
 use super::Keeper;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use curator_framework::{CreateMode, Error, EventType, Session, WakeReason, Zxid, make_path, owning_session};
+use curator_framework::recipe::{RecipeClient as _, owning_session};
+use curator_framework::{CreateMode, Error, EventType, Session, WakeReason, Zxid, make_path};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::placing::Placed;

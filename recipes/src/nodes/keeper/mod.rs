@@ -15,6 +15,7 @@ mod placing;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Chain, CuratorFramework, Error, EventType, Session, WakeReason, Watch};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};

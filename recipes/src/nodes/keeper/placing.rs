@@ -1,6 +1,8 @@
 //! One attempt: creates the node, or decides what stands at its path.
 
-use curator_framework::{Error, NodeSpec, Operation, Parents, Session, SessionId, Stat, Watch, Zxid, owning_session};
+use curator_framework::recipe::{NodeSpec, Parents, RecipeClient as _, owning_session};
+use curator_framework::spi::Operation;
+use curator_framework::{Error, Session, SessionId, Stat, Watch, Zxid};
 
 use super::Keeper;
 use crate::nodes::claims::Claim;

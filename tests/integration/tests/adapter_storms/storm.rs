@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error, ExponentialBackoffRetry, RetryNTimes};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

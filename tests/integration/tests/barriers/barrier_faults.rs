@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error, SessionId};
 use curator_integration::simulated_stage::{LATENCY, ONE, SESSION, TWO, client, play, soon, until};
 use curator_recipes::{BarrierError, DistributedBarrier, Release};

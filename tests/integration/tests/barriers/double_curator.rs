@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
+use curator_framework::recipe::RecipeClient as _;
 use curator_integration::env::{Env, PATIENCE, builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use tokio::sync::Barrier;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, FixedEnsembleProvider};
 use curator_integration::env::{answered, connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
+use curator_framework::recipe::RecipeClient as _;
 use curator_integration::env::{children, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{BarrierError, CountDownLatch};

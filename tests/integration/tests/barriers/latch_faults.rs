@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
+use curator_framework::recipe::RecipeClient as _;
 use curator_integration::simulated_stage::{ONE, SESSION, TWO, client, play, soon, until};
 use curator_recipes::CountDownLatch;
 use curator_test::SimulatedEnsemble;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use curator_framework::{CuratorOp, Error, Request};
+use curator_framework::spi::Request;
+use curator_framework::{CuratorOp, Error};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process;
 use curator_integration::refusals::RefusingFactory;

@@ -4,10 +4,8 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use curator_framework::{
-    ConnectConfig, ConnectError, Connection, CuratorFramework, CuratorOp, DefaultZooKeeperFactory, HandleEvent,
-    RetryNTimes, ZooKeeperFactory,
-};
+use curator_framework::spi::{ConnectConfig, Connection, HandleEvent, ZooKeeperFactory};
+use curator_framework::{ConnectError, CuratorFramework, CuratorOp, DefaultZooKeeperFactory, RetryNTimes};
 use curator_integration::simulated_stage::{LATENCY, ONE, SESSION, TWO, client, play, soon, until};
 use curator_recipes::{CacheState, CuratorCache, TreeCache};
 use futures_util::future::join_all;

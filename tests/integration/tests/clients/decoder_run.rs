@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use curator_framework::decoder::{Decoder, Stage};
-use curator_framework::{Acl, CreateMode, Operation, Request};
+use curator_framework::spi::decoder::{Decoder, Stage};
+use curator_framework::spi::{Operation, Request};
+use curator_framework::{Acl, CreateMode};
 use curator_golden::{ENSEMBLE, Exchange, Frame, STANDALONE};
 use curator_test::wire::{OpCode, Reader, RequestHeader};
 use rand::rngs::SmallRng;

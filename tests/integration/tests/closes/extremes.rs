@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{fs, panic};
 
+use curator_framework::recipe::{Budget, owning_session};
 use curator_framework::{
-    BoundedExponentialBackoffRetry, Budget, CreateMode, CuratorFramework, CuratorOp, ExponentialBackoffRetry,
-    Permission, Randomness, RetryAttempt, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy, RetryUntilElapsed,
-    SeededRandomness, SessionId, Zxid, owning_session,
+    BoundedExponentialBackoffRetry, CreateMode, CuratorFramework, CuratorOp, ExponentialBackoffRetry, Permission,
+    Randomness, RetryAttempt, RetryForever, RetryNTimes, RetryOneTime, RetryPolicy, RetryUntilElapsed,
+    SeededRandomness, SessionId, Zxid,
 };
 use curator_integration::simulated_stage::{ONE, client, play, soon};
 use curator_recipes::{
@@ -191,7 +192,7 @@ const ROWS: [Row; 17] = [
             }
             for time in TIMES {
                 let mut owned = session.owned_node("/", "extreme", CreateMode::EphemeralSequential);
-                owned.create(&curator_framework::NodeSpec::new(&[])).await.unwrap();
+                owned.create(&curator_framework::recipe::NodeSpec::new(&[])).await.unwrap();
                 owned.watch_node(time);
                 owned.when_held_for(time, || ());
                 sleep(PATIENCE).await;

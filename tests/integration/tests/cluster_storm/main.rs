@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, ConnectionState, CreateMode, CuratorFramework, Error, RetryNTimes, WakeReason};
 use curator_test::ApacheCluster;
 use tokio::task::JoinSet;

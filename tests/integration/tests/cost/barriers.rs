@@ -1,6 +1,7 @@
 //! The cost of a barrier. The table of `DistributedBarrier` has these numbers.
 
 use curator_framework::CuratorFramework;
+use curator_framework::recipe::RecipeClient as _;
 use curator_integration::env::{eventually, in_time};
 use curator_recipes::{DistributedBarrier, Release};
 use curator_test::wire::OpCode::{Create2, Delete, Exists, GetData, RemoveWatches};

@@ -1,6 +1,7 @@
 //! The cost of a count-down latch. The table of `CountDownLatch` has these numbers.
 
 use curator_framework::CuratorFramework;
+use curator_framework::recipe::RecipeClient as _;
 use curator_integration::env::{eventually, in_time};
 use curator_recipes::CountDownLatch;
 use curator_test::wire::OpCode::{

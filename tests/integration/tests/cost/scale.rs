@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, LossReason};
 use curator_integration::env::{Env, Kind as ServerKind, builder, children, connected, eventually, in_time};
 use curator_integration::held::{Form, Kind, Way};

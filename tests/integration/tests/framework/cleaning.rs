@@ -90,7 +90,7 @@ async fn a_released_lock_leaves_no_call_behind() {
     let token = Arc::new(());
     for _ in 0..100 {
         let mut claim = session.owned_node("/p", "node-", curator_framework::CreateMode::EphemeralSequential);
-        claim.create(&curator_framework::NodeSpec::new(&[])).await.unwrap();
+        claim.create(&curator_framework::recipe::NodeSpec::new(&[])).await.unwrap();
         // Something shorter lived stands before it in the queue, as it does for every lock that was held.
         claim.watch_node(Duration::from_secs(6));
         let kept = Arc::clone(&token);
@@ -98,7 +98,7 @@ async fn a_released_lock_leaves_no_call_behind() {
         assert!(claim.delete().await.unwrap());
     }
     let mut held = session.owned_node("/p", "held-", curator_framework::CreateMode::EphemeralSequential);
-    held.create(&curator_framework::NodeSpec::new(&[])).await.unwrap();
+    held.create(&curator_framework::recipe::NodeSpec::new(&[])).await.unwrap();
     held.when_held_for(Duration::from_secs(3600), || {});
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(Arc::strong_count(&token), 1, "calls that can never be made are kept");

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use curator_framework::{ConnectionState, CreateMode, Error, HandleEvent, RetryNTimes, SessionEnd, WakeReason};
+use curator_framework::spi::HandleEvent;
+use curator_framework::{ConnectionState, CreateMode, Error, RetryNTimes, SessionEnd, WakeReason};
 use curator_integration::connection_stage::{CLIENT, Puppets, TIMEOUT, Told, comes_to, simulated, simulation};
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::on_every_server;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use curator_framework::spi::{ConnectConfig, Connection, ZooKeeperFactory};
 use curator_framework::{
-    Acl, Chain, ConnectConfig, ConnectError, Connection, CuratorFramework, CuratorFrameworkBuilder, CuratorOp, Error,
-    Permission, RetryNTimes, ZooKeeperFactory,
+    Acl, Chain, ConnectError, CuratorFramework, CuratorFrameworkBuilder, CuratorOp, Error, Permission, RetryNTimes,
 };
 use curator_integration::env::{Env, PATIENCE, builder, connected, in_time};
 use curator_integration::on_every_server;

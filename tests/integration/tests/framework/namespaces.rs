@@ -1,6 +1,7 @@
 //! Namespaces: Curator's `TestNamespaceFacade`, and what of `TestFramework` is about them.
 
-use curator_framework::{Acl, AddWatchMode, CreateMode, CuratorFramework, Error, NodeSpec, Permission, RetryNTimes};
+use curator_framework::recipe::NodeSpec;
+use curator_framework::{Acl, AddWatchMode, CreateMode, CuratorFramework, Error, Permission, RetryNTimes};
 use curator_integration::env::{builder, children, connected, in_time};
 use curator_integration::on_every_server;
 use curator_test::wire::OpCode;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use curator_framework::spi::{ConnectConfig, Connection, ZooKeeperFactory};
 use curator_framework::{
-    Acl, Chain, ConnectConfig, ConnectError, Connection, CreateMode, DefaultZooKeeperFactory, EnsembleProvider, Error,
-    FixedEnsembleProvider, ZooKeeperFactory, validate_path,
+    Acl, Chain, ConnectError, CreateMode, DefaultZooKeeperFactory, EnsembleProvider, Error, FixedEnsembleProvider,
+    validate_path,
 };
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::on_every_server;

@@ -1,6 +1,8 @@
 //! Owned nodes that are created and deleted in transactions.
 
-use curator_framework::{CreateMode, Done, Error, NodeSpec, Operation, OwnedNode, Session, Stat};
+use curator_framework::recipe::{NodeSpec, OwnedNode};
+use curator_framework::spi::{Done, Operation};
+use curator_framework::{CreateMode, Error, Session, Stat};
 use curator_integration::env::{builder, connected, eventually};
 use curator_integration::in_process::{client, server};
 use curator_test::FaultProxy;

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use curator_framework::recipe::{KnownNodes, Resync, SubscriptionEvent};
+use curator_framework::spi::{ByteStream, ConnectConfig, Connection, Connector, ZooKeeperFactory};
 use curator_framework::{
-    Acl, AclProvider, AddWatchMode, ByteStream, CompressionProvider, ConnectConfig, ConnectError, Connection,
-    ConnectionState, ConnectionStateErrorPolicy, Connector, CuratorFramework, CuratorFrameworkBuilder,
-    DefaultZooKeeperFactory, EnsembleProvider, Error, FixedEnsembleProvider, KnownNodes, LossReason, OtherPaths,
-    Randomness, Resync, RetryAttempt, RetryPolicy, Schema, SchemaSet, SubscriptionEvent, ThreadRandomness,
-    ZooKeeperFactory,
+    Acl, AclProvider, AddWatchMode, CompressionProvider, ConnectError, ConnectionState, ConnectionStateErrorPolicy,
+    CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, EnsembleProvider, Error, FixedEnsembleProvider,
+    LossReason, OtherPaths, Randomness, RetryAttempt, RetryPolicy, Schema, SchemaSet, ThreadRandomness,
 };
 use curator_integration::env::{connected, in_time};
 use curator_integration::in_process;
@@ -238,7 +238,7 @@ async fn panic_of_a_resync_resets_its_subscription() {
         })
     };
     let subscribe = || session.subscribe("/lock", AddWatchMode::PersistentRecursive, Some(resync()));
-    let next = async |subscription: &mut curator_framework::Subscription| {
+    let next = async |subscription: &mut curator_framework::recipe::Subscription| {
         tokio::time::timeout(PATIENCE, subscription.recv()).await.expect("an event").expect("the session lives")
     };
     let mut before = subscribe().await.unwrap();

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use curator_framework::{CreateMode, Error, ProtectedId, RetryNTimes, node_from_path, parent_of};
+use curator_framework::recipe::ProtectedId;
+use curator_framework::{CreateMode, Error, RetryNTimes, node_from_path, parent_of};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_test::kill_session;

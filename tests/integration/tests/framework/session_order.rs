@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use curator_framework::spi::HandleEvent;
 use curator_framework::{
-    ConnectError, ConnectionState, CuratorFramework, Error, EventType, HandleEvent, RetryForever, SessionEnd,
-    WakeReason, Watch, WatchedEvent,
+    ConnectError, ConnectionState, CuratorFramework, Error, EventType, RetryForever, SessionEnd, WakeReason, Watch,
+    WatchedEvent,
 };
 use curator_integration::connection_stage::{Puppets, TIMEOUT, Told, comes_to, simulated};
 use curator_integration::env::{builder, connected, in_time};

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{
     ConnectionState, CreateMode, CuratorFramework, Error, EventType, WakeReason, Watch, make_path,
 };

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use curator_framework::{
-    AddWatchMode, AddedWatch, Capabilities, ConnectConfig, ConnectError, Connection, DefaultZooKeeperFactory, Evidence,
-    ReplyFuture, Request, Resync, WatchKind, ZooKeeperFactory, ZooKeeperHandle,
+use curator_framework::recipe::Resync;
+use curator_framework::spi::{
+    AddedWatch, Capabilities, ConnectConfig, Connection, Evidence, ReplyFuture, Request, ZooKeeperFactory,
+    ZooKeeperHandle,
 };
+use curator_framework::{AddWatchMode, ConnectError, DefaultZooKeeperFactory, WatchKind};
 
 /// Makes sessions whose handles say that they have no containers.
 #[derive(Debug)]

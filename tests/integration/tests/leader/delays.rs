@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CreateMode, FixedEnsembleProvider, make_path, node_from_path};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};

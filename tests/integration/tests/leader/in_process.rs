@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, Permission, RetryNTimes};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CreateMode, CuratorFramework, Zxid};
 use curator_integration::env::tasks;
 use curator_integration::simulated_stage::{LATENCY, ONE, PATIENCE, SESSION, TWO, client, play, soon, until};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use curator_framework::spi::HandleEvent;
 use curator_framework::{
-    ConnectError, ConnectionState, CuratorFramework, FixedEnsembleProvider, HandleEvent, RetryNTimes,
+    ConnectError, ConnectionState, CuratorFramework, FixedEnsembleProvider, RetryNTimes,
     StandardConnectionStateErrorPolicy,
 };
 use curator_integration::connection_stage::{Puppets, comes_to};

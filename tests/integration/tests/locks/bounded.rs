@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error, RetryNTimes};
 use curator_integration::env::{builder, connected, eventually};
 use curator_integration::kinds::Which;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
+use curator_framework::recipe::RecipeClient as _;
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::in_process::simulated;
 use curator_integration::kinds::{Polled, poll_and_drop};

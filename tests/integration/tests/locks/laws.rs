@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Error, make_path};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::kinds::{Polled, Which, acquiring, poll_and_drop};

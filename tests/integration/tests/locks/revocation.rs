@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CreateMode, CuratorFramework};
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::on_every_server;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
+use curator_framework::recipe::RecipeClient as _;
 use curator_integration::env::{Env, builder, connected, eventually, in_time};
 use curator_integration::kinds::{Which, acquiring};
 use curator_integration::on_every_server;

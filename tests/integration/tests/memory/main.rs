@@ -6,6 +6,7 @@
 use std::alloc::System;
 use std::time::{Duration, Instant};
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error, RetryNTimes};
 use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, Release, SemaphoreOptions, SemaphoreProtocol};
 use curator_test::ApacheServer;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, CreateMode, CuratorFramework, Permission};
 use curator_integration::simulated_stage::{ONE, SESSION, TWO, client, play, soon, until};
 use curator_recipes::{GroupMember, NodeState, PersistentNode, PersistentNodeOptions};

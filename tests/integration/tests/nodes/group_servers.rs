@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, ConnectionState, Error, Permission, RetryNTimes};
 use curator_integration::connection_stage::comes_to;
 use curator_integration::env::{connected, eventually, in_time};

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, ConnectionState, CreateMode, Permission};
 use curator_integration::connection_stage::comes_to;
 use curator_integration::env::{connected, eventually, in_time};

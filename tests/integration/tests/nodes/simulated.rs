@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use curator_framework::CreateMode;
+use curator_framework::recipe::RecipeClient as _;
 use curator_integration::env::tasks;
 use curator_integration::simulated_stage::{LATENCY, ONE, SESSION, TWO, client, play, soon, until};
 use curator_recipes::{NodeState, PersistentNodeOptions};

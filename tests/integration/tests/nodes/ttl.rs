@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{
     Acl, AclProvider, AddWatchMode, CreateMode, CuratorFramework, CuratorOp, Error, EventType, Permission,
     PersistentEvent,

@@ -1,5 +1,6 @@
 //! What the documentation says beyond Curator's tests.
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, Error, RetryNTimes};
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::on_every_server;

@@ -4,6 +4,7 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, ConnectionState, CuratorFramework, Permission, RetryNTimes};
 use curator_integration::env::{PATIENCE, tasks};
 use curator_integration::simulated_stage::{ONE, TWO, until};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{
     CuratorFramework, CuratorFrameworkBuilder, ExponentialBackoffRetry, RetryNTimes, StandardConnectionStateErrorPolicy,
 };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, CreateMode, CuratorFramework, Error, Permission};
 use curator_integration::clients::{is_zookeeper_async, with_client};
 use curator_integration::env::{self, eventually, in_time};

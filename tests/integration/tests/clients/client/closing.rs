@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, SaslDigest};
 use curator_integration::env::{builder, connected, eventually, in_time, tasks};
 use curator_recipes::InterProcessMutex;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use curator_framework::{ByteStream, Connector, CuratorFramework, DefaultZooKeeperFactory, RetryNTimes};
+use curator_framework::spi::{ByteStream, Connector};
+use curator_framework::{CuratorFramework, DefaultZooKeeperFactory, RetryNTimes};
 use curator_integration::env::{eventually, tasks};
 use parking_lot::Mutex;
 use tokio::time::timeout;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use curator_framework::spi::{ByteStream, Connector};
 use curator_framework::{
-    ByteStream, Connector, CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, FixedEnsembleProvider,
-    RetryNTimes,
+    CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, FixedEnsembleProvider, RetryNTimes,
 };
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_recipes::InterProcessMutex;

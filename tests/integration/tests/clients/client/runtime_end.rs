@@ -10,9 +10,10 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use curator_framework::spi::{ByteStream, Capabilities, ConnectConfig, Connection, Connector, ZooKeeperFactory};
 use curator_framework::{
-    ByteStream, Capabilities, ConnectConfig, ConnectError, Connection, Connector, CuratorFramework,
-    CuratorFrameworkBuilder, DefaultZooKeeperFactory, LossReason, SessionEnd, TlsOptions, ZooKeeperFactory,
+    ConnectError, CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, LossReason, SessionEnd,
+    TlsOptions,
 };
 use curator_integration::env::{PATIENCE, builder, connected, in_time};
 use curator_recipes::{InterProcessMutex, MutexGuard};

@@ -5,10 +5,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use curator_framework::{
-    AddWatchMode, CuratorFramework, CuratorOp, Error, EventType, KnownNodes, Resync, Session, Subscription,
-    SubscriptionEvent, WatchedEvent,
-};
+use curator_framework::recipe::{KnownNodes, Resync, Subscription, SubscriptionEvent};
+use curator_framework::{AddWatchMode, CuratorFramework, CuratorOp, Error, EventType, Session, WatchedEvent};
 use curator_integration::env::{self, Env, in_time};
 use curator_integration::on_every_server;
 use curator_test::wire::OpCode;

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
+use curator_framework::spi::ZooKeeperFactory;
 use curator_framework::{
     CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, EnsembleConfig, EnsembleProvider, Error,
-    FixedEnsembleProvider, RetryForever, ZooKeeperAsyncFactory, ZooKeeperFactory,
+    FixedEnsembleProvider, RetryForever, ZooKeeperAsyncFactory,
 };
 use curator_integration::env::{connected as connect, eventually, in_time};
 use curator_test::wire::OpCode;

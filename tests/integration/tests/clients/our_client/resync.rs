@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use curator_framework::recipe::{KnownNodes, Resync, Subscription, SubscriptionEvent};
 use curator_framework::{
-    AddWatchMode, CuratorFramework, CuratorOp, Error, EventType, KnownNodes, Resync, Session, Subscription,
-    SubscriptionEvent, WatchedEvent, parent_of,
+    AddWatchMode, CuratorFramework, CuratorOp, Error, EventType, Session, WatchedEvent, parent_of,
 };
 use curator_integration::env::{self, PATIENCE, eventually, in_time};
 use curator_integration::on_every_server;

@@ -1,5 +1,6 @@
 //! The crate `zookeeper-async` does not have every request and option: it names those that it lacks.
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{
     AddWatchMode, CreateMode, CuratorFramework, DefaultZooKeeperFactory, Error, RetryNTimes, SaslDigest, TlsOptions,
     ZooKeeperAsyncFactory,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{ConnectionState, CreateMode, CuratorFramework, Error};
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, connected, in_time};

@@ -1,5 +1,6 @@
 //! Barriers that one process sets and others wait at.
 
+use curator_framework::recipe::RecipeClient as _;
 use std::time::Duration;
 
 use curator_integration::env::{Env, eventually, in_time};

@@ -1,5 +1,6 @@
 //! Observers of elections.
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, ConnectionState, CreateMode, Permission};
 use curator_integration::env::{PATIENCE, builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;

@@ -1,5 +1,6 @@
 //! Who gets the lock, and in which order.
 
+use curator_framework::recipe::RecipeClient as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;

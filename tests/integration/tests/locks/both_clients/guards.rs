@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
+use curator_framework::recipe::RecipeClient as _;
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{Env, answered, builder, children, connected, eventually, in_time, watchers};
 use curator_integration::on_every_server;

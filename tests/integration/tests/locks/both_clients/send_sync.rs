@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, OwnedNode, RetryLoop, Session, Watch};
+use curator_framework::recipe::OwnedNode;
+use curator_framework::{CuratorFramework, RetryLoop, Session, Watch};
 use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, Lease, LockError, LockOwner, MutexGuard};
 
 fn send<T: Send>(_: T) {}

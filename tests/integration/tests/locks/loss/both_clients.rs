@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{ConnectionState, SessionEnd};
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, connected, in_time};

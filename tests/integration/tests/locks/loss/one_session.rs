@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, CuratorFramework, Permission, RetryNTimes};
 use curator_integration::env::{builder, connected, eventually};
 use curator_recipes::InterProcessMutex;

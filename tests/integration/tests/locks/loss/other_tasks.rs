@@ -11,9 +11,11 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use curator_framework::recipe::{RecipeClient as _, report, report_metric};
+use curator_framework::spi::{ByteStream, Connector};
 use curator_framework::{
-    AddWatchMode, BootClock, ByteStream, Clock, Connector, CuratorFramework, DefaultZooKeeperFactory, LossReason,
-    SessionConnectionStateErrorPolicy, SessionEnd, StandardConnectionStateErrorPolicy, report, report_metric,
+    AddWatchMode, BootClock, Clock, CuratorFramework, DefaultZooKeeperFactory, LossReason,
+    SessionConnectionStateErrorPolicy, SessionEnd, StandardConnectionStateErrorPolicy,
 };
 use curator_integration::env::{PATIENCE, builder, connected, eventually};
 use curator_recipes::{InterProcessMultiLock, InterProcessMutex, LockGuard, MutexGuard};

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, CuratorFramework, Error, Permission, RetryNTimes};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;

@@ -1,5 +1,6 @@
 //! Several leases at once: all or none.
 
+use curator_framework::recipe::RecipeClient as _;
 use std::time::Duration;
 
 use curator_integration::env::{Env, builder, children, connected, eventually, in_time};

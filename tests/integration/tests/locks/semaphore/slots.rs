@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, CreateMode, CuratorFramework, Error, LossReason, SessionEnd};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;

@@ -86,8 +86,8 @@ use crate::groups::members::Member;
 ///
 /// # Over `zookeeper-async`
 ///
-/// That client has no transactions, so `enter` fails with `Error::Unsupported` before it writes. [`members`](Self::members)
-/// works.
+/// That client has no transactions, so `enter` fails with `Error::Unsupported` before it writes.
+/// [`members`](Self::members) works.
 ///
 /// # ZooKeeper layout
 ///

@@ -38,7 +38,8 @@ impl Database {
 /// only while the caller keeps it.
 async fn pool(client: &CuratorFramework, path: &str, user: &str) -> Outcome<(InterProcessSemaphoreV2, SharedCount)> {
     let size = SharedCount::new(client.clone(), format!("{path}/size"), 2)?;
-    size.start().await?;
+    size.start()?;
+    size.initialized().await?;
     let options = SemaphoreOptions::new().node_data(user);
     let leases = InterProcessSemaphoreV2::with_options(client.clone(), format!("{path}/pool"), &size, options)?;
     Ok((leases, size))

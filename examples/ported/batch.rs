@@ -15,7 +15,8 @@ async fn main() -> Result<(), Error> {
     let reported = tokio::spawn(report(servers.clone()));
     let client = connect(&servers)?;
     let records = SharedCount::new(client.clone(), "/batch/records", 0)?;
-    records.start().await?;
+    records.start()?;
+    records.initialized().await?;
     let mutex = InterProcessMutex::new(client.clone(), "/batch/lock")?;
     let guard = mutex.acquire().await?;
     let mut asked = pin!(guard.revocation_requested());
@@ -44,7 +45,7 @@ async fn report(servers: String) -> Result<(), Error> {
             notify.notify_one();
         }
     });
-    records.start().await?;
+    records.start()?;
     enough.notified().await;
     println!("the report asks for the lock");
     let mutex = InterProcessMutex::new(client.clone(), "/batch/lock")?;

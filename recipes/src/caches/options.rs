@@ -21,6 +21,8 @@ pub struct CuratorCacheOptions {
     pub(super) compressed: bool,
     pub(super) drops_data: bool,
     pub(super) keeps_contents: bool,
+    /// The root is created, as a container, before the first read.
+    pub(super) creates_root: bool,
     /// A root that does not exist is created, as a container.
     pub(super) keeps_root: bool,
     /// The streams report changes of the connection.
@@ -40,6 +42,7 @@ impl Default for CuratorCacheOptions {
             compressed: false,
             drops_data: false,
             keeps_contents: false,
+            creates_root: false,
             keeps_root: false,
             reports_connection: false,
             max_watched_nodes: 10_000,

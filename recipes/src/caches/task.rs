@@ -53,6 +53,8 @@ pub(super) struct CacheTask {
     shared: Arc<Shared>,
     compressed: Option<bool>,
     keeps_contents: bool,
+    /// The root is to be created before the next read.
+    creates_root: bool,
     keeps_root: bool,
     reports_connection: bool,
     mode: AddWatchMode,
@@ -95,13 +97,15 @@ impl CacheTask {
         let is_single = options.max_depth == Some(0);
         let mode = if is_single { AddWatchMode::Persistent } else { AddWatchMode::PersistentRecursive };
         let compressed = options.compressed.then_some(true);
-        let CuratorCacheOptions { keeps_contents, keeps_root, reports_connection, max_watched_nodes, .. } = *options;
+        let CuratorCacheOptions { keeps_contents, creates_root, keeps_root, .. } = *options;
+        let CuratorCacheOptions { reports_connection, max_watched_nodes, .. } = *options;
         let pauses = Pauses::default();
         Self {
             client,
             shared,
             compressed,
             keeps_contents,
+            creates_root,
             keeps_root,
             reports_connection,
             mode,
@@ -157,6 +161,10 @@ impl CacheTask {
     async fn follow_in(&mut self, session: &Session, connection: &Connection) -> Result<(), CacheError> {
         let shared = Arc::clone(&self.shared);
         let can_resync = shared.can_resync();
+        if self.creates_root {
+            self.client.create_containers(&shared.root).await?;
+            self.creates_root = false;
+        }
         if can_resync || shared.len() > 0 {
             // The server may lag behind that of an earlier session, and the contents must not go back.
             catch_up(session, &shared.root).await?;

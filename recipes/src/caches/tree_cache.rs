@@ -9,7 +9,7 @@ use super::curator_cache::CuratorCache;
 use super::error::CacheError;
 use super::events::{CacheEvent, Heard, Notice};
 use super::legacy::{call, events_of, legacy_methods};
-use super::model::{CacheState, ChildData};
+use super::model::ChildData;
 use super::options::CuratorCacheOptions;
 
 /// An event of a [`TreeCache`]: Curator's `TreeCacheEvent`.
@@ -73,7 +73,6 @@ pub struct TreeCacheBuilder {
     client: CuratorFramework,
     path: String,
     options: CuratorCacheOptions,
-    creates_path: bool,
 }
 
 impl TreeCacheBuilder {
@@ -95,10 +94,10 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// Sets whether [`start`](TreeCache::start) creates the path and its parents, as far as they are missing. They are
-    /// containers. It does not unless set.
+    /// Sets whether the cache creates the path and its parents, as far as they are missing, when it
+    /// starts. They are containers. It does not unless set.
     pub fn create_parent_nodes(mut self, create: bool) -> Self {
-        self.creates_path = create;
+        self.options.creates_root = create;
         self
     }
 
@@ -139,8 +138,9 @@ impl TreeCacheBuilder {
     ///
     /// As of [`CuratorCache::with_options`].
     pub fn build(self) -> Result<TreeCache, CacheError> {
-        let cache = CuratorCache::with_options(self.client, self.path, self.options.reporting_connection())?;
-        Ok(TreeCache { cache, creates_path: self.creates_path })
+        Ok(TreeCache {
+            cache: CuratorCache::with_options(self.client, self.path, self.options.reporting_connection())?,
+        })
     }
 }
 
@@ -166,7 +166,7 @@ impl TreeCacheBuilder {
 /// let cache = TreeCache::builder(client.clone(), "/config")
 ///     .selector(|_| true, |path| path != "/config/private")
 ///     .build()?;
-/// cache.start().await?;
+/// cache.start()?;
 /// cache.initialized().await?;
 /// let paths: Vec<_> = cache.iter().map(|node| node.path).collect();
 /// assert_eq!(paths, ["/config", "/config/port"]);
@@ -202,7 +202,6 @@ impl TreeCacheBuilder {
 #[derive(Clone)]
 pub struct TreeCache {
     cache: CuratorCache,
-    creates_path: bool,
 }
 
 impl TreeCache {
@@ -218,29 +217,18 @@ impl TreeCache {
     /// Begins a cache: Curator's `newBuilder`.
     #[doc(alias = "newBuilder")]
     pub fn builder(client: CuratorFramework, path: impl Into<String>) -> TreeCacheBuilder {
-        TreeCacheBuilder { client, path: path.into(), options: CuratorCacheOptions::new(), creates_path: false }
+        TreeCacheBuilder { client, path: path.into(), options: CuratorCacheOptions::new() }
     }
 
     /// Starts to fill the cache, in the background, now or when the client is connected. With
-    /// [`create_parent_nodes`](TreeCacheBuilder::create_parent_nodes) it creates the path first, and waits for that.
+    /// [`create_parent_nodes`](TreeCacheBuilder::create_parent_nodes) it creates the path first. If that fails, the cache
+    /// tries again, with pauses of up to 30 s, and [`initialized`](Self::initialized) returns the error if it lasts.
     ///
     /// # Errors
     ///
     /// * `CacheError::AlreadyStarted`, `CacheError::Closed`: a cache starts once.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
-    /// * those of [`create_containers`](CuratorFramework::create_containers): the cache is not started.
-    ///
-    /// # Cancel safety
-    ///
-    /// When the future is dropped, some of the nodes may exist, and the cache is not started.
-    pub async fn start(&self) -> Result<(), CacheError> {
-        if self.creates_path {
-            match self.state() {
-                CacheState::Latent => self.cache.client().create_containers(self.path()).await?,
-                CacheState::Closed => return Err(CacheError::Closed { path: self.cache.path_text() }),
-                _ => return Err(CacheError::AlreadyStarted { path: self.cache.path_text() }),
-            }
-        }
+    pub fn start(&self) -> Result<(), CacheError> {
         self.cache.start()
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use curator_framework::{Chain, ConnectionState, CuratorFramework, ListenerId};
 use parking_lot::Mutex;
@@ -85,7 +86,8 @@ pub(crate) trait CountObserver: Send + Sync {
 /// use curator_recipes::SharedCount;
 ///
 /// let visitors = SharedCount::new(client, "/office/visitors", 0)?;
-/// visitors.start().await?;
+/// visitors.start()?;
+/// visitors.initialized().await?;
 /// loop {
 ///     let before = visitors.versioned_value()?;
 ///     if visitors.try_set_count(&before, before.value() + 1).await? {
@@ -118,18 +120,41 @@ impl SharedCount {
         Ok(Self { value: SharedValue::with_sink(client, path, to_bytes(seed), Some(sink))?, broadcast })
     }
 
-    /// Reads the count, creates the node if it is missing, and starts to keep the copy up to date. Data that is not a
-    /// count is not an error here, so that [`set_count`](Self::set_count) can repair it.
+    /// Starts to read the count, and to keep the copy up to date, in the background. Creates the node if it is missing.
     ///
     /// # Errors
     ///
     /// As [`SharedValue::start`].
+    pub fn start(&self) -> Result<(), SharedError> {
+        self.value.start()
+    }
+
+    /// Waits for the first read. Data that is not a count is not an error here, so that
+    /// [`set_count`](Self::set_count) can repair it.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedValue::initialized`].
     ///
     /// # Cancel safety
     ///
-    /// As [`SharedValue::start`].
-    pub async fn start(&self) -> Result<(), SharedError> {
-        self.value.start().await
+    /// Nothing is lost when the future is dropped.
+    pub async fn initialized(&self) -> Result<(), SharedError> {
+        self.value.initialized().await
+    }
+
+    /// Waits like [`initialized`](Self::initialized) for at most `budget`. Returns `Ok(None)` if the budget ends while the
+    /// client is connected.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedValue::initialized_timeout`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn initialized_timeout(&self, budget: Duration) -> Result<Option<()>, SharedError> {
+        self.value.initialized_timeout(budget).await
     }
 
     /// Returns the path of the node.

@@ -8,6 +8,7 @@ use curator_framework::{Chain, CuratorFramework, Error, ListenerId, Watch};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::shared::error::SharedError;
 use crate::shared::listeners::{SharedValueListener, SharedValueReader};
 use crate::shared::versioned::VersionedValue;
 use crate::standing::{Pauses, catch_up};
@@ -20,6 +21,15 @@ pub(super) trait ChangeSink: Send + Sync {
 
     /// Called at the close, perhaps more than once.
     fn closed(&self);
+}
+
+/// The first read.
+#[derive(Debug, Clone)]
+enum Load {
+    Begun,
+    /// The newest attempt has failed. Another one follows.
+    Failed(Error),
+    Done,
 }
 
 /// The newest value, with the number of values before it.
@@ -35,6 +45,8 @@ pub(super) struct CachedValue {
     newest: Mutex<Newest>,
     /// `None` after the close.
     channel: Mutex<Option<watch::Sender<Bytes>>>,
+    /// `None` after the close.
+    load: watch::Sender<Option<Load>>,
     sink: Option<Arc<dyn ChangeSink>>,
     listeners: Listeners<dyn SharedValueListener>,
 }
@@ -45,6 +57,7 @@ impl CachedValue {
         Self {
             path,
             channel: Mutex::new(Some(watch::Sender::new(seed.clone()))),
+            load: watch::Sender::new(Some(Load::Begun)),
             newest: Mutex::new(Newest { number: 0, value: seed }),
             sink,
             listeners: Listeners::default(),
@@ -83,6 +96,13 @@ impl CachedValue {
         }
     }
 
+    /// Waits for the first read, or for a failure of it. `None` after the close.
+    pub(super) async fn is_loaded(&self) -> Option<Result<(), SharedError>> {
+        let mut load = self.load.subscribe();
+        let load = load.wait_for(|load| !matches!(load, Some(Load::Begun))).await.ok()?.clone()?;
+        Some(if let Load::Failed(error) = load { Err(error.into()) } else { Ok(()) })
+    }
+
     pub(super) fn listeners(&self) -> &Listeners<dyn SharedValueListener> {
         &self.listeners
     }
@@ -91,6 +111,7 @@ impl CachedValue {
     pub(super) fn close(&self) {
         let sender = self.channel.lock().take();
         drop(sender);
+        self.load.send_replace(None);
         if let Some(sink) = &self.sink {
             sink.closed();
         }
@@ -163,8 +184,13 @@ impl NodeFollower {
         Ok(Read { found: value.map(|value| VersionedValue::new(stat.mzxid, stat.version, value)), changed })
     }
 
+    /// Publishes the outcome of the first read, unless the value is closed.
+    fn loaded(&self, load: Load) {
+        self.cache.load.send_modify(|present| _ = present.as_mut().map(|present| *present = load));
+    }
+
     /// Reads the node for the first time. Creates it with the seed if it is missing.
-    pub(super) async fn start(&mut self, seed: &[u8]) -> Result<Watch, Error> {
+    async fn start(&mut self, seed: &[u8]) -> Result<Watch, Error> {
         let mut retries = self.client.retry_loop();
         let mut made = false;
         loop {
@@ -191,7 +217,26 @@ impl NodeFollower {
     }
 
     /// Follows the node until the client is closed.
-    pub(super) async fn run(mut self, mut changed: Watch) {
+    pub(super) async fn follow(mut self, seed: &[u8]) {
+        let mut pauses = Pauses::default();
+        let mut changed = loop {
+            let error = match self.start(seed).await {
+                Ok(changed) => break changed,
+                Err(error) => error,
+            };
+            let is_closed = matches!(error, Error::Closed);
+            // The client may be started later.
+            let pause = pauses.after(error.is_retryable() || matches!(error, Error::NotStarted));
+            if !is_closed {
+                tracing::warn!(error = %Chain(&error), path = self.cache.path, "a shared value cannot be read yet");
+            }
+            self.loaded(Load::Failed(error));
+            if is_closed {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+        };
+        self.loaded(Load::Done);
         loop {
             changed.await;
             match self.catch_up().await {

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use curator_framework::recipe::RecipeClient as _;
+use curator_framework::recipe::{Budget, RecipeClient as _};
 use curator_framework::{Chain, CuratorFramework, Error, ListenerId, Session, validate_path};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -49,7 +50,8 @@ const ANY_VERSION: i32 = -1;
 ///
 /// let motto = SharedValue::new(client, "/office/motto", "none yet")?;
 /// motto.add_listener(|_, new| println!("now {}", String::from_utf8_lossy(new)));
-/// motto.start().await?;
+/// motto.start()?;
+/// motto.initialized().await?;
 /// let before = motto.versioned_value();
 /// if !motto.try_set_value(&before, "one at a time").await? {
 ///     println!("another client wrote first");
@@ -64,6 +66,8 @@ const ANY_VERSION: i32 = -1;
 /// * A `false` of [`try_set_value`](Self::try_set_value) always means "not set". Curator also returns it after a lost
 ///   reply.
 /// * [`watch`](Self::watch) serves async code, which then needs no listener.
+/// * [`start`](Self::start) returns at once, and [`initialized`](Self::initialized) waits for the first read. Changes wait
+///   for it too.
 /// * [`start`](Self::start) does not write to an existing node, so a reader needs no permission to create.
 ///
 /// # ZooKeeper layout
@@ -85,8 +89,6 @@ struct Owner {
     client: CuratorFramework,
     seed: Vec<u8>,
     task: StandingTask,
-    /// Locked by a start in progress.
-    starting: tokio::sync::Mutex<()>,
     states: Mutex<Option<ListenerId>>,
 }
 
@@ -130,50 +132,72 @@ impl SharedValue {
     ) -> Result<Self, SharedError> {
         validate_path(&path)?;
         let cache = Arc::new(CachedValue::new(path, seed.clone(), sink));
-        let (task, starting, states) = (StandingTask::new(), tokio::sync::Mutex::default(), Mutex::default());
-        Ok(Self { owner: Arc::new(Owner { cache, client, seed, task, starting, states }) })
+        let (task, states) = (StandingTask::new(), Mutex::default());
+        Ok(Self { owner: Arc::new(Owner { cache, client, seed, task, states }) })
     }
 
-    /// Reads the value, creates the node if it is missing, and starts to keep the copy up to date.
+    /// Starts to read the value, and to keep the copy up to date, in the background. Creates the node if it is missing.
+    /// [`initialized`](Self::initialized) waits for the first read.
     ///
     /// # Errors
     ///
-    /// * `SharedError::AlreadyStarted`, `SharedError::Closed`: this value cannot be started.
-    /// * Of the framework `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up,
-    ///   `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NotStarted`,
-    ///   `Error::Closed`, `Error::NoRuntime`: the value may be started again.
-    ///
-    /// # Cancel safety
-    ///
-    /// When the future is dropped, the value is not started and may be started again. The node may exist.
-    pub async fn start(&self) -> Result<(), SharedError> {
-        let Owner { cache, client, seed, task, starting, states } = &*self.owner;
-        tokio::runtime::Handle::try_current().map_err(|_no_runtime| Error::NoRuntime)?;
-        task.check_latent().map_err(|error| self.not_startable(error))?;
-        let Ok(_starting) = starting.try_lock() else {
-            return Err(SharedError::AlreadyStarted { path: self.name() });
-        };
-        let mut follower = NodeFollower::new(Arc::clone(cache), client.weak_clone());
-        let changed = follower.start(seed).await?;
-        let weak_cache = Arc::downgrade(cache);
-        let added = client.connection_state_listenable().add_listener(move |_, state| {
-            if let Some(cache) = weak_cache.upgrade() {
-                cache.listeners().notify(move |listener| listener.state_changed(state));
-            }
-        });
-        *states.lock() = Some(added);
+    /// * `SharedError::AlreadyStarted`, `SharedError::Closed`: a value starts once.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
+    pub fn start(&self) -> Result<(), SharedError> {
+        let Owner { cache, client, seed, task, states } = &*self.owner;
+        // A close waits for the lock, and then finds the listener.
+        let mut states = states.lock();
+        let (follower, seed) = (NodeFollower::new(Arc::clone(cache), client.weak_clone()), seed.clone());
         let started = task.start(|mut stop| async move {
             tokio::select! {
                 biased;
                 () = stop.requested() => {}
-                () = follower.run(changed) => {}
+                () = follower.follow(&seed) => {}
             }
         });
-        started.map_err(|error| {
-            // Closed meanwhile.
-            self.owner.stop();
-            self.not_startable(error)
-        })
+        started.map_err(|error| self.not_startable(error))?;
+        let weak_cache = Arc::downgrade(cache);
+        *states = Some(client.connection_state_listenable().add_listener(move |_, state| {
+            if let Some(cache) = weak_cache.upgrade() {
+                cache.listeners().notify(move |listener| listener.state_changed(state));
+            }
+        }));
+        Ok(())
+    }
+
+    /// Waits for the first read. Resolves at once later, also in an outage.
+    ///
+    /// # Errors
+    ///
+    /// * `SharedError::NotStarted`, `SharedError::Closed`.
+    /// * Of the framework `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy has given up,
+    ///   `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NotStarted`: the read or the create has
+    ///   failed. The value tries again in the background, with pauses of up to 30 s.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn initialized(&self) -> Result<(), SharedError> {
+        self.check_started()?;
+        self.owner.cache.is_loaded().await.unwrap_or_else(|| Err(self.closed()))
+    }
+
+    /// Waits like [`initialized`](Self::initialized) for at most `budget`. Returns `Ok(None)` if the budget ends while the
+    /// client is connected.
+    ///
+    /// # Errors
+    ///
+    /// As [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a connection.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn initialized_timeout(&self, budget: Duration) -> Result<Option<()>, SharedError> {
+        match Budget::of(budget).limit(self.initialized()).await {
+            Some(read) => read.map(Some),
+            None if self.owner.client.is_connected() => Ok(None),
+            None => Err(self.owner.client.no_answer(&format!("reading the shared value {}", self.path())).into()),
+        }
     }
 
     fn not_startable(&self, error: StartError) -> SharedError {
@@ -213,7 +237,7 @@ impl SharedValue {
     ///
     /// # Errors
     ///
-    /// * `SharedError::NotStarted`, `SharedError::Closed`: call [`start`](Self::start) first, or create a new value.
+    /// * As [`initialized`](Self::initialized), for which it waits.
     /// * Of the framework `Error::NoNode` if the node was deleted, `Error::NoAuth`, `Error::Compression`,
     ///   `Error::SchemaViolation`: the value is not set.
     /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up: the value may be set if
@@ -225,7 +249,7 @@ impl SharedValue {
     ///
     /// When the future is dropped the value may be set.
     pub async fn set_value(&self, value: impl Into<Vec<u8>>) -> Result<(), SharedError> {
-        self.check_started()?;
+        self.initialized().await?;
         let value = value.into();
         let Owner { cache, client, .. } = &*self.owner;
         let before = cache.versioned_value();
@@ -256,7 +280,7 @@ impl SharedValue {
         previous: &VersionedValue<Vec<u8>>,
         value: impl Into<Vec<u8>>,
     ) -> Result<bool, SharedError> {
-        self.check_started()?;
+        self.initialized().await?;
         if previous.version() == ANY_VERSION {
             return Err(SharedError::IllegalTrySetVersion { path: self.name() });
         }

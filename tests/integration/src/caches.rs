@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use curator_framework::CuratorFramework;
 use curator_recipes::{CuratorCache, NodeCache, PathChildrenCache, TreeCache};
 
-use crate::env::{children, eventually, in_time};
+use crate::env::{children, eventually};
 
 /// One cache of each kind.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Caches {
             node: NodeCache::new(client.clone(), node).unwrap(),
         };
         caches.curator.start().unwrap();
-        in_time(caches.tree.start()).await.unwrap();
+        caches.tree.start().unwrap();
         caches.children.start().unwrap();
         caches.node.start().unwrap();
         eventually("the caches are filled", async || caches.are_fresh().await).await;

@@ -48,7 +48,8 @@ impl Members {
             let latch = LeaderLatch::new(client.clone(), "/soak/election").unwrap();
             latch.start().unwrap();
             let value = SharedValue::new(client.clone(), VALUE, "").unwrap();
-            in_time(value.start()).await.unwrap();
+            value.start().unwrap();
+            in_time(value.initialized()).await.unwrap();
             let tasks = [
                 tokio::spawn(lead(latch.clone(), Arc::clone(&slot), Arc::clone(tally))),
                 tokio::spawn(follow_sessions(client.clone(), Arc::clone(tally))),

@@ -99,8 +99,10 @@ impl Players {
                 latch: CountDownLatch::new(client.clone(), "/soak/latch").unwrap(),
                 client,
             };
-            in_time(player.count.start()).await.unwrap();
-            in_time(player.value.start()).await.unwrap();
+            player.count.start().unwrap();
+            in_time(player.count.initialized()).await.unwrap();
+            player.value.start().unwrap();
+            in_time(player.value.initialized()).await.unwrap();
             in_time(player.long.initialize(0)).await.unwrap();
             all.push(player);
         }

@@ -100,7 +100,7 @@ async fn listing_above_zookeepers_usual_limit_is_read_and_the_lock_of_the_client
     let stage = Stage::new(10).await;
     assert!(CHILDREN * (LENGTH + stage.digits) > USUAL_LIMIT);
     let cache = TreeCache::new(stage.client.clone(), stage.tree()).unwrap();
-    in_time(cache.start()).await.unwrap();
+    cache.start().unwrap();
     in_time(cache.initialized()).await.unwrap();
     assert_eq!(cache.size(), CHILDREN + 2);
     let last = stage.child(CHILDREN - 1);

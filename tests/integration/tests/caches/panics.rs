@@ -135,7 +135,7 @@ async fn panic_of_filter_in_a_read_ends_the_cache_alone() {
 async fn panic_of_a_selector_at_a_reconnect_ends_the_tree_cache_alone() {
     let stage = Stage::new().await;
     let cache = TreeCache::builder(stage.client.clone(), "/tree").selector(stage.closure(), |_| true).build().unwrap();
-    cache.start().await.unwrap();
+    cache.start().unwrap();
     stage.breaks.store(true, Ordering::SeqCst);
     stage.ensemble.reset(CLIENT);
     let failed = async {

@@ -167,7 +167,7 @@ fn change_is_reported_behind_the_connection_that_has_brought_it() {
         one.start().unwrap();
         let cache = TreeCache::builder(one.clone(), "/tree").build().unwrap();
         let mut events = cache.changes();
-        soon(cache.start()).await.unwrap();
+        cache.start().unwrap();
         events_until(&mut events, "initialized").await;
         ensemble.reset(ONE);
         ensemble.delete("/tree/a");

@@ -31,7 +31,7 @@ fn builder(client: &CuratorFramework, path: &str) -> TreeCacheBuilder {
 async fn started(builder: TreeCacheBuilder) -> (TreeCache, Changes<TreeCacheEvent>) {
     let cache = builder.build().unwrap();
     let events = cache.changes();
-    in_time(cache.start()).await.unwrap();
+    cache.start().unwrap();
     (cache, events)
 }
 
@@ -92,10 +92,10 @@ on_every_server! {
         let heard = until(&mut events, "initialized").await;
         assert!(heard.len() == 2 && heard[0].starts_with("added three"), "{heard:?}");
         assert!(exists(&client, &path).await);
-        assert!(matches!(cache.start().await, Err(CacheError::AlreadyStarted { .. })));
+        assert!(matches!(cache.start(), Err(CacheError::AlreadyStarted { .. })));
         cache.close().await;
         cache.close().await;
-        assert!(matches!(cache.start().await, Err(CacheError::Closed { .. })));
+        assert!(matches!(cache.start(), Err(CacheError::Closed { .. })));
     }
 
     async fn a_path_that_is_created_later_is_followed(env) {
@@ -224,7 +224,7 @@ on_every_server! {
         let listener = Arc::clone(&errors);
         let id = cache.add_error_listener(move |error| listener.lock().push(error.to_string()));
         let mut events = cache.changes();
-        in_time(cache.start()).await.unwrap();
+        cache.start().unwrap();
         assert_next(&mut events, &["added test=root", "added packed=small", "initialized"]).await;
         create(&client, &format!("{path}/plain"), "plain").await;
         match in_time(events.recv()).await.unwrap() {
@@ -335,7 +335,7 @@ on_every_server! {
                 assert!(!panics || !matches!(event, TreeCacheEvent::NodeUpdated { .. }), "on purpose");
             });
         }
-        in_time(cache.start()).await.unwrap();
+        cache.start().unwrap();
         for data in ["a", "b"] {
             in_time(cache.initialized()).await.unwrap();
             set(&client, &path, data).await;

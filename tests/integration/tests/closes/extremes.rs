@@ -20,8 +20,8 @@ use curator_recipes::{
     DistributedDoubleBarrier, DoubleBarrierOptions, FencingToken, GroupMember, InterProcessMutex,
     InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderSelector, LeaderSelectorOptions, LockOptions,
     LockOwner, Partition, PartitionOptions, PathChildrenCache, PersistentNode, PersistentTtlNode,
-    PersistentTtlNodeOptions, PromotedToLock, SemaphoreOptions, SemaphoreProtocol, SharedCount, TreeCache, UniqueIds,
-    VersionedValue,
+    PersistentTtlNodeOptions, PromotedToLock, SemaphoreOptions, SemaphoreProtocol, SharedCount, SharedValue, TreeCache,
+    UniqueIds, VersionedValue,
 };
 use curator_test::{ClientId, SimulatedEnsemble};
 use tokio::time::{sleep, timeout};
@@ -61,7 +61,7 @@ macro_rules! row {
     };
 }
 
-const ROWS: [Row; 17] = [
+const ROWS: [Row; 18] = [
     row!(
         [
             "client/mod block_until_connected_timeout",
@@ -277,7 +277,8 @@ const ROWS: [Row; 17] = [
                     .max_events(size)
                     .max_event_bytes(size);
                 let Ok(cache) = builder.build() else { continue };
-                let _started = tried(cache.start()).await;
+                cache.start().unwrap();
+                let _loaded = tried(cache.initialized()).await;
                 soon(cache.close()).await;
             }
         }
@@ -435,11 +436,23 @@ const ROWS: [Row; 17] = [
     row!(["shared/count new", "shared/count set_count", "shared/count try_set_count"], |_ensemble, client| {
         for number in VERSIONS {
             let count = SharedCount::new(client.clone(), path(), number).unwrap();
-            count.start().await.unwrap();
+            count.start().unwrap();
+            count.initialized().await.unwrap();
             soon(count.set_count(number)).await.unwrap();
             let newest = count.versioned_value().unwrap();
             assert!(soon(count.try_set_count(&newest, number)).await.unwrap());
             let _set = soon(count.try_set_count(&VersionedValue::new(0, number, number), number)).await;
+        }
+    }),
+    row!(["shared/count initialized_timeout", "shared/value initialized_timeout"], |_ensemble, client| {
+        for time in TIMES {
+            let count = SharedCount::new(client.clone(), path(), 1).unwrap();
+            let value = SharedValue::new(client.clone(), path(), "").unwrap();
+            count.start().unwrap();
+            value.start().unwrap();
+            let _read = (tried(count.initialized_timeout(time)).await, tried(value.initialized_timeout(time)).await);
+            soon(count.close()).await;
+            soon(value.close()).await;
         }
     }),
     row!(["operations/ensemble from_config"], |_ensemble, client| {

@@ -272,21 +272,23 @@ const CLOSES: [(&str, Open); 29] = [
     ("a cache of a tree", |client| {
         Box::pin(async move {
             let cache = TreeCache::new(client, PATH).unwrap();
-            cache.start().await.unwrap();
+            cache.start().unwrap();
             closing(cache, async |cache| cache.close().await)
         })
     }),
     ("a shared value", |client| {
         Box::pin(async move {
             let value = SharedValue::new(client, PATH, "seed").unwrap();
-            value.start().await.unwrap();
+            value.start().unwrap();
+            value.initialized().await.unwrap();
             closing(value, async |value| value.close().await)
         })
     }),
     ("a shared count", |client| {
         Box::pin(async move {
             let count = SharedCount::new(client, PATH, 1).unwrap();
-            count.start().await.unwrap();
+            count.start().unwrap();
+            count.initialized().await.unwrap();
             closing(count, async |count| count.close().await)
         })
     }),

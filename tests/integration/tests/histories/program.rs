@@ -144,9 +144,11 @@ impl Program {
             }),
         ];
         let value = SharedValue::new(client.clone(), "/value", "old").unwrap();
-        in_time(value.start()).await.unwrap();
+        value.start().unwrap();
+        in_time(value.initialized()).await.unwrap();
         let count = SharedCount::new(client.clone(), "/count", 5).unwrap();
-        in_time(count.start()).await.unwrap();
+        count.start().unwrap();
+        in_time(count.initialized()).await.unwrap();
         let long = DistributedAtomicLong::new(
             client.clone(),
             "/long",

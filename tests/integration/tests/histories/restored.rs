@@ -210,9 +210,11 @@ async fn shared_value_takes_the_restored_value() {
     let server = in_process::server();
     let client = connected(options(&server)).await;
     let value = SharedValue::new(client.clone(), "/value", "old").unwrap();
-    in_time(value.start()).await.unwrap();
+    value.start().unwrap();
+    in_time(value.initialized()).await.unwrap();
     let count = SharedCount::new(client.clone(), "/count", 5).unwrap();
-    in_time(count.start()).await.unwrap();
+    count.start().unwrap();
+    in_time(count.initialized()).await.unwrap();
     in_time(count.set_count(6)).await.unwrap();
     let backup = server.backup();
     in_time(value.set_value("new")).await.unwrap();
@@ -230,14 +232,16 @@ async fn shared_count_follows_servers_that_have_lost_their_data() {
     let server = in_process::server();
     let client = connected(options(&server).session_timeout(Duration::from_secs(2))).await;
     let count = SharedCount::new(client.clone(), "/count", 5).unwrap();
-    in_time(count.start()).await.unwrap();
+    count.start().unwrap();
+    in_time(count.initialized()).await.unwrap();
     for number in 0..50 {
         in_time(count.set_count(number)).await.unwrap();
     }
     tokio::task::block_in_place(|| server.restart_empty()).unwrap();
     let other = connected(options(&server)).await;
     let made = SharedCount::new(other, "/count", 7).unwrap();
-    in_time(made.start()).await.unwrap();
+    made.start().unwrap();
+    in_time(made.initialized()).await.unwrap();
     eventually("the new value", async || count.count().unwrap() == 7).await;
     assert_eq!(counts_up(&count).await, 8);
     in_time(count.set_count(20)).await.unwrap();

@@ -13,7 +13,8 @@ async fn each_sees_what_the_other_sets() {
     let (client, path) = (env.client().await, env.path("count"));
     let mut thread = java.thread("counts");
     let count = SharedCount::new(client, &path, 7).unwrap();
-    count.start().await.unwrap();
+    count.start().unwrap();
+    count.initialized().await.unwrap();
     let mut seen = count.watch();
 
     assert_eq!(thread.ask(&format!("count get {path}")).await, "7");
@@ -53,7 +54,8 @@ async fn a_limit_that_either_changes_counts_for_both() {
     let java = Peer::java(&env).await;
     let (client, limit, path) = (env.client().await, env.path("limit"), env.path("semaphore"));
     let count = SharedCount::new(client.clone(), &limit, 1).unwrap();
-    count.start().await.unwrap();
+    count.start().unwrap();
+    count.initialized().await.unwrap();
     let semaphore = InterProcessSemaphoreV2::new(client.clone(), &path, &count).unwrap();
     let kind = format!("semaphore:{limit}");
     let (mut sets, mut one, mut two) = (java.thread("sets"), java.thread("one"), java.thread("two"));

@@ -18,7 +18,7 @@ const OF_CACHES: [&str; 5] = [
     "CuratorCache::synced",
 ];
 
-const OF_OLDER_CACHES: [&str; 17] = [
+const OF_OLDER_CACHES: [&str; 16] = [
     "Changes::recv",
     "NodeCache::close",
     "NodeCache::initialized",
@@ -34,7 +34,6 @@ const OF_OLDER_CACHES: [&str; 17] = [
     "TreeCache::close",
     "TreeCache::initialized",
     "TreeCache::rebuild",
-    "TreeCache::start",
     "TreeCache::synced",
 ];
 
@@ -96,9 +95,8 @@ struct Older {
 impl Older {
     /// Starts the caches that were not started.
     async fn start(&self, but: &str) {
-        // First, because this start waits: nothing else is loaded meanwhile.
-        if !but.starts_with("TreeCache::start") && matches!(self.tree.state(), CacheState::Latent) {
-            self.tree.start().await.unwrap();
+        if matches!(self.tree.state(), CacheState::Latent) {
+            self.tree.start().unwrap();
         }
         if !but.starts_with("NodeCache::start") && matches!(self.node.state(), CacheState::Latent) {
             self.node.start().unwrap();
@@ -133,7 +131,6 @@ impl Older {
             "TreeCache::close" => Box::pin(async move { tree.close().await }),
             "TreeCache::initialized" => Box::pin(async move { tree.initialized().await.unwrap() }),
             "TreeCache::rebuild" => Box::pin(async move { tree.rebuild().await.unwrap() }),
-            "TreeCache::start" => Box::pin(async move { tree.start().await.unwrap() }),
             "TreeCache::synced" => Box::pin(async move { _ = tree.synced().await.unwrap() }),
             other => panic!("{other}"),
         }

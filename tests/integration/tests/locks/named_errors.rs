@@ -143,7 +143,8 @@ async fn default_data_at_the_path_of_a_recipe_is_named_with_the_cure() {
     let text = counter.get().await.unwrap_err().to_string();
     assert!(text.contains("it has 9 bytes, not 8; a create without data writes the client's default data"), "{text}");
     let count = SharedCount::new(client.clone(), "/made", 0).unwrap();
-    count.start().await.unwrap();
+    count.start().unwrap();
+    count.initialized().await.unwrap();
     let text = count.count().unwrap_err().to_string();
     assert!(text.contains("it has 9 bytes, not 4; a create without data writes"), "{text}");
     let latch = LeaderLatch::new(client.clone(), "/made").unwrap();

@@ -9,15 +9,18 @@ use tokio::time::sleep;
 use crate::cancellation::{Cut, at_every_cut, poll_until};
 
 const LATENCY: Duration = Duration::from_millis(3);
+const LONG: Duration = Duration::from_secs(100);
 const PATH: &str = "/shared";
 
 /// Those that are told here.
-pub(crate) const METHODS: [&str; 8] = [
-    "SharedValue::start",
+pub(crate) const METHODS: [&str; 10] = [
+    "SharedValue::initialized",
+    "SharedValue::initialized_timeout",
     "SharedValue::set_value",
     "SharedValue::try_set_value",
     "SharedValue::close",
-    "SharedCount::start",
+    "SharedCount::initialized",
+    "SharedCount::initialized_timeout",
     "SharedCount::set_count",
     "SharedCount::try_set_count",
     "SharedCount::close",
@@ -26,7 +29,8 @@ pub(crate) const METHODS: [&str; 8] = [
 /// What is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Method {
-    Start,
+    Initialized,
+    InitializedTimeout,
     Set,
     TrySet,
     Close,
@@ -38,21 +42,31 @@ macro_rules! scene {
             let stage = Stage::new(LATENCY).await;
             let before = stage.footprint();
             let other = $type::new(stage.front.clone(), PATH, $seed).unwrap();
-            if method != Method::Start {
-                other.start().await.unwrap();
+            let is_first = matches!(method, Method::Initialized | Method::InitializedTimeout);
+            if !is_first {
+                other.start().unwrap();
+                other.initialized().await.unwrap();
             }
             sleep(QUIET).await;
             let beside = stage.footprint().of_clients();
             let shared = $type::new(stage.client.clone(), PATH, $seed).unwrap();
-            if method != Method::Start {
-                shared.start().await.unwrap();
+            if !is_first {
+                shared.start().unwrap();
+                shared.initialized().await.unwrap();
             }
             let known = $of(shared.versioned_value());
             if loses_reply {
                 stage.ensemble.drop_reply(OURS);
             }
             let completes = match method {
-                Method::Start => poll_until(shared.start(), cut).await.map(Result::unwrap),
+                Method::Initialized => {
+                    shared.start().unwrap();
+                    poll_until(shared.initialized(), cut).await.map(Result::unwrap)
+                }
+                Method::InitializedTimeout => {
+                    shared.start().unwrap();
+                    poll_until(shared.initialized_timeout(LONG), cut).await.map(|read| read.unwrap().unwrap())
+                }
                 Method::Set => poll_until(shared.$set($new), cut).await.map(Result::unwrap),
                 // After a lost reply it is an error that says so.
                 Method::TrySet => poll_until(shared.$try_set(&known, $new), cut).await.map(|set| match set {
@@ -65,12 +79,11 @@ macro_rules! scene {
             sleep(QUIET).await;
             stage.ensemble.repair(OURS);
             match method {
-                Method::Start => {
-                    if !completes {
-                        assert_eq!(stage.footprint().of_clients(), beside, "{what}");
-                        shared.start().await.unwrap();
-                    }
-                    other.start().await.unwrap();
+                Method::Initialized | Method::InitializedTimeout => {
+                    // The read goes on.
+                    shared.initialized().await.unwrap();
+                    other.start().unwrap();
+                    other.initialized().await.unwrap();
                 }
                 Method::Close if cut != Cut::Before(0) => {
                     // The closing goes on.
@@ -84,10 +97,7 @@ macro_rules! scene {
                 let (ours, others) = ($of(shared.versioned_value()), $of(other.versioned_value()));
                 assert_eq!(ours, others, "{what}");
                 let is_new = *ours.value() == $new;
-                assert!(
-                    is_new || (*ours.value() == $seed && (!completes || method == Method::Start)),
-                    "{what}: {ours:?}"
-                );
+                assert!(is_new || (*ours.value() == $seed && (!completes || is_first)), "{what}: {ours:?}");
                 assert!(shared.$try_set(&ours, $last).await.unwrap(), "{what}");
                 sleep(QUIET).await;
                 assert_eq!(*$of(other.versioned_value()).value(), $last, "{what}");
@@ -109,11 +119,12 @@ scene!(count, SharedCount, set_count, try_set_count, |count: Result<_, _>| count
 #[test]
 fn what_is_done_with_a_shared_value_leaves_nothing_but_the_value() {
     for (method, loses_reply) in [
-        (Method::Start, false),
+        (Method::Initialized, false),
+        (Method::InitializedTimeout, false),
         (Method::Set, false),
         (Method::TrySet, false),
         (Method::Close, false),
-        (Method::Start, true),
+        (Method::Initialized, true),
         (Method::Set, true),
         (Method::TrySet, true),
     ] {

@@ -9,7 +9,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 async fn started(client: &CuratorFramework, path: &str, seed: i32) -> SharedCount {
     let count = SharedCount::new(client.clone(), path, seed).unwrap();
-    in_time(count.start()).await.unwrap();
+    count.start().unwrap();
+    in_time(count.initialized()).await.unwrap();
     count
 }
 

@@ -14,7 +14,8 @@ on_every_server! {
         let (proxy, path) = (env.proxy(), env.path("value"));
         let client = connected(builder(proxy.address())).await;
         let value = SharedValue::new(client.clone(), &path, "seed").unwrap();
-        value.start().await.unwrap();
+        value.start().unwrap();
+        value.initialized().await.unwrap();
         let before = value.versioned_value();
         proxy.drop_reply(OpCode::SetData, 1);
         let error = in_time(value.try_set_value(&before, "mine")).await.unwrap_err();
@@ -35,7 +36,8 @@ on_every_server! {
         let (proxy, path) = (env.proxy(), env.path("value"));
         let client = connected(builder(proxy.address()).retry_policy(RetryNTimes::new(0, Duration::ZERO))).await;
         let value = SharedValue::new(client, &path, "seed").unwrap();
-        value.start().await.unwrap();
+        value.start().unwrap();
+        value.initialized().await.unwrap();
         proxy.drop_reply(OpCode::SetData, 1);
         let error = in_time(value.try_set_value(&value.versioned_value(), "mine")).await.unwrap_err();
         assert!(error.outcome_unknown(), "{error}");
@@ -45,7 +47,8 @@ on_every_server! {
     async fn a_node_that_is_deleted_leaves_the_value_and_one_made_again_is_taken_over(env) {
         let (client, other, path) = (env.client().await, env.client().await, env.path("value"));
         let value = SharedValue::new(client.clone(), &path, "seed").unwrap();
-        value.start().await.unwrap();
+        value.start().unwrap();
+        value.initialized().await.unwrap();
         for round in 0..3 {
             let text = format!("round {round}");
             value.set_value(text.clone()).await.unwrap();
@@ -67,7 +70,8 @@ on_every_server! {
         let stranger = connected(builder(proxy.address())).await;
         let owner = connected(builder(env.address()).authorization("digest", "ann:secret")).await;
         let value = SharedValue::new(stranger.clone(), &path, "seed").unwrap();
-        value.start().await.unwrap();
+        value.start().unwrap();
+        value.initialized().await.unwrap();
         owner.set_acl().with_acl(Acl::creator_all()).for_path(&path).await.unwrap();
         // The server tells no changes to those who may not read them.
         owner.set_data().for_path(&path, "secret").await.unwrap();
@@ -86,7 +90,8 @@ on_every_server! {
         let options = builder(env.address()).namespace(&root[1..]).enable_compression();
         let (client, plain) = (connected(options).await, env.client().await);
         let value = SharedValue::new(client, "/deep/value", "seed").unwrap();
-        value.start().await.unwrap();
+        value.start().unwrap();
+        value.initialized().await.unwrap();
         let node = format!("{root}/deep/value");
         for text in ["seed", "next"] {
             if text != "seed" {
@@ -102,7 +107,8 @@ on_every_server! {
         assert!(!value.try_set_value(&value.versioned_value(), "stale").await.unwrap());
         assert_eq!(value.value(), b"tried");
         let other = SharedValue::new(plain, &node, "").unwrap();
-        other.start().await.unwrap();
+        other.start().unwrap();
+        other.initialized().await.unwrap();
         assert_eq!(other.value(), b"plain");
         value.set_value("mended").await.unwrap();
         eventually("the other sees it", async || other.value()[..2] == [0x1f, 0x8b]).await;
@@ -112,7 +118,8 @@ on_every_server! {
         let (client, path) = (env.client().await, env.path("count"));
         client.create().creating_parents_if_needed().with_data("12345").for_path(&path).await.unwrap();
         let count = SharedCount::new(client, &path, 0).unwrap();
-        count.start().await.unwrap();
+        count.start().unwrap();
+        count.initialized().await.unwrap();
         let text = format!("the data of {path} is not a count: it has 5 bytes, not 4");
         assert_eq!(count.count().unwrap_err().to_string(), text);
         assert_eq!(count.versioned_value().unwrap_err().to_string(), text);
@@ -131,12 +138,11 @@ on_every_server! {
         assert!(matches!(value.set_value("x").await, Err(SharedError::NotStarted { .. })));
         assert!(matches!(value.try_set_value(&seed, "x").await, Err(SharedError::NotStarted { .. })));
         assert!(client.check_exists().for_path(&path).await.unwrap().is_none());
-        // A start that is given up may be made again.
-        drop(value.start());
         let mut watch = value.watch();
-        value.start().await.unwrap();
+        value.start().unwrap();
+        value.initialized().await.unwrap();
         assert_eq!(watch.borrow_and_update().version(), 0);
-        let again = value.start().await.unwrap_err();
+        let again = value.start().unwrap_err();
         assert_eq!(again.to_string(), format!("the shared value {path} cannot be started more than once"));
         value.set_value("last").await.unwrap();
         in_time(watch.wait_for(|value| value.value() == b"last")).await.unwrap();
@@ -144,7 +150,7 @@ on_every_server! {
         value.close().await;
         assert!(watch.changed().await.is_err());
         assert_eq!(value.value(), b"last");
-        for refused in [value.start().await, value.set_value("x").await] {
+        for refused in [value.start(), value.initialized().await, value.set_value("x").await] {
             assert!(matches!(refused, Err(SharedError::Closed { .. })), "{refused:?}");
         }
         assert!(client.check_exists().for_path(&path).await.unwrap().is_some());
@@ -158,9 +164,12 @@ async fn a_client_that_is_not_started_or_closed_says_so() {
     let server = curator_test::TestingServer::start().unwrap();
     let client = builder(server.address()).build().unwrap();
     let value = SharedValue::new(client.clone(), "/value", "seed").unwrap();
-    assert!(matches!(value.start().await, Err(SharedError::Framework(Error::NotStarted))));
+    value.start().unwrap();
+    for refused in [in_time(value.initialized()).await, in_time(value.set_value("x")).await] {
+        assert!(matches!(refused, Err(SharedError::Framework(Error::NotStarted))), "{refused:?}");
+    }
     client.start().unwrap();
-    in_time(value.start()).await.unwrap();
+    eventually("the first read", async || value.initialized().await.is_ok()).await;
     in_time(client.close()).await;
     assert!(matches!(in_time(value.set_value("x")).await, Err(SharedError::Framework(Error::Closed))));
     in_time(value.close()).await;

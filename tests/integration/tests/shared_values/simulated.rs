@@ -8,7 +8,7 @@ use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, ConnectionState, CuratorFramework, Permission, RetryNTimes};
 use curator_integration::env::{PATIENCE, tasks};
 use curator_integration::simulated_stage::{ONE, TWO, until};
-use curator_recipes::{SharedValue, SharedValueListener, SharedValueReader};
+use curator_recipes::{SharedError, SharedValue, SharedValueListener, SharedValueReader};
 use curator_test::{ClientId, SimulatedEnsemble};
 use parking_lot::Mutex;
 
@@ -25,7 +25,8 @@ pub(crate) async fn client(ensemble: &SimulatedEnsemble, id: ClientId) -> Curato
 
 async fn started(client: &CuratorFramework) -> SharedValue {
     let value = SharedValue::new(client.clone(), PATH, "seed").unwrap();
-    value.start().await.unwrap();
+    value.start().unwrap();
+    value.initialized().await.unwrap();
     value
 }
 
@@ -269,22 +270,21 @@ async fn the_values_own_task_does_not_keep_the_client() {
     until("the session is closed", || ensemble.sessions().is_empty()).await;
 }
 
-/// Wherever a start is given up, it leaves nothing but the node, and may be made again.
+/// Wherever the close meets the first read, it leaves nothing but the node.
 #[tokio::test(start_paused = true)]
-async fn a_start_may_be_given_up_anywhere() {
+async fn close_during_the_first_read_leaves_nothing() {
     let ensemble = SimulatedEnsemble::new(9, LATENCY);
     let client = client(&ensemble, ONE).await;
     let before = tasks();
     for millis in 0..200 {
         let path = format!("/given/up/{millis}");
         let value = SharedValue::new(client.clone(), path, "seed").unwrap();
-        let given_up = tokio::time::timeout(Duration::from_millis(millis), value.start()).await.is_err();
-        if given_up {
-            assert_eq!(client.watchers(), 0);
-            value.start().await.unwrap();
-        }
+        value.start().unwrap();
+        let read = value.initialized_timeout(Duration::from_millis(millis)).await.unwrap();
+        assert!(read.is_some() || millis < 100, "{millis} ms");
         assert_eq!(value.value(), b"seed");
         value.close().await;
+        assert!(matches!(value.initialized().await, Err(SharedError::Closed { .. })));
         assert_eq!((client.watchers(), tasks()), (0, before));
     }
 }

@@ -51,7 +51,8 @@ async fn storm(seed: u64) -> (Steps, i32) {
     for id in 0..2 {
         let client = client(&ensemble, ClientId(id)).await;
         let count = SharedCount::new(client.clone(), PATH, 0).unwrap();
-        count.start().await.unwrap();
+        count.start().unwrap();
+        count.initialized().await.unwrap();
         counts.push((client, count.clone()));
         counting.push(tokio::spawn(count_up(count, StdRng::seed_from_u64(random.random()))));
     }

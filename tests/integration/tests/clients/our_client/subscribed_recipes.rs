@@ -206,7 +206,8 @@ async fn contend(which: Which, client: &CuratorFramework, other: &CuratorFramewo
 async fn share_a_value(client: &CuratorFramework, other: &CuratorFramework, path: &str) {
     let [ours, theirs] = [client, other].map(|client| SharedValue::new(client.clone(), path, "seed").unwrap());
     for value in [&ours, &theirs] {
-        in_time(value.start()).await.unwrap();
+        value.start().unwrap();
+        in_time(value.initialized()).await.unwrap();
     }
     for round in 0..4 {
         for (from, to) in [(&ours, &theirs), (&theirs, &ours)] {

@@ -155,7 +155,8 @@ on_every_server! {
         let number = DistributedAtomicInteger::new(client.clone(), &path, patient()).unwrap();
         in_time(number.add(41)).await.unwrap();
         let shared = SharedCount::new(client.clone(), &path, 0).unwrap();
-        in_time(shared.start()).await.unwrap();
+        shared.start().unwrap();
+        in_time(shared.initialized()).await.unwrap();
         assert_eq!(shared.count().unwrap(), 41);
         in_time(number.increment()).await.unwrap();
         eventually("the shared count follows", async || shared.count().unwrap() == 42).await;

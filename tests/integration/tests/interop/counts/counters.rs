@@ -108,7 +108,8 @@ on_every_server! {
         let path = env.path("integer");
         let mut javas = Remote::new(&java, "atomic", &path, "integer");
         let shared = SharedCount::new(env.client().await, &path, 5).unwrap();
-        shared.start().await.unwrap();
+        shared.start().unwrap();
+        shared.initialized().await.unwrap();
         let mut javas_shared = java.thread("shared");
         assert_eq!(javas_shared.ask(&format!("count get {path}")).await, "5");
         let number = integer(&env.client().await, &path);

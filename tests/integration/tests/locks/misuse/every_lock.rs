@@ -290,7 +290,8 @@ on_every_server! {
         let refused = in_time(two.acquire()).await.unwrap_err();
         check(refused.to_string(), format!("{refused:?}"), "/leases");
         let count = SharedCount::new(client.clone(), "/closed/count", 0).unwrap();
-        let refused = in_time(count.start()).await.unwrap_err();
+        count.start().unwrap();
+        let refused = in_time(count.initialized()).await.unwrap_err();
         check(refused.to_string(), format!("{refused:?}"), "/closed/count");
     }
 

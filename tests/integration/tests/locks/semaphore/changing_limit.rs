@@ -16,7 +16,8 @@ const A_WHILE: Duration = Duration::from_millis(200);
 
 async fn count(env: &Env, client: &CuratorFramework, name: &str, seed: i32) -> SharedCount {
     let count = SharedCount::new(client.clone(), env.path(name), seed).unwrap();
-    in_time(count.start()).await.unwrap();
+    count.start().unwrap();
+    in_time(count.initialized()).await.unwrap();
     count
 }
 
@@ -134,7 +135,8 @@ async fn a_limit_that_this_process_sets_counts_at_once() {
     let ensemble = SimulatedEnsemble::new(1, Duration::from_millis(5));
     let client = simulated(&ensemble, 1).await;
     let limit = SharedCount::new(client.clone(), "/count", 1).unwrap();
-    limit.start().await.unwrap();
+    limit.start().unwrap();
+    limit.initialized().await.unwrap();
     let semaphore = InterProcessSemaphoreV2::new(client, "/s", &limit).unwrap();
     let mut held = Vec::new();
     for (leases, is_free) in [(2, true), (1, false), (2, true), (2, false), (1, false), (4, true), (4, true)] {

@@ -94,7 +94,8 @@ on_every_server! {
     async fn a_try_says_no_at_once_while_another_client_has_the_turn(env) {
         let client = env.client().await;
         let count = SharedCount::new(client.clone(), env.path("count"), 2).unwrap();
-        in_time(count.start()).await.unwrap();
+        count.start().unwrap();
+        in_time(count.initialized()).await.unwrap();
         let (fixed, changing) = (env.path("fixed"), env.path("changing"));
         for path in [&fixed, &changing] {
             let turn = format!("{path}/locks/_c_6ba7b810-9dad-11d1-80b4-00c04fd430c8-lock-");
@@ -117,7 +118,8 @@ on_every_server! {
     async fn a_try_survives_the_loss_of_any_one_reply(env) {
         let client = env.client().await;
         let count = SharedCount::new(client.clone(), env.path("count"), 2).unwrap();
-        in_time(count.start()).await.unwrap();
+        count.start().unwrap();
+        in_time(count.initialized()).await.unwrap();
         for kind in [Kind::Curator, Kind::Direct, Kind::Changing] {
             let others = kind.semaphore(&client, &env.path(&format!("{kind:?}")), &count);
             let leases = format!("{}/leases", others.path());

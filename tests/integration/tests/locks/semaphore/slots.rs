@@ -133,7 +133,8 @@ on_every_server! {
     async fn a_lower_limit_leaves_larger_numbers_in_use(env) {
         let (client, path) = (env.client().await, env.path("semaphore"));
         let count = SharedCount::new(client.clone(), env.path("count"), 3).unwrap();
-        in_time(count.start()).await.unwrap();
+        count.start().unwrap();
+        in_time(count.initialized()).await.unwrap();
         let semaphore = InterProcessSemaphoreV2::new(client.clone(), &path, &count).unwrap();
         let mut leases = Vec::new();
         for expected in 0..3 {

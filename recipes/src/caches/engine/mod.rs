@@ -448,6 +448,7 @@ impl Engine {
     pub(super) fn was_listed(&mut self, path: &Arc<str>, names: Option<Vec<String>>) {
         let request = Request::List(Arc::clone(path));
         let Some(Pending { batch, .. }) = self.sent(&request) else { return };
+        let is_gone = names.is_none();
         if let (Some(mut names), Some(cached)) = (names, self.tree.children(path)) {
             if self.was_shown(&request) {
                 // The children that it shows may be older than the transaction that the contents were fresh at.
@@ -462,10 +463,14 @@ impl Engine {
                     let child = format!("{path}/{name}");
                     let is_read = self.tree.get(&child).is_some_and(|entry| entry.round == self.round);
                     if !(is_listed && is_read) && self.options.scope.has(&child) {
-                        self.request(Request::Read(child.into()), batch);
+                        self.read(child.into(), !is_listed, batch);
                     }
                 }
             }
+        }
+        if is_gone && self.repeated.contains_key(&Request::Read(Arc::clone(path))) {
+            // No read has shown yet that it does not exist.
+            self.read(Arc::clone(path), true, batch);
         }
         self.answered(request);
     }
@@ -492,7 +497,7 @@ impl Engine {
         self.refuse(request.clone(), error.clone(), matches!(stage, Stage::SentAndRequested(_)));
         match request {
             Request::Read(path) => self.pass_hidden(path, stat, error, batch),
-            Request::List(path) => self.read_children(path, batch),
+            Request::List(path) => self.read_children(path, false, batch),
         }
         if self.repeated.contains_key(request) {
             if let Some(pending) = self.pending.get_mut(request) {
@@ -564,7 +569,7 @@ impl Engine {
             (None, _) => {
                 if self.options.scope.has_children_of(path) {
                     self.refuse(Request::List(Arc::clone(path)), error.clone(), true);
-                    self.read_children(path, batch);
+                    self.read_children(path, false, batch);
                 }
             }
         }
@@ -631,7 +636,7 @@ impl Engine {
                     }
                 }
                 Request::Read(_) => {}
-                Request::List(path) => self.read_children(path, batch),
+                Request::List(path) => self.read_children(path, false, batch),
             };
         }
         match self.pending.get_mut(&request) {
@@ -732,17 +737,27 @@ impl Engine {
             self.request(Request::List(path.into()), batch);
         } else {
             self.was_shown(&Request::List(path.into()));
-            self.read_children(path, batch);
+            self.read_children(path, true, batch);
         }
     }
 
+    /// Requests a read. A node that is probably gone is read without a pause, because the reply is small: otherwise one that
+    /// was too large would be taken for one that exists.
+    fn read(&mut self, path: Arc<str>, is_probably_gone: bool, batch: u64) {
+        let request = Request::Read(path);
+        if let Some(repeat) = self.repeated.get_mut(&request).filter(|_| is_probably_gone) {
+            *repeat = Repeat::Begun;
+        }
+        self.request(request, batch);
+    }
+
     /// Reads the cached children of a node that were not read in this round.
-    fn read_children(&mut self, path: &str, batch: u64) {
+    fn read_children(&mut self, path: &str, are_probably_gone: bool, batch: u64) {
         for name in self.tree.children(path).into_iter().flatten() {
             let child = format!("{path}/{name}");
             let is_read = self.tree.get(&child).is_some_and(|entry| entry.round == self.round);
             if !is_read && self.options.scope.has(&child) {
-                self.request(Request::Read(child.into()), batch);
+                self.read(child.into(), are_probably_gone, batch);
             }
         }
     }

@@ -580,6 +580,30 @@ fn a_resync_has_refused_nodes_too() {
     assert!(client.engine.tree().get("/1").unwrap().is_present() && client.engine.tree().get("/1/1").is_some());
 }
 
+/// As after a return to a backup that does not have the node, or not its parent, or not even the root.
+#[test]
+fn large_node_that_is_gone_is_read_without_a_pause() {
+    for gone in ["/0/0", "/0", ""] {
+        for siblings in [1, 3] {
+            let (mut server, mut client) = (flat(2, siblings), Client::new());
+            settle(&mut server, &mut client);
+            let large = if gone.is_empty() { "" } else { "/0/0" };
+            server.refused = BTreeMap::from([(large.to_owned(), Refused::LargeData)]);
+            client.engine.read_all();
+            settle(&mut server, &mut client);
+            assert!(!client.engine.tree().get(large).unwrap().is_present());
+            server.nodes.retain(|path, _| path != gone && !path.starts_with(&format!("{gone}/")));
+            for parent in ["", "/0"] {
+                let children = i32::try_from(server.children(parent).len()).unwrap();
+                server.nodes.entry(parent.to_owned()).and_modify(|(stat, _)| stat.num_children = children);
+            }
+            client.engine.read_all();
+            settle(&mut server, &mut client);
+            assert!(client.engine.tree().get(large).is_none(), "{gone:?} of {siblings}");
+        }
+    }
+}
+
 /// Its refused read does not tell that it has no children, so its list counts as refused too.
 #[test]
 fn nothing_is_unknown_below_an_ephemeral_node_that_can_be_read_again() {

@@ -32,6 +32,9 @@ const READS_AT_ONCE: usize = 32;
 /// The members are those of the newest reply, which may be late. So a member that is shown may have ended, and one that
 /// is not shown may be at work. For a right to act use a lock, an election or a [`Partition`](crate::Partition).
 ///
+/// Servers with ZooKeeper's fix for CVE-2024-23944 drop the events of a path that the client may not read, and its watches.
+/// So after such a time a group may miss changes until the next reconnect.
+///
 /// # Examples
 ///
 /// ```

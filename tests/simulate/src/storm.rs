@@ -67,12 +67,12 @@ impl Hard {
 }
 
 impl Storm {
-    /// Returns the storms of one seed: those of three locks, that of an election or of nodes that stand, that of caches,
-    /// and that of counters, barriers or latches.
+    /// Returns the storms of one seed: three of locks, one of an election or of nodes that stand, one of caches, one of
+    /// counters, barriers or latches, and the hard one.
     /// A parity of bits chooses between the second two, so that both have all kinds of weather.
     pub fn of(seed: u64) -> Vec<Self> {
         let other = if seed.count_ones() % 2 == 1 { Self::election(seed) } else { Self::presence(seed) };
-        Self::locks(seed).into_iter().chain([other, Self::Caches, Self::together(seed)]).collect()
+        Self::locks(seed).into_iter().chain([other, Self::Caches, Self::together(seed), Self::hard(seed)]).collect()
     }
 
     /// Returns the storms of the locks of a seed.
@@ -95,7 +95,7 @@ impl Storm {
         Self::Together(Together::of(seed))
     }
 
-    /// Returns the hard storm of a seed. [`of`](Self::of) leaves it out.
+    /// Returns the hard storm of a seed.
     pub const fn hard(seed: u64) -> Self {
         Self::Hard(Hard::of(seed))
     }

@@ -35,7 +35,8 @@ pub(super) async fn storm(seed: u64, presence: Presence, weather: Weather) -> Ou
     let mut random = StdRng::seed_from_u64(seed ^ 600 << 32);
     let latency = Duration::from_millis(random.random_range(0..60));
     // A node of an earlier registration that returns with a backup is not that of the present one.
-    let weather = Weather { hardship: weather.hardship.without_backups(), ..weather };
+    // The servers drop the events of a node that clients may not read, with the watches, so a group does not hear of changes.
+    let weather = Weather { hardship: weather.hardship.without_backups().without_denials(), ..weather };
     // At the end of the numbers the servers do not count the changes of a parent: a watch that is set again misses them.
     let weather = Weather { numbers_end: weather.numbers_end && presence == Presence::Nodes, ..weather };
     let ensemble = SimulatedEnsemble::with_tick(seed, latency, weather.tick);

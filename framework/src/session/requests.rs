@@ -399,8 +399,9 @@ impl Session {
     /// transaction up to which the server has all writes that the client may have seen. Returns `None` after a restore
     /// from a backup or a loss of data, or if that cannot be excluded: then all nodes must be read again.
     ///
-    /// Costs one `exists` if the newest of the nodes is unchanged, otherwise one for each of up to 64 nodes. A new session
-    /// must call [`sync`](Self::sync) before, because its server may lag.
+    /// Costs one `exists` if the newest of the nodes is unchanged, and one for each parent with a newer change of its
+    /// children; otherwise one for each of up to 64 nodes. A new session must call [`sync`](Self::sync) before, because its
+    /// server may lag.
     ///
     /// # Errors
     ///
@@ -413,7 +414,8 @@ impl Session {
         let Some(mut comparison) = History::of(nodes).compare() else { return Ok(None) };
         let mut judgement = Judgement::Unknown;
         loop {
-            let round = comparison.next_round(judgement, false);
+            // An earlier session may have ended with an election.
+            let round = comparison.next_round(judgement, true);
             if round.is_empty() {
                 let Judgement::Same { up_to } = judgement else { return Ok(None) };
                 return Ok(Some(up_to));

@@ -41,18 +41,19 @@ impl Write {
     /// Judges a server by the write that it has in place of this one.
     fn judge(&self, found: Option<&Stat>) -> Judgement {
         let Some(found) = found.map(Self::of) else { return Judgement::Unknown };
-        let is_same_write = (found.czxid, found.mzxid) == (self.czxid, self.mzxid);
-        match is_same_write {
-            true if (found.ctime, found.mtime) != (self.ctime, self.mtime) => Judgement::Other,
+        let (is_same_node, is_same_write) = (found.czxid == self.czxid, found.mzxid == self.mzxid);
+        match (is_same_node, is_same_write) {
+            (true, _) if found.ctime != self.ctime => Judgement::Other,
+            (true, true) if found.mtime != self.mtime => Judgement::Other,
+            (_, false) | (false, _) if found.mzxid <= self.mzxid => Judgement::Other,
             // A server that continues from this write has its children too. But servers that were stopped during a snapshot
             // may have another pzxid (ZOOKEEPER-3306), which must not cost the session.
-            true if found.pzxid < self.pzxid => Judgement::Doubtful,
+            (true, _) if found.pzxid < self.pzxid => Judgement::Doubtful,
             // Another transaction may have the number of a pzxid, which has no time, so the pzxid proves nothing.
-            true => Judgement::Same { up_to: self.mzxid },
-            false if found.mzxid <= self.mzxid => Judgement::Other,
-            // The same node was written again.
-            false if (found.czxid, found.ctime) == (self.czxid, self.ctime) => Judgement::Same { up_to: self.czxid },
-            false => Judgement::Unknown,
+            (true, true) => Judgement::Same { up_to: self.mzxid },
+            // It was written again.
+            (true, false) => Judgement::Same { up_to: self.czxid },
+            (false, _) => Judgement::Unknown,
         }
     }
 }
@@ -260,14 +261,16 @@ impl History {
             first[1..=index].rotate_right(1);
         }
         let others = first.split_off(last_written.map_or(0, |index| 1 + index.min(1)));
+        // Parents that have lost a child since.
+        let (changed, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|other| Some(other.newest()) > proof);
         // A node that was created again has a write of its own.
         let deleted = self.deleted.iter().rev().filter(|(path, _)| !self.writes.contains_key(path));
         let (mut open, proven): (Vec<_>, Vec<_>) = deleted
             .map(|(path, deletion)| Question { path: Arc::clone(path), known: Known::Deleted(*deletion) })
             .partition(|question| proof.is_none_or(|proof| question.newest() > proof));
-        let deletions = open.split_off(open.len().min(1));
+        let newer = [open.split_off(open.len().min(1)), changed].concat();
         let (first, others) = ([open, first].concat(), [proven, others].concat());
-        (!first.is_empty()).then_some(Comparison { proof, first, deletions, others, forgotten })
+        (!first.is_empty()).then_some(Comparison { proof, first, newer, others, forgotten })
     }
 }
 
@@ -301,8 +304,8 @@ pub(crate) struct Comparison {
     proof: Option<i64>,
     /// The questions of the first round.
     first: Vec<Question>,
-    /// The questions about further deletions that are newer than all writes.
-    deletions: Vec<Question>,
+    /// The questions about further deletions, and changes of children, that are newer than all writes.
+    newer: Vec<Question>,
     others: Vec<Question>,
     /// The newest write for which no question asks.
     forgotten: i64,
@@ -312,8 +315,8 @@ impl Comparison {
     /// Returns the questions of the next round; empty if the judgement so far decides, or all were asked. A parent with
     /// an old write of its own proves little: the servers would repeat the events of all that is newer.
     ///
-    /// An ensemble that returns to a backup elects a leader. So only after an election it is worth a request for each
-    /// deletion.
+    /// An ensemble that returns to a backup elects a leader. So only after an election it is worth a request for each change
+    /// that no write proves.
     pub(crate) fn next_round(&mut self, so_far: Judgement, is_elected: bool) -> Vec<Question> {
         if !self.first.is_empty() {
             return std::mem::take(&mut self.first);
@@ -326,7 +329,7 @@ impl Comparison {
         };
         let mut round = Vec::new();
         if is_open || is_elected {
-            round.append(&mut self.deletions);
+            round.append(&mut self.newer);
         }
         if is_open {
             round.append(&mut self.others);
@@ -430,6 +433,17 @@ mod tests {
         assert_eq!(compare(&known, &[]).0, Judgement::Unknown);
     }
 
+    /// Two parents have lost a child. One of them has changed again since the servers returned to a backup.
+    #[test]
+    fn all_parents_that_are_not_proven_are_asked_for_after_an_election() {
+        let lost = |path, pzxid| (path, Stat { pzxid, ..stat(1, 1) });
+        let known = history(&[lost("/a", 9), lost("/b", 8), ("/c", stat(5, 5))]);
+        let server = [lost("/a", 20), lost("/b", 4), ("/c", stat(5, 5))];
+        assert_eq!(compare_after_election(&known, &server, true).0, Judgement::Doubtful);
+        let rounds = vec![vec!["/a".to_owned(), "/c".to_owned()]];
+        assert_eq!(compare(&known, &[lost("/a", 9), ("/c", stat(5, 5))]), (Judgement::Same { up_to: 5 }, rounds));
+    }
+
     /// As in a busy tree. The servers repeat what is newer than the creations.
     #[test]
     fn nodes_that_were_all_written_again_prove_their_creations() {
@@ -437,7 +451,11 @@ mod tests {
         let written = [("/a", stat(1, 9)), ("/b", stat(2, 8))];
         assert_eq!(compare(&known, &written).0, Judgement::Same { up_to: 2 });
         let other = Stat { ctime: 3, ..stat(2, 8) };
-        assert_eq!(compare(&known, &[("/a", stat(10, 10)), ("/b", other)]).0, Judgement::Unknown);
+        assert_eq!(compare(&known, &[("/a", stat(10, 10)), ("/b", other)]).0, Judgement::Other);
+        // Of the children that the client knows the server knows nothing.
+        let known = history(&[("/a", Stat { pzxid: 6, ..stat(1, 5) }), ("/b", stat(2, 2))]);
+        let written = [("/a", Stat { pzxid: 3, ..stat(1, 9) }), ("/b", stat(2, 2))];
+        assert_eq!(compare(&known, &written).0, Judgement::Doubtful);
     }
 
     /// The last change is that of a list of children.

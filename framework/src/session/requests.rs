@@ -400,8 +400,8 @@ impl Session {
     /// from a backup or a loss of data, or if that cannot be excluded: then all nodes must be read again.
     ///
     /// Costs one `exists` if the newest of the nodes is unchanged, and one for each parent with a newer change of its
-    /// children; otherwise one for each of up to 64 nodes. A new session must call [`sync`](Self::sync) before, because its
-    /// server may lag.
+    /// children. If these do not decide, it costs one for each of up to 64 nodes. A new session must call
+    /// [`sync`](Self::sync) before, because its server may lag.
     ///
     /// # Errors
     ///

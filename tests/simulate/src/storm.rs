@@ -213,8 +213,10 @@ impl Field for Locks {
     }
 
     fn hard_nodes(&self) -> Vec<String> {
-        // All children of the leases are leases.
-        let is_hard = |part: &String| !part.ends_with("/leases") && self.ensemble.owner(part).is_some();
+        // All children of the leases are leases. Beside them a node may have the mark of the protocol as its data.
+        let is_hard = |part: &String| {
+            !part.ends_with("/leases") && !part.ends_with("/locks") && self.ensemble.owner(part).is_some()
+        };
         self.parts().into_iter().filter(is_hard).collect()
     }
 

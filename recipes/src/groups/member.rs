@@ -55,6 +55,12 @@ impl GroupMemberOptions {
 /// a crash the earlier process is such a first one, until its session expires. So give a budget above the session
 /// timeout, which is 60 s by default.
 ///
+/// # Out of the group
+///
+/// A member's [`changes`](Self::changes) have its id too. [`Left`](MemberChange::Left) with that id says that it was out of
+/// the group, for example because its session has expired. [`Joined`](MemberChange::Joined) follows when it is back, with
+/// another `czxid`.
+///
 /// # Examples
 ///
 /// ```

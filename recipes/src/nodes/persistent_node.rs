@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use curator_framework::recipe::{Budget, RecipeClient as _};
 use curator_framework::{Acl, Changes, CuratorFramework, ListenerId, validate_path};
+use futures_util::future::join_all;
 use tokio::sync::watch;
 
 use crate::nodes::error::NodeError;
@@ -342,6 +343,16 @@ impl PersistentNode {
         self.owner.task.close(&self.owner.client).await;
         // Without a start no task publishes the last state.
         drop(Ending(Arc::clone(&self.owner.shared)));
+    }
+
+    /// Closes several nodes, for example of all services of a process. All deletes leave together: it takes as long as one
+    /// [`close`](Self::close).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`close`](Self::close), for each node.
+    pub async fn close_all<'a>(nodes: impl IntoIterator<Item = &'a Self>) {
+        join_all(nodes.into_iter().map(Self::close)).await;
     }
 
     fn path_text(&self) -> curator_framework::PathText {

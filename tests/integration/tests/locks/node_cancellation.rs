@@ -13,8 +13,13 @@ use crate::cancellation::{Cut, at_every_cut, poll_until};
 use crate::operations::{LONG, Local};
 
 const LATENCY: Duration = Duration::from_millis(3);
-const OF_NODES: [&str; 4] =
-    ["PersistentNode::close", "PersistentNode::created", "PersistentNode::set_data", "PersistentNode::created_timeout"];
+const OF_NODES: [&str; 5] = [
+    "PersistentNode::close",
+    "PersistentNode::close_all",
+    "PersistentNode::created",
+    "PersistentNode::set_data",
+    "PersistentNode::created_timeout",
+];
 const OF_TTL_NODES: [&str; 4] = [
     "PersistentTtlNode::close",
     "PersistentTtlNode::created",
@@ -52,6 +57,7 @@ async fn drop_of_node(method: &str, cut: Cut, what: &str) -> bool {
     let ours = node.clone();
     let call: Local<()> = match method {
         "PersistentNode::close" => Box::pin(async move { ours.close().await }),
+        "PersistentNode::close_all" => Box::pin(async move { PersistentNode::close_all([&ours]).await }),
         "PersistentNode::created" => Box::pin(async move { assert_eq!(ours.created().await.unwrap().path, "/node") }),
         "PersistentNode::set_data" => Box::pin(async move { ours.set_data("second").await.unwrap() }),
         "PersistentNode::created_timeout" => Box::pin(async move {
@@ -63,7 +69,7 @@ async fn drop_of_node(method: &str, cut: Cut, what: &str) -> bool {
     sleep(QUIET).await;
     // The closing, and the write of data, go on when their futures are dropped.
     let is_called = cut != Cut::Before(0);
-    let is_closed = is_called && method == "PersistentNode::close";
+    let is_closed = is_called && method.starts_with("PersistentNode::close");
     assert_eq!(stage.own_nodes().len(), usize::from(!is_closed), "{what}");
     if !is_closed {
         let data = if is_called && method == "PersistentNode::set_data" { "second" } else { "first" };

@@ -148,6 +148,18 @@ on_every_server! {
         }
     }
 
+    /// Its own group says so, even if the member is back before the next look.
+    async fn member_sees_that_it_was_out_of_the_group(env) {
+        let (client, path) = (env.client().await, env.path("group"));
+        let (member, own) = joined(&client, &path, "ann").await;
+        let mut changes = member.changes();
+        assert_eq!(in_time(changes.recv()).await, Some(MemberChange::Joined(own.clone())));
+        kill_session(env.address(), own.session.unwrap().get()).await.unwrap();
+        assert_eq!(in_time(changes.recv()).await, Some(MemberChange::Left(own.clone())));
+        let Some(MemberChange::Joined(again)) = in_time(changes.recv()).await else { panic!("it has not joined") };
+        assert!(again.id == own.id && again.czxid > own.czxid && again.session != own.session, "{again:?}");
+    }
+
     /// Two members with one id: in Curator both are members, and the last data wins.
     async fn second_member_with_an_id_waits_and_is_told(env) {
         let (client, path) = (env.client().await, env.path("group"));

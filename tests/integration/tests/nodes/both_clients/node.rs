@@ -157,6 +157,19 @@ on_every_server! {
     }
 
     /// Curator's `TestPersistentEphemeralNode.testClosingMultipleTimes`.
+    async fn many_nodes_are_closed_at_once(env) {
+        let (client, path) = (env.client().await, env.path("nodes"));
+        let nodes: Vec<_> = (0..100).map(|number| {
+            let node = PersistentNode::new(client.clone(), format!("{path}/{number}"), "").unwrap();
+            node.start().unwrap();
+            node
+        }).collect();
+        env.wait_for_children(&client, &path, nodes.len()).await;
+        in_time(PersistentNode::close_all(&nodes)).await;
+        assert_eq!(children(&client, &path).await, [""; 0]);
+        assert!(nodes.iter().all(|node| matches!(node.state(), NodeState::Closed)));
+    }
+
     async fn node_is_started_once_and_closed_any_number_of_times(env) {
         let (client, path) = (env.client().await, env.path("test/foo"));
         let node = PersistentNode::new(client.clone(), &path, "").unwrap();

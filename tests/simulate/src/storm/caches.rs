@@ -27,7 +27,8 @@ pub(super) async fn storm(seed: u64, weather: Weather) -> Outcome {
     let mut random = StdRng::seed_from_u64(seed ^ 900 << 32);
     let latency = Duration::from_millis(random.random_range(0..60));
     // At the end of the numbers the servers do not count the changes of a parent: a watch that is set again misses them.
-    let weather = Weather { numbers_end: false, ..weather };
+    let hardship = weather.hardship.without_denials_beside_backups();
+    let weather = Weather { numbers_end: false, hardship, ..weather };
     let ensemble = SimulatedEnsemble::with_tick(seed, latency, weather.tick);
     ensemble.restart_empty_at(first_zxid(ensemble.now()));
     ensemble.record_changes_for(ABOVE, weather.hardship.max_reply());

@@ -99,6 +99,12 @@ impl Hardship {
         Self { denies: false, ..self }
     }
 
+    /// Takes out the denials if the servers return to a backup. Servers do not notify of changes of a node that clients may
+    /// not read, so nothing of what a client knows of that time can be compared with a backup.
+    pub(super) const fn without_denials_beside_backups(self) -> Self {
+        Self { denies: self.denies && !self.restores, ..self }
+    }
+
     /// Returns `true` if the clients cannot read some nodes.
     pub(super) const fn hides(self) -> bool {
         self.large || self.denies

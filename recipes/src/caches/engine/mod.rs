@@ -278,8 +278,8 @@ impl Engine {
     /// Returns the cached nodes for a resync. Queues the sent requests again and ignores their replies, which may be older
     /// than the changes that the resync reports. No request is sent until the resync is complete.
     ///
-    /// Parents that have lost a child are read again: if a backup has the child, nothing of what the cache knows differs
-    /// from the backup, so a resync reports nothing.
+    /// Parents that have lost a child since their stat was read are read again. If a backup has the child, a resync reports
+    /// nothing, because nothing of what the cache knows differs from the backup.
     pub(super) fn known(&mut self) -> Known {
         self.awaits_resync = true;
         self.requeue_sent();
@@ -454,6 +454,11 @@ impl Engine {
                 // The children that it shows may be older than the transaction that the contents were fresh at.
                 self.freshness.restart();
                 self.revealed.insert(Arc::clone(path));
+            }
+            // A child was deleted between the read of the stat and this listing, and the tree has never had it.
+            let is_newer = |stat: &Stat| usize::try_from(stat.num_children) != Ok(names.len());
+            if self.tree.get(path).is_some_and(|entry| is_newer(entry.stat)) {
+                self.tree.has_old_stat(path);
             }
             names.sort_unstable();
             // An unlisted child may be deleted, or created behind the listing.

@@ -604,6 +604,22 @@ fn large_node_that_is_gone_is_read_without_a_pause() {
     }
 }
 
+/// It was deleted between the read of its parent's stat and the listing. A backup may have it.
+#[test]
+fn parent_that_is_listed_with_fewer_children_than_its_stat_has_is_read_again() {
+    let (mut server, mut client) = (flat(2, 4), Client::new());
+    server.nodes.get_mut("/0").unwrap().0.num_children += 1;
+    settle(&mut server, &mut client);
+    server.nodes.get_mut("/0").unwrap().0.num_children -= 1;
+    for requests in [vec![Request::Read("/0".into()), Request::List("/0".into())], Vec::new()] {
+        client.engine.known();
+        let queue = Vec::from(client.engine.queue.clone());
+        assert_eq!(queue, requests);
+        client.engine.resynced();
+        settle(&mut server, &mut client);
+    }
+}
+
 /// Its refused read does not tell that it has no children, so its list counts as refused too.
 #[test]
 fn nothing_is_unknown_below_an_ephemeral_node_that_can_be_read_again() {

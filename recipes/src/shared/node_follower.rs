@@ -220,6 +220,7 @@ impl NodeFollower {
     pub(super) async fn follow(mut self, seed: &[u8]) {
         let mut pauses = Pauses::default();
         let mut changed = loop {
+            self.loaded(Load::Begun);
             let error = match self.start(seed).await {
                 Ok(changed) => break changed,
                 Err(error) => error,
@@ -315,6 +316,13 @@ impl NodeFollower {
             sender.send_replace(newest.clone());
         }
         Some(newest)
+    }
+}
+
+/// Ends the waits for a first read if the task has ended without it, for example because the runtime was dropped.
+impl Drop for NodeFollower {
+    fn drop(&mut self) {
+        self.cache.load.send_if_modified(|load| load.take_if(|load| !matches!(load, Load::Done)).is_some());
     }
 }
 

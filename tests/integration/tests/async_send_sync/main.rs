@@ -573,13 +573,13 @@ mod recipes {
         Revoker::attempt_revoke(_, _): Send;
         SharedCount::close(_): Send Sync;
         SharedCount::set_count(_, _): Send;
-        SharedCount::initialized(_): Send;
-        SharedCount::initialized_timeout(_, _): Send;
+        SharedCount::initialized(_): Send Sync;
+        SharedCount::initialized_timeout(_, _): Send Sync;
         SharedCount::try_set_count(_, _, _): Send;
         SharedValue::close(_): Send Sync;
         SharedValue::set_value(_, Vec<u8>): Send;
-        SharedValue::initialized(_): Send;
-        SharedValue::initialized_timeout(_, _): Send;
+        SharedValue::initialized(_): Send Sync;
+        SharedValue::initialized_timeout(_, _): Send Sync;
         SharedValue::try_set_value(_, _, Vec<u8>): Send;
         TreeCache::close(_): Send Sync;
         TreeCache::initialized(_): Send Sync;

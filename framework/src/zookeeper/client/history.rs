@@ -47,7 +47,7 @@ impl Write {
             (true, true) if found.mtime != self.mtime => Judgement::Other,
             (_, false) | (false, _) if found.mzxid <= self.mzxid => Judgement::Other,
             // A server that continues from this write has its children too. But servers that were stopped during a snapshot
-            // may have another pzxid (ZOOKEEPER-3306), which must not cost the session.
+            // may have another pzxid (ZOOKEEPER-3125), which must not cost the session.
             (true, _) if found.pzxid < self.pzxid => Judgement::Doubtful,
             // Another transaction may have the number of a pzxid, which has no time, so the pzxid proves nothing.
             (true, true) => Judgement::Same { up_to: self.mzxid },
@@ -141,7 +141,10 @@ impl History {
             | (Request::GetAcl { path }, Ok(Response::Acl(_, stat))) => self.wrote(path, stat),
             (Request::Exists { path, .. }, Ok(Response::Exists(None)))
             | (Request::GetData { path, .. }, Err(Error::NoNode { .. }))
-            | (Request::Delete { path, .. }, Ok(Response::Deleted)) => self.is_missing(path, zxid),
+            // The reply to an earlier delete may be lost.
+            | (Request::Delete { path, .. }, Ok(Response::Deleted) | Err(Error::NoNode { .. })) => {
+                self.is_missing(path, zxid);
+            }
             (Request::Transaction { operations }, Ok(Response::Done(all))) => {
                 operations.iter().zip(all).for_each(|(operation, done)| self.done(operation, done, zxid));
             }
@@ -153,6 +156,8 @@ impl History {
     fn done(&mut self, operation: &Operation, done: &Done, zxid: i64) {
         match done {
             Done::Created { path, stat } if stat.czxid != 0 => self.wrote_in_transaction(path, stat),
+            // The server has sent no stat. The same transaction may have deleted a node of this path.
+            Done::Created { path, .. } => self.deleted.retain(|(deleted, _)| **deleted != **path),
             Done::Set(stat) => self.wrote_in_transaction(operation.path(), stat),
             Done::Deleted => self.is_missing(operation.path(), zxid),
             _ => {}
@@ -194,7 +199,7 @@ impl History {
     }
 
     /// Records that a node does not exist, as of this transaction.
-    fn is_missing(&mut self, path: &str, zxid: i64) {
+    pub(crate) fn is_missing(&mut self, path: &str, zxid: i64) {
         self.forget(path);
         if let Some((path, czxid)) = self.last_known.take_if(|(known, _)| **known == *path) {
             self.deleted.push_back((path, Deletion { zxid, czxid }));
@@ -270,7 +275,7 @@ impl History {
             .partition(|question| proof.is_none_or(|proof| question.newest() > proof));
         let newer = [open.split_off(open.len().min(1)), changed].concat();
         let (first, others) = ([open, first].concat(), [proven, others].concat());
-        (!first.is_empty()).then_some(Comparison { proof, first, newer, others, forgotten })
+        (!first.is_empty() || forgotten > 0).then_some(Comparison { proof, first, newer, others, forgotten })
     }
 }
 
@@ -337,9 +342,9 @@ impl Comparison {
         round
     }
 
-    /// Returns `true` if a server can prove its history, so that the lack of a proof means something.
+    /// Returns `true` if the client has seen writes, so that the lack of a proof means something.
     pub(crate) const fn can_prove(&self) -> bool {
-        self.proof.is_some()
+        self.proof.is_some() || self.forgotten > 0
     }
 
     /// Combines the judgements of a round. An older write than the known one outweighs all others.
@@ -359,6 +364,7 @@ impl Comparison {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::CreateMode;
 
     fn stat(czxid: i64, mzxid: i64) -> Stat {
         Stat { czxid, mzxid, pzxid: czxid, ctime: czxid, mtime: mzxid, ..Stat::default() }
@@ -560,6 +566,24 @@ mod tests {
         known.wrote_in_transaction("/a", &stat(9, 9));
         let asked = compare(&known, &[("/a", stat(9, 9))]);
         assert_eq!(asked, (Judgement::Same { up_to: 9 }, vec![vec!["/a".to_owned()]]));
+        // Apache sends no stat of a node that is created in a transaction.
+        let mut known = history(&[("/a", stat(1, 5)), ("/b", stat(2, 2))]);
+        let delete = Operation::Delete { path: "/a".into(), version: None };
+        let create = Operation::Create { path: "/a".into(), data: vec![], acl: vec![], mode: CreateMode::Ephemeral };
+        let created = Done::Created { path: "/a".into(), stat: Stat::default() };
+        known.done(&delete, &Done::Deleted, 9);
+        known.done(&create, &created, 9);
+        let asked = compare(&known, &[("/a", stat(9, 9)), ("/b", stat(2, 2))]);
+        assert_eq!(asked, (Judgement::Same { up_to: 2 }, vec![vec!["/b".to_owned()]]));
+    }
+
+    /// The first delete was applied, and its reply was lost.
+    #[test]
+    fn node_that_a_repeated_delete_does_not_find_is_a_deleted_one() {
+        let mut known = history(&[("/a", stat(1, 5)), ("/b", stat(2, 2))]);
+        let delete = Request::Delete { path: "/a".into(), version: None };
+        known.replied(&delete, &Err(Error::NoNode { path: "/a".into() }), 9);
+        assert_eq!(compare(&known, &[("/a", stat(1, 5)), ("/b", stat(2, 2))]).0, Judgement::Other);
     }
 
     #[test]
@@ -577,6 +601,9 @@ mod tests {
         (known.forgotten + 1..=1000).for_each(|zxid| known.is_missing(&format!("/{zxid}"), 1001));
         known.wrote(&"/old".into(), &stat(1, 1));
         assert_eq!(compare(&known, &[("/old", stat(1, 1))]).0, Judgement::Unknown);
+        // All others were deleted by other clients.
+        known.forget("/old");
+        assert!(known.writes.is_empty() && known.compare().unwrap().can_prove());
     }
 
     /// A parent with the newest change has an old write, and the server lacks all newer writes.

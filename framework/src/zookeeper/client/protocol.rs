@@ -1161,6 +1161,7 @@ impl<T> Protocol<T> {
             // A parent from a backup has its old pzxid, so no event of its children tells the owner. The server is not one
             // that lags: it has the newest transaction that the client has seen.
             let path = question.path.to_string();
+            self.history.is_missing(&path, self.last_seen);
             self.held_back.push(WatchedEvent { event_type: EventType::NodeDeleted, path });
         }
         if let Some((comparison, judgement)) = &mut self.comparison {
@@ -1280,7 +1281,10 @@ impl<T> Protocol<T> {
                 if let Some((path, left)) = left_by(&request, &result) {
                     self.armed.arm(path, left);
                 }
-                self.history.replied(&request, &result, header.zxid);
+                // A server without a majority may have writes that the ensemble does not keep.
+                if !self.connection.as_ref().is_some_and(|connection| connection.read_only) {
+                    self.history.replied(&request, &result, header.zxid);
+                }
                 // A request that was answered since has not ended the connection.
                 self.suspect.take_if(|suspect| suspect.1 == size && suspect.0 == request.to_string());
                 let expired = matches!(result, Err(Error::SessionExpired { .. }));

@@ -555,7 +555,7 @@ mod recipes {
         PathChildrenCache::start_with(_, _): Send;
         PathChildrenCache::synced(_): Send;
         PersistentNode::close(_): Send Sync;
-        PersistentNode::close_all(Vec<&'static PersistentNode>): Send;
+        PersistentNode::close_all(Vec<&'static PersistentNode>): Send Sync;
         PersistentNode::created(_): Send Sync;
         PersistentNode::created_timeout(_, _): Send Sync;
         PersistentNode::set_data(_, Vec<u8>): Send Sync;

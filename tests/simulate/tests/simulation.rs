@@ -46,7 +46,8 @@ const KEPT_BARRIERS: [u64; 6] = [7, 8, 600_703, 720_415, 747_642, 3_807_273_269]
 /// Those with a storm of a latch that found something.
 const KEPT_LATCHES: [u64; 8] = [5, 7, 24, 20_404, 20_742, 20_846, 21_467, 722_243];
 /// Those with a hard storm that found something.
-const KEPT_HARD: [u64; 5] = [610_434_232, 720_000_339, 720_000_649, 720_001_841, 720_002_114];
+const KEPT_HARD: [u64; 8] =
+    [610_434_232, 720_000_339, 720_000_649, 720_001_841, 720_002_114, 1_846_335_001, 4_111_075_979, 4_111_078_442];
 
 fn assert_well(seed: u64) {
     for storm in Storm::of(seed) {

@@ -663,9 +663,12 @@ impl Engine {
 
     /// Removes a node and all nodes below it.
     fn remove(&mut self, path: &str, is_reported: bool) {
-        let parent = path.rsplit_once('/').map(|(parent, _)| Request::Read(parent.into()));
-        if let Some(read) = parent.and_then(|read| self.pending.get_mut(&read)) {
-            read.has_old_stat = true;
+        // Even if the tree does not have it yet: a read after a listing may be on its way.
+        if let Some((parent, _)) = path.rsplit_once('/').filter(|_| self.options.scope.has(path)) {
+            self.tree.has_old_stat(parent);
+            if let Some(read) = self.pending.get_mut(&Request::Read(parent.into())) {
+                read.has_old_stat = true;
+            }
         }
         let Self { changes, refused, repeated, options, .. } = self;
         self.tree.remove(path, &mut |path, entry| {

@@ -620,6 +620,14 @@ fn parent_that_is_listed_with_fewer_children_than_its_stat_has_is_read_again() {
     }
 }
 
+#[test]
+fn parent_of_a_child_that_is_deleted_before_its_first_read_has_an_old_stat() {
+    let (mut server, mut client) = (flat(2, 4), Client::new());
+    settle(&mut server, &mut client);
+    client.engine.notified(EventType::NodeDeleted, "/0/listed");
+    assert_eq!(client.engine.tree().old_stats(), ["/0"]);
+}
+
 /// Its refused read does not tell that it has no children, so its list counts as refused too.
 #[test]
 fn nothing_is_unknown_below_an_ephemeral_node_that_can_be_read_again() {

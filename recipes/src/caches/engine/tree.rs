@@ -291,7 +291,6 @@ impl Tree {
             let parent = self.find(parent);
             let place = parent.and_then(|parent| self.place(self.node(parent)?, name).ok());
             if let (Some(node), Some(place)) = (parent.and_then(|parent| self.node_mut(parent)), place) {
-                node.has_old_stat = true;
                 if let Some(children) = &mut node.children {
                     children.remove(place);
                 }

@@ -159,7 +159,7 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
         client.close().await;
         assert!(mutex.acquire().await.is_err());
         assert_eq!(listener.of("lock acquire", ["outcome"]).concat().last().unwrap(), "error");
-        // The lock that was lost above.
+        eventually("the warning of the lost lock", async || !listener.warnings().is_empty()).await;
         assert_eq!(listener.warnings().len(), 1, "{:?}", listener.warnings());
     });
 }

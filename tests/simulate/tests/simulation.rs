@@ -275,7 +275,7 @@ fn storms_of(patch: &str, seed: u64) -> Vec<Storm> {
         () if touches("nodes") || touches("groups") => vec![Storm::presence(seed)],
         () => {
             let mut storms = Storm::of(seed);
-            storms.retain(|storm| !matches!(storm, Storm::Together(_)));
+            storms.retain(|storm| !matches!(storm, Storm::Together(_) | Storm::Hard(_)));
             storms
         }
     }

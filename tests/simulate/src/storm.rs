@@ -228,16 +228,22 @@ impl Field for Locks {
         self.scribe.exist_again(nodes);
     }
 
-    fn revoke(&self, nodes: Vec<String>) {
+    fn waiting(&self, nodes: &[String]) -> Vec<String> {
         // Near the end of the sequence numbers these do not tell the order.
         let waits = |node: &&String| {
             let (parent, _) = node.rsplit_once('/').unwrap_or_default();
             let is_far = weather::number(node).is_some_and(|number| (0..i64::from(i32::MAX / 2)).contains(&number));
             is_far && weather::queue(&self.ensemble, parent).first() != Some(node)
         };
-        if matches!(self.recipe, Recipe::Mutex | Recipe::Multi) {
-            self.scribe.rule_out(nodes.iter().filter(waits).cloned());
-        }
+        let is_queue = matches!(self.recipe, Recipe::Mutex | Recipe::Multi);
+        nodes.iter().filter(|_| is_queue).filter(waits).cloned().collect()
+    }
+
+    fn rule_out(&self, nodes: Vec<String>) {
+        self.scribe.rule_out(nodes);
+    }
+
+    fn revoke(&self, nodes: Vec<String>) {
         self.scribe.revoke(nodes);
     }
 }

@@ -175,7 +175,7 @@ impl Scribe {
                     return;
                 }
             }
-            if revoked.is_none() && book.ruled_out.iter().any(|path| guard.has(path)) {
+            if book.ruled_out.iter().any(|path| guard.has(path)) {
                 book.history.left_behind(format!("{attempt:?} is granted {}, which waited", guard.path()));
             }
             // No time passes between the grant and here.

@@ -166,6 +166,20 @@ pub(super) trait Field {
     /// Notes that the servers are about to take nodes away.
     fn revoke(&self, nodes: Vec<String>);
 
+    /// Returns the nodes that wait behind another contender now.
+    fn waiting(&self, _nodes: &[String]) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Notes nodes of which no grant can be right.
+    fn rule_out(&self, _nodes: Vec<String>) {}
+
+    /// Notes that the servers are about to take nodes away, with those that wait.
+    fn take_away(&self, nodes: Vec<String>) {
+        self.rule_out(self.waiting(&nodes));
+        self.revoke(nodes);
+    }
+
     /// Returns the nodes, each with its owner.
     fn nodes(&self) -> Vec<(String, i64)> {
         let below = |part: &String| {
@@ -197,22 +211,26 @@ pub(super) trait Field {
     /// Restarts all servers with the nodes and sessions of a backup.
     fn restore(&self, backup: &Backup) {
         let before = self.nodes();
+        // In the queues of the backup others may be ahead.
+        let waiting = self.waiting(&before.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>());
         self.ensemble().restore(backup);
         let left = self.nodes();
         self.exist_again(left.iter().map(|(path, _)| path));
-        self.revoke(before.into_iter().filter(|node| !left.contains(node)).map(|(path, _)| path).collect());
+        let gone: Vec<_> = before.into_iter().filter(|node| !left.contains(node)).map(|(path, _)| path).collect();
+        self.rule_out(waiting.into_iter().filter(|path| gone.contains(path)).collect());
+        self.revoke(gone);
     }
 
     /// Deletes a node as an administrator would.
     fn delete(&self, node: &str) {
-        self.revoke(vec![node.to_owned()]);
+        self.take_away(vec![node.to_owned()]);
         self.ensemble().delete(node);
     }
 
     /// Ends a session on the servers.
     fn kill(&self, session: i64) {
         let its = self.nodes().into_iter().filter(|(_, owner)| *owner == session);
-        self.revoke(its.map(|(path, _)| path).collect());
+        self.take_away(its.map(|(path, _)| path).collect());
         self.ensemble().kill_session(session);
     }
 }
@@ -553,7 +571,7 @@ async fn nemesis(field: &impl Field, weather: Weather, random: &mut StdRng) {
             }
             7 if weather.loses_data => {
                 field.fault("all servers start again without their data", Duration::ZERO);
-                field.revoke(field.nodes().into_iter().map(|(path, _)| path).collect());
+                field.take_away(field.nodes().into_iter().map(|(path, _)| path).collect());
                 field.lose_data();
             }
             7 => {

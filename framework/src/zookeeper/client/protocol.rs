@@ -160,6 +160,7 @@ struct Connection<T> {
     skips: usize,
     /// The moment from which the watches are set again, because the server was too busy.
     throttled_until: Option<Duration>,
+    /// The server has no majority. It may have writes that the ensemble does not keep, so these are no part of the history.
     read_only: bool,
 }
 
@@ -1002,7 +1003,10 @@ impl<T> Protocol<T> {
             (_, Phase::Restoring { parts, .. }) => parts.front().copied().unwrap_or(self.last_seen),
             _ => self.last_seen,
         };
-        self.history.notified(&event, before);
+        if !connection.read_only {
+            // A subscriber may name a transaction that no server has reached.
+            self.history.notified(&event, before.min(self.last_seen));
+        }
         match oldest {
             Some(Asked::SetAgain { path, .. }) if *path == event.path => self.undecided.push(event.clone()),
             _ => {
@@ -1239,8 +1243,8 @@ impl<T> Protocol<T> {
 
     fn finish_restoring(&mut self, now: Duration) {
         let Some(connection) = &mut self.connection else { return };
-        let has_credentials = matches!(connection.phase, Phase::Restoring { credentials: 0, .. });
-        if !has_credentials || !connection.phase.has_restored() || connection.throttled_until.is_some() {
+        let is_logged_in = matches!(connection.phase, Phase::Restoring { credentials: 0, .. });
+        if !is_logged_in || !connection.phase.has_restored() || connection.throttled_until.is_some() {
             return;
         }
         connection.phase = Phase::Ready;
@@ -1281,8 +1285,7 @@ impl<T> Protocol<T> {
                 if let Some((path, left)) = left_by(&request, &result) {
                     self.armed.arm(path, left);
                 }
-                // A server without a majority may have writes that the ensemble does not keep.
-                if !self.connection.as_ref().is_some_and(|connection| connection.read_only) {
+                if self.connection.as_ref().is_some_and(|connection| !connection.read_only) {
                     self.history.replied(&request, &result, header.zxid);
                 }
                 // A request that was answered since has not ended the connection.

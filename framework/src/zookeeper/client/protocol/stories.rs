@@ -290,6 +290,22 @@ fn expired_reply_ends_the_session() {
 }
 
 #[test]
+fn read_only_server_proves_nothing_of_the_history() {
+    for read_only in [false, true] {
+        let mut story = Story::new(Settings { read_only: true, ..settings() });
+        story.open();
+        story.accept(TIMEOUT);
+        story.lose();
+        story.open();
+        story.respond(SESSION, TIMEOUT, read_only).unwrap();
+        story.submit(Request::Exists { path: "/a".into(), watch: false }, "exists");
+        let exists = story.requests()[0].xid;
+        story.reply(exists, 20, &stat(20, 20));
+        assert_eq!(story.bounce().len(), usize::from(!read_only), "a question about what it has shown");
+    }
+}
+
+#[test]
 fn read_only_server_is_used_only_if_that_is_allowed() {
     let mut story = Story::new(settings());
     assert_eq!(story.open().read_only, Some(false));
@@ -1392,6 +1408,23 @@ fn new_subscriber_that_knows_more_than_the_server_or_is_throttled_gets_a_reset()
         story.reply(knowing.xid, 31, &[0; 4]);
         assert_eq!(knowing.heard(), [expected]);
     }
+}
+
+/// A subscriber may know everything up to a transaction that no server reaches.
+#[test]
+fn event_ahead_of_a_new_subscriber_is_behind_the_newest_reply_at_most() {
+    let mut story = Story::connected();
+    story.submit(Request::SetData { path: "/a".into(), data: Vec::new(), version: None }, "write");
+    let write = story.requests()[0].xid;
+    story.reply(write, 20, &stat(20, 0));
+    let known = KnownNodes { zxid: i64::MAX, children: strings(["/a"]), ..KnownNodes::default() };
+    let (knowing, parts) = story.subscribe_knowing("/a", PersistentRecursive, &Arc::new(Mutex::new(known)));
+    story.notify(4, "/a");
+    story.reply(parts[0].xid, 30, &[]);
+    story.reply(knowing.xid, 30, &[0; 4]);
+    let questions = story.bounce();
+    story.reply(questions[0].xid, 40, &stat(20, 21));
+    assert_eq!(watches(&story.requests()[0]).0, 20, "the change is as old as the server says");
 }
 
 #[test]

@@ -319,10 +319,10 @@ impl NodeFollower {
     }
 }
 
-/// Ends the waits for a first read if the task has ended without it, for example because the runtime was dropped.
+/// Ends the waits for a read that the task had begun, for example because its runtime was dropped.
 impl Drop for NodeFollower {
     fn drop(&mut self) {
-        self.cache.load.send_if_modified(|load| load.take_if(|load| !matches!(load, Load::Done)).is_some());
+        self.cache.load.send_if_modified(|load| load.take_if(|load| matches!(load, Load::Begun)).is_some());
     }
 }
 

@@ -130,6 +130,32 @@ on_every_server! {
         assert_eq!((count.count().unwrap(), *watch.borrow().value()), (i32::MIN, i32::MIN));
     }
 
+    /// No server answers the first read.
+    async fn wait_for_the_first_read_ends_with_its_task(env) {
+        let (proxy, path) = (env.proxy(), env.path("value"));
+        let client = connected(builder(proxy.address())).await;
+        proxy.partition();
+        let value = || SharedValue::new(client.clone(), &path, "seed").unwrap();
+        let (of_the_runtime, of_the_client) = (value(), value());
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        {
+            let _entered = runtime.enter();
+            of_the_runtime.start().unwrap();
+        }
+        of_the_client.start().unwrap();
+        let waits = [&of_the_runtime, &of_the_client].map(|value| {
+            let value = value.clone();
+            tokio::spawn(async move { value.initialized().await })
+        });
+        runtime.shutdown_background();
+        let [of_the_runtime, of_the_client] = waits;
+        let ended = in_time(of_the_runtime).await.unwrap();
+        assert!(matches!(ended, Err(SharedError::Closed { .. })), "{ended:?}");
+        in_time(client.close()).await;
+        let ended = in_time(of_the_client).await.unwrap();
+        assert!(matches!(ended, Err(SharedError::Framework(Error::Closed))), "{ended:?}");
+    }
+
     async fn it_is_used_between_start_and_close_only(env) {
         let (client, path) = (env.client().await, env.path("value"));
         let value = SharedValue::new(client.clone(), &path, "seed").unwrap();

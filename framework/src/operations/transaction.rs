@@ -7,7 +7,8 @@ use crate::model::{Acl, CreateMode, Stat};
 use crate::session::Session;
 use crate::zookeeper::{Done, Operation};
 
-/// The limit of attempts, while others create and delete the nodes that a transaction replaces. A failed one changes nothing.
+/// The limit of attempts, while other clients create and delete the nodes that a transaction replaces. A failed attempt
+/// changes nothing.
 const REPLACE_ATTEMPTS: usize = 16;
 
 /// The kind of an operation in a transaction: Curator's `OperationType`.
@@ -98,9 +99,9 @@ impl CuratorOp {
         self
     }
 
-    /// Lets a create replace the node that exists at its path, even one of another session: the transaction deletes that node, then
-    /// creates the new one. A node with children is not replaced. Costs one more request if the node exists. Not for
-    /// sequential modes.
+    /// Lets a create replace the node that exists at its path, even one of another session: the transaction deletes that
+    /// node, then creates the new one. A node with children is not replaced. Costs one more request if the node exists.
+    /// Changes nothing in other operations, and in creates with a sequential mode.
     pub fn or_replace(mut self) -> Self {
         self.replaces = true;
         self

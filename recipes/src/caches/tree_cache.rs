@@ -94,8 +94,8 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// Sets whether the cache creates the path and its parents, as far as they are missing, when it
-    /// starts. They are containers. It does not unless set.
+    /// Sets whether the cache creates the path and its parents, as far as they are missing, when it starts. They
+    /// are containers. It does not unless set.
     pub fn create_parent_nodes(mut self, create: bool) -> Self {
         self.options.creates_root = create;
         self

@@ -39,7 +39,7 @@ impl Departing {
 
     /// Records the deaths that a read behind the own departure shows.
     fn notice(&mut self, barrier: &Stat) {
-        // The read includes the own delete.
+        // The read includes the delete of this member's node.
         self.departure = Some(drift(barrier).wrapping_sub(1));
     }
 

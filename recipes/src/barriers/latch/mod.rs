@@ -106,7 +106,7 @@ use crate::barriers::waiting::wait;
 /// | --- | --- |
 /// | `count_down` | 1 after an earlier one of this object, if no other client has counted since; else 3; 5 if no count is left |
 /// | `try_set_count` | 6, and a delete for each count of the round before; 3 if counts are left |
-/// | `wait` | 2, however many counts follow, also if no count is left; 2 more in each new session |
+/// | `wait` | 2, however many counts follow, even if no count is left; 2 more in each new session |
 /// | `count` | 2; 5 if no count is left, which is read again after a write |
 /// | `participate` | 5; the first one of a latch 7 |
 /// | [`LatchParticipant::count_down`] | as `count_down`, and at most 1 in the background, a read for the watch on the node |

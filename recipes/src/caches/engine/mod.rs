@@ -455,7 +455,7 @@ impl Engine {
                 self.freshness.restart();
                 self.revealed.insert(Arc::clone(path));
             }
-            // A child was deleted between the read of the stat and this listing, and the tree has never had it.
+            // A child was deleted or created between the read of the stat and this listing.
             let is_newer = |stat: &Stat| usize::try_from(stat.num_children) != Ok(names.len());
             if self.tree.get(path).is_some_and(|entry| is_newer(entry.stat)) {
                 self.tree.has_old_stat(path);

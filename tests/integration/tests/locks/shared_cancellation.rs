@@ -80,7 +80,7 @@ macro_rules! scene {
             stage.ensemble.repair(OURS);
             match method {
                 Method::Initialized | Method::InitializedTimeout => {
-                    // The read goes on.
+                    // The read continues.
                     shared.initialized().await.unwrap();
                     other.start().unwrap();
                     other.initialized().await.unwrap();

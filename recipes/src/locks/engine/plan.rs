@@ -35,8 +35,9 @@ impl Proof {
         (has_own && *decided == Predicate::Acquired).then_some(Self(Reason::Listed { epoch: listing.epoch }))
     }
 
-    /// Proves a hand-off if one connection set both watches and notified the deletion, since its events come in the
-    /// order of transactions: the own node existed then, unless one transaction deleted both.
+    /// Proves a hand-off if one connection set both watches and notified the deletion. Its events come in the order of
+    /// transactions, so the contender's node existed then, unless one transaction deleted both. The same connection has
+    /// shown that no other node blocks: behind a restore from a backup, deleted nodes may be back.
     fn hand_off(
         rules: &Rules<'_>,
         blocker: &Blocker,
@@ -46,8 +47,16 @@ impl Proof {
     ) -> Option<Self> {
         let epoch = deleted?;
         let in_order = blocker.armed_in == Some(epoch) && own == Some(epoch);
-        let proven = rules.limit_is_fixed && blocker.is_alone && in_order && by != DeletedBy::Unknown;
+        let is_alone = blocker.alone_in == Some(epoch) && blocker.listed_in == Some(epoch);
+        let proven = rules.limit_is_fixed && is_alone && in_order && by != DeletedBy::Unknown;
         proven.then_some(Self(Reason::HandOff { epoch, by }))
+    }
+
+    /// Returns the connection that has shown the reason.
+    pub(crate) const fn epoch(self) -> Epoch {
+        match self.0 {
+            Reason::Listed { epoch } | Reason::HandOff { epoch, .. } => epoch,
+        }
     }
 }
 
@@ -86,8 +95,10 @@ enum Target {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Blocker {
     node: Arc<str>,
-    /// No other node blocks the contender, and none ever will.
-    is_alone: bool,
+    /// The connection that has shown no other node between this one and the contender's.
+    listed_in: Option<Epoch>,
+    /// The connection that has shown that no node ahead of this one blocks the contender, and none ever will.
+    alone_in: Option<Epoch>,
     /// The connection on which its watch was set.
     armed_in: Option<Epoch>,
 }
@@ -118,7 +129,7 @@ impl Plan {
             Input::Deleted { epoch, by } => self.deleted(epoch, by, rules),
             Input::Written if matches!(self.waits_for, Target::Signal { .. }) => self.has_signalled(),
             Input::Written | Input::Unwatched => self.arm_again(),
-            Input::HolderIsFirst => self.holder_is_first(rules),
+            Input::HolderIsFirst { epoch } => self.holder_is_first(epoch, rules),
             Input::OwnChanged | Input::WaitsLong => {
                 self.own_armed_in = None;
                 Action::Arm(Arm { node: None, own: true, list: false })
@@ -195,10 +206,12 @@ impl Plan {
         listing: &Listing<'_>,
         rules: &Rules<'_>,
     ) -> Action {
+        let listed_in = Some(listing.epoch);
+        let alone_in = listed_in.filter(|_| is_alone);
         self.waits_for = match (two_ahead::second_ahead(listing, rules), armed) {
             (Some(second), _) => Target::TwoAhead { second: second.into(), predecessor: node },
-            (None, Some(armed)) if armed.node == node => Target::Node(Blocker { is_alone, ..armed }),
-            (None, _) => Target::Node(Blocker { node, is_alone, armed_in: None }),
+            (None, Some(armed)) if armed.node == node => Target::Node(Blocker { listed_in, alone_in, ..armed }),
+            (None, _) => Target::Node(Blocker { node, listed_in, alone_in, armed_in: None }),
         };
         match &self.waits_for {
             Target::Node(Blocker { armed_in: Some(_), .. }) => self.wait(rules),
@@ -209,7 +222,7 @@ impl Plan {
     /// Sets the watch that the contender waits for. Also watches the own node if a hand-off may follow.
     fn arm_again(&self) -> Action {
         let (node, own) = match &self.waits_for {
-            Target::Node(Blocker { node, is_alone, .. }) => (node, *is_alone && self.own_armed_in.is_none()),
+            Target::Node(Blocker { node, alone_in, .. }) => (node, alone_in.is_some() && self.own_armed_in.is_none()),
             Target::TwoAhead { second: node, .. } | Target::Signal { predecessor: node } => (node, false),
             Target::Nothing | Target::Children => return Action::List { watched: self.watches_children },
         };
@@ -218,7 +231,7 @@ impl Plan {
 
     fn wait(&self, rules: &Rules<'_>) -> Action {
         let (node, hears_holder) = match &self.waits_for {
-            Target::Node(Blocker { node, is_alone, .. }) => (node, rules.hears_holders && !is_alone),
+            Target::Node(Blocker { node, alone_in, .. }) => (node, rules.hears_holders && alone_in.is_none()),
             Target::TwoAhead { second: node, .. } | Target::Signal { predecessor: node } => (node, false),
             Target::Nothing | Target::Children => return Action::Wait(WaitSet { node: None, hears_holder: false }),
         };
@@ -266,18 +279,89 @@ impl Plan {
     /// Checks that the predecessor is the holder, while its node still exists.
     fn confirm_predecessor(&mut self) -> Action {
         let Target::TwoAhead { predecessor, .. } = std::mem::take(&mut self.waits_for) else { return self.list() };
-        let blocker = Blocker { node: predecessor.clone(), is_alone: false, armed_in: None };
+        let blocker = Blocker { node: predecessor.clone(), listed_in: None, alone_in: None, armed_in: None };
         self.waits_for = Target::Node(blocker);
         Action::Arm(Arm { node: Some(predecessor), own: self.own_armed_in.is_none(), list: true })
     }
 
-    fn holder_is_first(&mut self, rules: &Rules<'_>) -> Action {
+    fn holder_is_first(&mut self, epoch: Epoch, rules: &Rules<'_>) -> Action {
         if let Target::Node(blocker) = &mut self.waits_for {
-            blocker.is_alone = true;
+            blocker.alone_in = Some(epoch);
         }
         match self.own_armed_in {
             Some(_) => self.wait(rules),
             None => Action::Arm(Arm { node: None, own: true, list: false }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::locks::engine::driver::{SortedChildren, StandardLockInternalsDriver};
+
+    const RULES: Rules<'static> = Rules {
+        driver: &StandardLockInternalsDriver,
+        is_queue: true,
+        limit_is_fixed: true,
+        signals_successor: false,
+        hears_holders: true,
+        asks_once: false,
+    };
+
+    /// Returns the plan of a contender that waits behind one other, as connection 1 has shown.
+    fn waits_behind_one() -> Plan {
+        let queue = ["lock-1", "lock-2"].map(ToOwned::to_owned);
+        let queue = SortedChildren::new(queue, "lock-", &StandardLockInternalsDriver);
+        let (own, max_leases, may_be_followed, predecessor_is_ours) = ("lock-2", 1, false, false);
+        let listing = Listing { epoch: 1, queue: &queue, own, max_leases, may_be_followed, predecessor_is_ours };
+        let (mut plan, _) = Plan::new();
+        plan.next(Input::Created { epoch: 1, certain: true }, &RULES);
+        let action = plan.next(Input::Listed(listing), &RULES);
+        assert_eq!(action, Action::Arm(Arm { node: Some("lock-1".into()), own: true, list: false }));
+        watches(&mut plan, Some(1), Some(1));
+        plan
+    }
+
+    /// Sets watches on the node ahead and on the contender's, by a connection.
+    fn watches(plan: &mut Plan, node: Option<Epoch>, own: Option<Epoch>) {
+        let set = |epoch| Watched::Set { epoch, has_signalled: false };
+        let [node, own] = [node, own].map(|epoch| epoch.map_or(Watched::NotAsked, set));
+        assert!(matches!(plan.next(Input::Armed(Armed { node, own, listing: None }), &RULES), Action::Wait(_)));
+    }
+
+    fn is_granted(plan: &mut Plan, epoch: Epoch) -> bool {
+        let deleted = Input::Deleted { epoch: Some(epoch), by: DeletedBy::OtherSession };
+        match plan.next(deleted, &RULES) {
+            Action::Grant { .. } => true,
+            Action::List { .. } => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_the_connection_that_has_shown_the_blocker_alone_proves_a_hand_off() {
+        assert!(is_granted(&mut waits_behind_one(), 1));
+        // Behind a reconnect deleted nodes may be back, between the two.
+        let mut plan = waits_behind_one();
+        plan.next(Input::Unwatched, &RULES);
+        watches(&mut plan, Some(2), None);
+        plan.next(Input::OwnChanged, &RULES);
+        watches(&mut plan, None, Some(2));
+        assert!(!is_granted(&mut plan, 2));
+    }
+
+    #[test]
+    fn a_holder_proves_a_hand_off_only_on_the_connection_that_has_listed_and_watched() {
+        for (first_in, watched_in, expected) in [(1, 1, true), (1, 2, false), (2, 2, false)] {
+            let mut plan = waits_behind_one();
+            // Behind a holder that has not reported yet.
+            let Target::Node(blocker) = &mut plan.waits_for else { panic!("{plan:?}") };
+            blocker.alone_in = None;
+            plan.next(Input::Unwatched, &RULES);
+            watches(&mut plan, Some(watched_in), Some(watched_in));
+            plan.next(Input::HolderIsFirst { epoch: first_in }, &RULES);
+            assert_eq!(is_granted(&mut plan, watched_in), expected, "{first_in}, {watched_in}");
         }
     }
 }

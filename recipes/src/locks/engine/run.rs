@@ -8,7 +8,7 @@ use curator_framework::{Error, EventType, LossReason, RetryLoop, Session, WakeRe
 use crate::locks::engine::candidacy::Calls;
 use crate::locks::engine::driver::SortedChildren;
 use crate::locks::engine::limit::LimitWatch;
-use crate::locks::engine::plan::{Action, Arm, Armed, Epoch, Input, Listing, Plan, Rules, WaitSet, Watched};
+use crate::locks::engine::plan::{Action, Arm, Armed, Epoch, Input, Listing, Plan, Proof, Rules, WaitSet, Watched};
 use crate::locks::engine::prefetch::Prefetched;
 use crate::locks::engine::queue_node::{adopt, children_of, passes_in_session, retry_in_session};
 use crate::locks::engine::same_session::{self, Contenders, Entry};
@@ -70,7 +70,7 @@ pub(super) async fn contend(
     let (mut plan, mut action) = Plan::new();
     loop {
         action = match action {
-            Action::Grant { signals, .. } => return contender.granted(&plan, signals).map(Some),
+            Action::Grant { proof, signals } => return contender.granted(&plan, proof, signals).map(Some),
             Action::Refuse => {
                 contender.leave_listing();
                 // Wait for the reply: the next contender must not find this node ahead of its own.
@@ -355,7 +355,7 @@ impl<'a> Contender<'a> {
             input = own_event(&mut self.own, looks_after) => input,
             input = self.calls.next() => input,
             // Polled before the holder's deletion, which then needs no listing.
-            () = first(owner.filter(|_| set.hears_holder)) => Input::HolderIsFirst,
+            epoch = first(owner.filter(|_| set.hears_holder)) => Input::HolderIsFirst { epoch },
             _ = resolved(self.listing.as_deref_mut()), if set.node.is_none() => {
                 self.listing = None;
                 Input::QueueChanged
@@ -380,7 +380,7 @@ impl<'a> Contender<'a> {
     }
 
     /// Hands the node to a guard, if the session certainly lives. From now on its deletion is noticed.
-    fn granted(self, plan: &Plan, signals: bool) -> Result<Acquired, Error> {
+    fn granted(self, plan: &Plan, proof: Proof, signals: bool) -> Result<Acquired, Error> {
         // Another reply in the session may have shown the deletion meanwhile.
         if self.owned.loss_signal().loss() == Some(LossReason::NodeDeleted) {
             return Err(self.is_gone());
@@ -394,7 +394,7 @@ impl<'a> Contender<'a> {
         }
         watch_held(&owned, own.or(listing.map(|watch| *watch)));
         if lock.spec.is_queue {
-            entry.is_first();
+            entry.is_first(proof.epoch());
         }
         let (fencing_token, queue_position) =
             (owned.czxid().unwrap_or_default(), plan.queue_position.unwrap_or_default());

@@ -13,6 +13,8 @@ use curator_framework::{Session, node_from_path};
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 
+use crate::locks::engine::plan::Epoch;
+
 /// The contenders of one session in this process, by the ids in the names of their nodes.
 #[derive(Debug, Default)]
 pub(super) struct Contenders(Mutex<HashMap<ProtectedId, Arc<SharedFacts>>>);
@@ -20,17 +22,20 @@ pub(super) struct Contenders(Mutex<HashMap<ProtectedId, Arc<SharedFacts>>>);
 /// The facts of a contender that the session's other contenders may read.
 #[derive(Debug, Default)]
 pub(super) struct SharedFacts {
-    is_first: SetOnce<()>,
+    /// The connection that has shown that the contender is first.
+    is_first: SetOnce<Epoch>,
     delete: OnceLock<OwnerDelete>,
 }
 
 impl SharedFacts {
-    /// Resolves when the contender is first in the queue with this node, for good.
-    pub(super) async fn first_with(&self, node: &str) {
-        self.is_first.wait().await;
+    /// Resolves when the contender is first in the queue with this node, for good, with the connection that has shown
+    /// it.
+    pub(super) async fn first_with(&self, node: &str) -> Epoch {
+        let epoch = *self.is_first.wait().await;
         if !self.has_kept(node) {
             std::future::pending().await
         }
+        epoch
     }
 
     /// Returns whether the server has answered the contender's own delete of this node. Waits for an outstanding reply.
@@ -87,10 +92,10 @@ impl Entry {
         }
     }
 
-    /// Records that the contender is first in the queue, for good.
-    pub(super) fn is_first(&self) {
-        // A second call has the same meaning.
-        let _said = self.facts.is_first.set(());
+    /// Records that the contender is first in the queue, for good, as a connection has shown.
+    pub(super) fn is_first(&self, epoch: Epoch) {
+        // A contender is granted once.
+        let _said = self.facts.is_first.set(epoch);
     }
 }
 

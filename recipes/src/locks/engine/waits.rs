@@ -5,7 +5,7 @@ use std::time::Duration;
 use curator_framework::recipe::OwnedNode;
 use curator_framework::{Error, EventType, Session, WakeReason, Watch};
 
-use crate::locks::engine::plan::{DeletedBy, Input, Watched};
+use crate::locks::engine::plan::{DeletedBy, Epoch, Input, Watched};
 use crate::locks::engine::same_session::SharedFacts;
 
 /// Watches a node if it exists, without a request if the session watches it already.
@@ -60,7 +60,7 @@ pub(super) async fn resolved(watch: Option<&mut Watch>) -> Option<WakeReason> {
     }
 }
 
-pub(super) async fn first(holder: Option<(&str, &SharedFacts)>) {
+pub(super) async fn first(holder: Option<(&str, &SharedFacts)>) -> Epoch {
     match holder {
         // Boxed: few waiters have a predecessor in their own session.
         Some((node, holder)) => Box::pin(holder.first_with(node)).await,

@@ -16,7 +16,7 @@ pub(super) struct Owner {
     is_entered: bool,
     /// Its one node.
     node: Option<usize>,
-    says_first: bool,
+    says_first: Option<u64>,
     pub(super) delete: Delete,
 }
 
@@ -224,7 +224,7 @@ impl World {
                 let hears = self.hears_holder(wait, scenario);
                 let limit_has_changed = contender.limit != self.sessions[contender.session].limit;
                 let awaited = contender.awaited.as_ref().is_none_or(|watch| watch.fired.is_some());
-                if has_fired(contender.own.as_ref()) || hears || awaited || limit_has_changed {
+                if has_fired(contender.own.as_ref()) || hears.is_some() || awaited || limit_has_changed {
                     steps.push(Step::Run(index));
                 } else if contender.own.is_none() && scenario.waits_last {
                     steps.push(Step::WaitsLong(index));
@@ -249,7 +249,7 @@ impl World {
     pub(super) fn new_owner(&mut self, contender: usize) {
         let session = self.contenders[contender].session;
         self.contenders[contender].owner = self.owners.len();
-        self.owners.push(Owner { session, is_entered: true, node: None, says_first: false, delete: Delete::Idle });
+        self.owners.push(Owner { session, is_entered: true, node: None, says_first: None, delete: Delete::Idle });
     }
 
     pub(super) fn begin(&mut self, contender: usize, scenario: &Scenario) -> Result<(), Violation> {
@@ -257,7 +257,7 @@ impl World {
         let it = &mut self.contenders[contender];
         (it.plan, it.limit) = (plan, self.sessions[it.session].limit);
         if scenario.quirk == Some(Quirk::SaysFirstAtOnce) {
-            self.owners[it.owner].says_first = true;
+            self.owners[it.owner].says_first = Some(self.sessions[it.session].epoch);
         }
         self.perform(contender, action, None, scenario)
     }
@@ -306,7 +306,7 @@ impl World {
     pub(super) fn downgrade(&mut self, contender: usize) {
         let Contender { session, node, .. } = self.contenders[contender];
         self.contenders[contender].phase = Phase::Downgrades(self.owners.len());
-        self.owners.push(Owner { session, is_entered: false, node: None, says_first: false, delete: Delete::Idle });
+        self.owners.push(Owner { session, is_entered: false, node: None, says_first: None, delete: Delete::Idle });
         self.send(contender, What::CreateReader);
         if let Some(node) = node {
             self.send(contender, What::Exists(node));
@@ -542,14 +542,8 @@ impl World {
                 if arms_own {
                     it.own = own;
                 }
-                let now = self.sessions[it.session].epoch;
                 let set = |asked: bool, watch: &Option<Watch>| match watch.as_ref().and_then(|watch| watch.found) {
                     _ if !asked => Watched::NotAsked,
-                    Some(Found { has_signalled, .. })
-                        if scenario.quirk == Some(Quirk::JoinedWatchIsOfTheNewConnection) =>
-                    {
-                        Watched::Set { epoch: now, has_signalled }
-                    }
                     Some(Found { epoch, has_signalled }) => Watched::Set { epoch, has_signalled },
                     None => Watched::Gone,
                 };
@@ -573,8 +567,8 @@ impl World {
         if let Some((event, _)) = it.own.take_if(|own| own.fired.is_some()).and_then(|own| own.fired) {
             return Some((if event == Event::Deleted { Input::OwnDeleted } else { Input::OwnChanged }, None));
         }
-        if says_first {
-            return Some((Input::HolderIsFirst, None));
+        if let Some(epoch) = says_first {
+            return Some((Input::HolderIsFirst { epoch }, None));
         }
         let awaited = it.awaited.take_if(|watch| watch.fired.is_some());
         let Some(Watch { fired: Some((event, epoch)), found, .. }) = awaited else {
@@ -607,9 +601,9 @@ impl World {
         self.owners[owner].node == wait.node || scenario.quirk == Some(Quirk::OwnerOfAnyNode)
     }
 
-    fn hears_holder(&self, wait: &Wait, scenario: &Scenario) -> bool {
-        let says_first = |owner: usize| self.owners[owner].says_first && self.is_owner(owner, wait, scenario);
-        wait.hears_holder && wait.owner.is_some_and(says_first)
+    fn hears_holder(&self, wait: &Wait, scenario: &Scenario) -> Option<u64> {
+        let owner = wait.owner.filter(|owner| wait.hears_holder && self.is_owner(*owner, wait, scenario));
+        self.owners[owner?].says_first
     }
 
     fn deleted(&mut self, contender: usize, wait: Wait, epoch: u64, by: DeletedBy) -> (Input<'static>, Option<Cause>) {
@@ -714,9 +708,9 @@ impl World {
         let ask =
             Ask { what: Asked::Barrier, epoch, outstanding: 1, node: None, own: None, listed: None, sent: position };
         let ask = match action {
-            Action::Grant { signals, .. } => {
+            Action::Grant { proof, signals } => {
                 properties::check_grant(self, contender, cause)?;
-                self.granted(contender, signals);
+                self.granted(contender, proof.epoch(), signals);
                 return Ok(());
             }
             Action::Refuse => {
@@ -785,11 +779,12 @@ impl World {
         Ask { what, outstanding: outstanding + u8::from(list), node, own, ..ask }
     }
 
-    fn granted(&mut self, contender: usize, signals: bool) {
+    fn granted(&mut self, contender: usize, epoch: u64, signals: bool) {
         let it = &mut self.contenders[contender];
         (it.phase, it.plan, it.early) = (Phase::Holds, Plan::default(), None);
         (it.awaited, it.awaited_owner) = (None, None);
-        self.owners[it.owner].says_first |= it.kind == Kind::Mutex;
+        let says = (it.kind == Kind::Mutex).then_some(epoch);
+        self.owners[it.owner].says_first = self.owners[it.owner].says_first.or(says);
         if self.turn == Some(contender) {
             self.turn = None;
         }

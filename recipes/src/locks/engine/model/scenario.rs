@@ -55,8 +55,6 @@ pub(super) enum Quirk {
     OwnerOfAnyNode,
     /// A deletion is taken to have been notified on the connection on which the watch was set.
     ReplayIsOfTheOldConnection,
-    /// The connection on which a watch of the session was set is taken for the present one.
-    JoinedWatchIsOfTheNewConnection,
     /// The own node is taken to be watched, although it is gone.
     GoneNodeIsArmed,
     /// The own node is added to a listing that lacks it.

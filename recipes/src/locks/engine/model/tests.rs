@@ -78,7 +78,6 @@ fn broken_planners_of_a_mutex_are_found() {
     is_found(mutex(&[0, 0], 1), Quirk::BegunDeleteIsDone, untrue);
     is_found(mutex(&[0, 1, 0], 1), Quirk::OwnerOfAnyNode, untrue);
     is_found(mutex(&[0, 1], 2), Quirk::ReplayIsOfTheOldConnection, untrue);
-    is_found(mutex(&[0, 1], 2).thorough(), Quirk::JoinedWatchIsOfTheNewConnection, untrue);
     is_found(mutex(&[0, 1], 1), Quirk::GoneNodeIsArmed, untrue);
     is_found(mutex(&[0, 1], 1), Quirk::ListingHasOwn, untrue);
     is_found(mutex(&[0, 1], 0), Quirk::OneLeaseMore, untrue);

@@ -51,7 +51,10 @@ pub(crate) enum Input<'a> {
     /// The watch on that node must be set again.
     Unwatched,
     /// The awaited holder, of this session, reports that it is first.
-    HolderIsFirst,
+    HolderIsFirst {
+        /// The connection that has shown it.
+        epoch: Epoch,
+    },
     /// The own node's watch reports its deletion.
     OwnDeleted,
     /// The own node was changed, or its watch must be set again.

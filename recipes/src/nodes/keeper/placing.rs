@@ -172,9 +172,10 @@ impl Keeper {
                 self.watch = Some(watch);
                 match found.filter(|found| session.id().map(SessionId::get) == Some(found.ephemeral_owner)) {
                     Some(found) => {
-                        self.adopt(session, &found, false);
+                        // Another client may have written the node since.
+                        self.adopt(session, &Stat { version: 0, mzxid: found.czxid, ..found }, false);
                         self.accept(&wanted);
-                        Ok(Placed::Standing)
+                        self.check_data(session, path, &found).await
                     }
                     None => Ok(Placed::Again),
                 }

@@ -74,11 +74,10 @@ impl<'a> Checker<'a> {
         let at = entry.at;
         let in_order = match &entry.event {
             Event::Server(change) => {
-                let is_notified = !self.refusals.is_denied(&change.path);
-                if is_notified {
+                if !self.refusals.is_denied(&change.path) {
                     self.refusals.notified(at, &change.path);
                 }
-                self.past.apply(at, change, is_notified)
+                self.past.apply(at, change, |path| self.refusals.is_denied(path))
             }
             Event::Access(path, access) => {
                 self.refusals.set(at, path, *access);

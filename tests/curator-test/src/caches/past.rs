@@ -48,6 +48,9 @@ struct Spells {
     all: Vec<Spell>,
     /// The newest state lasts.
     exists: bool,
+    /// The node was created while clients could not list its parent. A client that was away then does not learn of it
+    /// from changes of the node. All clients are excused: the past does not know which were away.
+    is_unlisted: bool,
 }
 
 impl Spells {
@@ -58,6 +61,23 @@ impl Spells {
             spell.noticed.get_or_insert(now);
         }
     }
+
+    /// Shows the node to the clients, in a list of its parent's children.
+    fn list(&mut self, now: Moment) {
+        if std::mem::take(&mut self.is_unlisted)
+            && let Some((newest, earlier)) = self.all.split_last_mut()
+        {
+            newest.noticed.get_or_insert(now);
+            for spell in earlier {
+                spell.until.get_or_insert(now);
+                spell.noticed.get_or_insert(now);
+            }
+        }
+    }
+}
+
+fn parent_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
 /// The transactions between two losses of all data.
@@ -105,15 +125,20 @@ impl Past {
         Moment { position: Position { era: self.eras(), zxid }, at }
     }
 
-    /// Applies a change, of which clients are notified or not. Returns `false` if it cannot follow the ones before it.
-    pub(super) fn apply(&mut self, at: Duration, change: &Change, is_notified: bool) -> bool {
+    /// Applies a change. Returns `false` if it cannot follow the ones before it. Clients are not notified of a node that
+    /// is denied.
+    pub(super) fn apply(&mut self, at: Duration, change: &Change, is_denied: impl Fn(&str) -> bool) -> bool {
         let Change { zxid, path, node } = change;
+        let parent = parent_of(path);
+        let is_parent_hidden = is_denied(parent) || self.is_unlisted(parent);
         let Some(era) = self.eras.last_mut() else { return false };
         let is_later = *zxid >= era.newest;
         era.newest = *zxid;
         let now = self.now(at);
         let spells = self.spells.entry(path.clone()).or_default();
         let existed = std::mem::replace(&mut spells.exists, node.is_some());
+        spells.is_unlisted = node.is_some() && if existed { spells.is_unlisted } else { is_parent_hidden };
+        let is_notified = !is_denied(path) && !spells.is_unlisted;
         if is_notified {
             spells.notice(now);
         }
@@ -121,7 +146,28 @@ impl Past {
             let noticed = is_notified.then_some(now);
             spells.all.push(Spell { from: now, until: None, noticed, node: node.clone() });
         }
+        let is_listed = existed == node.is_some();
+        self.list(if is_listed { path } else { parent }, now, &is_denied);
         is_later && (existed || node.is_some())
+    }
+
+    /// Shows the nodes below a node to the clients that are notified of it.
+    fn list(&mut self, parent: &str, now: Moment, is_denied: &impl Fn(&str) -> bool) {
+        if is_denied(parent) || self.is_unlisted(parent) {
+            return;
+        }
+        let unlisted = self.spells.iter_mut().filter(|(path, spells)| spells.is_unlisted && parent_of(path) == parent);
+        let listed = unlisted.map(|(path, spells)| {
+            spells.list(now);
+            path.clone()
+        });
+        for path in listed.collect::<Vec<_>>() {
+            self.list(&path, now, is_denied);
+        }
+    }
+
+    fn is_unlisted(&self, path: &str) -> bool {
+        self.spells.get(path).is_some_and(|spells| spells.is_unlisted)
     }
 
     /// Ends all states. The transactions continue from another one. Clients are not notified of a node that is denied.
@@ -132,7 +178,7 @@ impl Past {
             if !is_denied(path) {
                 spells.notice(now);
             }
-            spells.exists = false;
+            (spells.exists, spells.is_unlisted) = (false, false);
         }
     }
 

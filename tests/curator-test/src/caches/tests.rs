@@ -481,6 +481,13 @@ fn clients_are_not_notified_of_changes_of_a_node_that_they_may_not_read() {
         after_load([(3, access(PORT, DENIED)), (3, deleted(PORT, 4)), (3, access(PORT, ALL)), shown(20, 4, 3)]),
         []
     );
+    // Nor of a new node below a denied one, until it is notified of the latter.
+    let shown = |at, zxid, root| (at, shows(State::Fresh(zxid), [(ROOT, node(1, root)), (PORT, node(2, 3))]));
+    let denied = [(4, access(ROOT, DENIED)), (4, changed(new, 5, 5)), (4, access(ROOT, ALL)), (5, changed(new, 5, 6))];
+    let below = [denied.to_vec(), vec![shown(20, 6, 1)]].concat();
+    assert_eq!(after_load(below.clone()), []);
+    let found = after_load([below, vec![(20, changed(ROOT, 1, 7)), shown(21, 7, 7), shown(27, 7, 7)]].concat());
+    assert!(matches!(found[..], [Violation::NotFresh { .. }, Violation::Differs { .. }]), "{found:?}");
 }
 
 #[test]

@@ -25,7 +25,7 @@ use axum::routing::{get, post};
 use axum::{Router, serve};
 use clap::Parser;
 use curator_examples::{Outcome, say, started};
-use curator_framework::{CuratorFramework, LossReason};
+use curator_framework::{Chain, CuratorFramework, LossReason};
 use curator_recipes::{InterProcessMutex, LockError, MutexOptions};
 use curator_test::TestingServer;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -90,7 +90,7 @@ impl IntoResponse for Refusal {
         match self {
             Self::UnknownTenant => (StatusCode::NOT_FOUND, "no such tenant\n".to_owned()),
             Self::Busy => (StatusCode::CONFLICT, "another report of this tenant is being made\n".to_owned()),
-            Self::Unavailable(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("no lock: {error}\n")),
+            Self::Unavailable(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("no lock: {}\n", Chain(&error))),
             Self::Lost(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("the lock was lost: {reason}\n")),
         }
         .into_response()
@@ -104,7 +104,7 @@ async fn report(State(service): State<Service>, Path(tenant): Path<String>) -> R
     }
     let path = format!("/examples/axum_service/{tenant}");
     // All tenants share one name in the metrics: a name for each would let their number grow without a bound.
-    let options = MutexOptions::new().named("report");
+    let options = MutexOptions::new().name("report");
     let lock = InterProcessMutex::with_options(service.client.clone(), &path, options)?;
     // `None`: the lock is held. `Err`: ZooKeeper did not answer.
     let Some(guard) = lock.acquire_timeout(service.budget).await? else { return Err(Refusal::Busy) };

@@ -9,7 +9,7 @@ use clap::Parser;
 use curator_examples::{Outcome, Servers, run, say, until};
 use curator_framework::{CuratorFramework, CuratorOp};
 use curator_recipes::{
-    Leader, LeaderError, LeaderObserver, LeaderSelector, LeaderSelectorOptions, Leadership, Observed,
+    Leader, LeaderError, LeaderObserver, LeaderSelector, LeaderSelectorOptions, Leadership, ObserverState,
 };
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -53,7 +53,7 @@ async fn tick(client: &CuratorFramework, log: &str, name: &str, term: &Leadershi
 
 /// Waits until a client leads.
 async fn leads(observer: &LeaderObserver, name: &str) -> Outcome<Leader> {
-    let is_it = |seen: &Observed| matches!(seen, Observed::Leader(leader) if leader.id == name);
+    let is_it = |seen: &ObserverState| matches!(seen, ObserverState::Leader(leader) if leader.id == name);
     observer.watch().wait_for(is_it).await?;
     Ok(observer.leader().ok_or("the leader has gone")?)
 }

@@ -40,7 +40,7 @@ async fn pool(client: &CuratorFramework, path: &str, user: &str) -> Outcome<(Int
     let size = SharedCount::new(client.clone(), format!("{path}/size"), 2)?;
     size.start()?;
     size.initialized().await?;
-    let options = SemaphoreOptions::new().node_data(user);
+    let options = SemaphoreOptions::new().data(user);
     let leases = InterProcessSemaphoreV2::with_options(client.clone(), format!("{path}/pool"), &size, options)?;
     Ok((leases, size))
 }

@@ -112,7 +112,7 @@ fn lines(seen: &[Contender], options: &Options) -> Vec<String> {
 async fn play(ensemble: &Ensemble, path: &str) -> Outcome<JoinSet<Outcome>> {
     let mut play = JoinSet::new();
     for (number, name) in ["ann", "ben", "cleo"].into_iter().enumerate() {
-        let options = MutexOptions::new().node_data(name);
+        let options = MutexOptions::new().data(name);
         let mutex = InterProcessMutex::with_options(ensemble.client().await?, path, options)?;
         let observer = mutex.clone();
         play.spawn(async move {

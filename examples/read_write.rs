@@ -44,7 +44,7 @@ async fn main() -> ExitCode {
             say("the writer has the lock for itself, and changes the configuration");
             write(&writer, &config, "two").await?;
             // From now on readers are granted, but another writer waits until this guard is released.
-            let guard = { guard.downgrade().await? };
+            let guard = guard.downgrade().await?;
             Outcome::Ok(guard)
         };
         let go = async {

@@ -51,7 +51,7 @@ async fn take_twice(name: &str, mutex: &InterProcessMutex, meanwhile: impl Futur
         let outer = mutex.acquire().await?;
         say(format!("{name} has the lock"));
         let inner = mutex.acquire().await?; // granted without a request
-        say(format!("{name} has it again, on the same node: {}", inner.path() == outer.path()));
+        say(format!("{name} has it again, on the same node: {}", inner.node_path() == outer.node_path()));
         meanwhile.await?;
         inner.release().await?.held()?;
         say(format!("{name} released it once and still has it: {}", outer.is_held()));

@@ -21,7 +21,7 @@ struct Options {
 async fn main() -> ExitCode {
     let Options { servers, path } = Options::parse();
     run(servers, |ensemble| async move {
-        let named = |name: &str| MutexOptions::new().node_data(name);
+        let named = |name: &str| MutexOptions::new().data(name);
         let batch = InterProcessMutex::with_options(ensemble.client().await?, &path, named("nightly batch"))?;
         let guard = batch.acquire().await?;
         say("the nightly batch has the lock");

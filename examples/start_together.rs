@@ -36,9 +36,9 @@ async fn round(barrier: DistributedDoubleBarrier, number: u64) -> Outcome<Times>
     let came = Instant::now();
     let member = barrier.enter().await?;
     let began = Instant::now();
-    tokio::time::sleep(Duration::from_millis(30 * (5 - number))).await; // the work
+    tokio::time::sleep(Duration::from_millis(30 * (NAMES.len() as u64 + 1 - number))).await; // the work
     let ended = Instant::now();
-    if member.leave().await?.died() > 0 {
+    if member.leave().await?.died > 0 {
         return Err("a worker has died in the round".into());
     }
     Ok(Times { came, began, ended, left: Instant::now() })
@@ -64,7 +64,7 @@ async fn until_told(name: &str, member: BarrierMember) -> Outcome<String> {
         died = member.member_lost() => died?,
     };
     let departure = member.leave().await?;
-    Ok(format!("{name} is told that {died} died, and ends with the others; deaths of the round: {}", departure.died()))
+    Ok(format!("{name} is told that {died} died, and ends with the others; deaths of the round: {}", departure.died))
 }
 
 #[tokio::main]
@@ -74,7 +74,7 @@ async fn main() -> ExitCode {
         let (mut barriers, mut networks) = (Vec::new(), Vec::new());
         for name in NAMES {
             let (client, network) = ensemble.client_behind_a_proxy().await?;
-            let options = DoubleBarrierOptions::new().member_id(name);
+            let options = DoubleBarrierOptions::new().id(name);
             barriers.push(DistributedDoubleBarrier::with_options(client, &path, NAMES.len(), options)?);
             networks.push(network);
         }

@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         client.clone(),
         "/jobs",
         LIMIT,
-        SemaphoreOptions::new().named("jobs"),
+        SemaphoreOptions::new().name("jobs"),
     )?;
     client
         .run(async {

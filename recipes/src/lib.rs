@@ -113,13 +113,18 @@
 //!
 //! | handle | keeps the client open | at the drop of the last clone |
 //! | --- | --- | --- |
-//! | a lock or a semaphore | yes | nothing: its guards stay valid |
-//! | [`LockGuard`], which has no clones | until the release | the lock is released in the background |
+//! | a lock, a semaphore, a barrier or a [`CountDownLatch`] | yes | nothing: its guards and members stay valid |
+//! | [`LockGuard`], [`OwnedBarrier`], which have no clones | until the release | the node is deleted in the background |
+//! | [`BarrierMember`], [`LatchParticipant`], which have no clones | yes | the node is deleted in the background |
 //! | [`LeaderLatch`], [`LeaderObserver`] | yes | it is closed |
+//! | [`LeaderSelector`], [`Partition`] | yes | nothing: a run ends with its future |
 //! | [`PersistentNode`] | yes | its node is deleted in the background |
 //! | [`PersistentTtlNode`] | yes | its writes end, and the server deletes its nodes |
-//! | [`Group`] | yes | it is closed |
+//! | [`Group`], [`SharedValue`], [`SharedCount`] | yes | it is closed |
+//! | [`GroupMember`] | yes | it is closed, and its node is deleted in the background |
 //! | [`CuratorCache`], [`NodeCache`], [`PathChildrenCache`], [`TreeCache`] | yes | it is closed |
+//! | a counter or an atomic value | yes | its marker is deleted in the background |
+//! | [`CachedAtomicNumber`], [`UniqueIds`] | yes | nothing; the rest of a block of numbers is lost |
 //!
 //! [`Leadership`] and [`OwnedItem`] are views. The drop of a view neither ends the term nor gives the item up.
 //!
@@ -142,7 +147,7 @@
 //!
 //! | level | event or span | fields |
 //! | --- | --- | --- |
-//! | info | span `acquire`: contains the events of the acquire and its requests | `path`, `recipe`, `lock` (the [name](LockOptions::named), otherwise the recipe) |
+//! | info | span `acquire`: contains the events of the acquire and its requests | `path`, `recipe`, `lock` (the [name](LockOptions::name), otherwise the recipe) |
 //! | debug | `lock acquire`: an acquire has ended | `path`, `wait_s`, `outcome` (`granted`, `timeout`, `error`, `cancelled`) |
 //! | debug | `lock granted` | `path`, `node`, `queue_position`, `fencing_token` |
 //! | debug | `lock released` | `path`, `node`, `held_s`, `outcome` (`released`, `lost`, `dropped`) |
@@ -172,7 +177,7 @@
 //! | info | `a node stands`: created, created again, or adopted | `path`, `czxid` |
 //! | warn | `a node is taken`: it waits for the node of another session to go | `path`, `session_id`, unless that node is not ephemeral |
 //! | warn | `a node cannot be created`: an error that waiting cannot mend, such as a missing permission | `path`, `error`, `pause_s` |
-//! | warn | `a node that stands cannot be read`: the state is [stale](NodeState::Stale) | `path`, `error`, `pause_s` |
+//! | warn | `a node that stands cannot be read`: the state is [stale](NodeState::Refused) | `path`, `error`, `pause_s` |
 //! | debug | `a node is created later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
 //! | warn | `a node's data cannot be written` | `path`, `error` |
 //! | debug | `a node is deleted in the background` | `path`, `error` |
@@ -190,7 +195,7 @@
 //!
 //! With the cargo feature `metrics`, the recipes and the [framework](curator_framework#metrics) report to the program's
 //! recorder for the crate [`metrics`](https://docs.rs/metrics/0.24). The names and labels are stable. The label `lock`
-//! is the name set by [`LockOptions::named`], [`LeaderLatchOptions::named`] or [`LeaderSelectorOptions::named`],
+//! is the name set by [`LockOptions::name`], [`LeaderLatchOptions::name`] or [`LeaderSelectorOptions::name`],
 //! otherwise the recipe: `mutex`, `semaphore`, `semaphore_mutex`, `read_lock`, `write_lock`, `leader_latch`,
 //! `leader_selector` or `partition`. The parts of a multi lock are counted one by one.
 //!
@@ -260,7 +265,7 @@ pub use groups::partition::{OwnedItem, Partition, PartitionOptions, Share};
 pub use held::{FencingToken, Held, ParseTokenError};
 pub use leader::{
     CloseMode, Leader, LeaderError, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector,
-    LeaderSelectorOptions, LeaderState, Leadership, Observed, TermEnd, TermOutcome,
+    LeaderSelectorOptions, LeaderState, Leadership, ObserverState, TermEnd, TermOutcome,
 };
 pub use locks::error::LockError;
 pub use locks::{

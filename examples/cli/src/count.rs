@@ -146,7 +146,7 @@ where
         let exists = value != 0 || client.check_exists().for_path(&count.path).await?.is_some();
         return Ok(if exists { Counted::Value { before: None, value } } else { Counted::Missing });
     };
-    Ok(Counted::Value { before: Some((*change.pre_value()).into()), value: (*change.post_value()).into() })
+    Ok(Counted::Value { before: Some((change.pre_value).into()), value: (change.post_value).into() })
 }
 
 /// Prints unique numbers.

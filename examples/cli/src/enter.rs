@@ -80,7 +80,7 @@ pub(crate) async fn enter(
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let (path, id) = (&options.path, own_id(options.id.as_deref()));
-    let mut settings = DoubleBarrierOptions::new().member_id(&id);
+    let mut settings = DoubleBarrierOptions::new().id(&id);
     if let (Some(least), Some(grace)) = (options.quorum, options.quorum_grace) {
         settings = settings.quorum(least, grace);
     }
@@ -113,7 +113,7 @@ pub(crate) async fn enter(
         }
         return Ok(if is_failed { code } else { options.conflict_exit_code });
     };
-    match departure.died() {
+    match departure.died {
         0 => {}
         died => tell(&format!("members of this round that died: {died}")),
     }

@@ -52,7 +52,7 @@ impl Grant for LockGuard {
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
-        exclusive(path, self.path(), self.token(), self.remaining())
+        exclusive(path, self.node_path(), self.token(), self.remaining())
     }
 
     fn remaining(&self) -> Duration {
@@ -78,7 +78,7 @@ impl Grant for Leadership {
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
-        let mut variables = exclusive(path, self.path(), self.token(), self.remaining());
+        let mut variables = exclusive(path, self.node_path(), self.token(), self.remaining());
         variables.push(("CURATOR_TERM", self.token().czxid().get().to_string()));
         variables
     }

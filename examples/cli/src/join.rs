@@ -128,7 +128,7 @@ impl Report<'_> {
                 format!("joined {group} as {id} (session {}, czxid {})", shown_session(node.session), node.czxid.get())
             }
             NodeState::TakenBy { session, .. } => format!("{}: waits until it leaves", self.member.taken_by(session)),
-            NodeState::Stale { cause, .. } => {
+            NodeState::Refused { cause, .. } => {
                 format!("joined {group} as {id}, as far as is known: {cause}; tries again")
             }
             NodeState::Failed(error) => format!("not a member of {group}: {}; tries again", Chain(&error)),

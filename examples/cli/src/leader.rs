@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use curator_cli::contenders::{Contender, Lock, LockKind, Look, age, glance, look, rfc3339, seconds, shown, table};
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error};
-use curator_recipes::{Change, Leader, LeaderObserver, Observed};
+use curator_recipes::{Change, Leader, LeaderObserver, ObserverState};
 use serde::Serialize;
 
 use crate::options::LeaderOptions;
@@ -37,15 +37,13 @@ pub(crate) async fn leader(
     };
     let observer = LeaderObserver::new(client.clone(), path)?;
     observer.start()?;
-    let mut states = observer.watch();
-    let known = states.wait_for(|observed| !matches!(observed, Observed::Unknown));
-    let observed = match tokio::time::timeout(client.connection_timeout(), known).await {
-        Ok(Ok(observed)) => observed.clone(),
-        _ => return Err(client.no_answer("reading the leader").into()),
-    };
+    let read = observer.initialized_timeout(client.connection_timeout()).await;
+    let leader = observer.leader();
     observer.close().await;
-    let leader = leader_of(&observed)?;
-    print(text(leader, None, options.all.then_some(&election), options)?).await?;
+    if read?.is_none() {
+        return Err(client.no_answer("reading the leader").into());
+    }
+    print(text(leader.as_ref(), None, options.all.then_some(&election), options)?).await?;
     Ok(if leader.is_some() { 0 } else { NO_LEADER })
 }
 
@@ -82,7 +80,7 @@ async fn watch(client: &CuratorFramework, options: &LeaderOptions, chroot: Optio
         let leader = leader_of(&observed)?;
         let reason = reason_of(&observed);
         let is_change = before.as_ref().map(Option::as_ref) != Some(leader);
-        if !matches!(observed, Observed::Unknown) && (is_change || options.json && reason != stale) {
+        if !matches!(observed, ObserverState::Loading) && (is_change || options.json && reason != stale) {
             let time = if options.json { String::new() } else { rfc3339(SystemTime::now()) + " " };
             if !print(time + &text(leader, reason.as_deref(), None, options)?).await? {
                 return Ok(0);
@@ -108,18 +106,18 @@ async fn watch(client: &CuratorFramework, options: &LeaderOptions, chroot: Optio
 }
 
 /// Returns the leader, if the election has one.
-fn leader_of(observed: &Observed) -> Result<Option<&Leader>, Failure> {
+fn leader_of(observed: &ObserverState) -> Result<Option<&Leader>, Failure> {
     match observed {
-        Observed::Leader(_) | Observed::Stale { .. } => Ok(observed.leader()),
-        Observed::Failed(error) => Err(error.clone().into()),
+        ObserverState::Leader(_) | ObserverState::Refused { .. } => Ok(observed.leader()),
+        ObserverState::Failed(error) => Err(error.clone().into()),
         _ => Ok(None),
     }
 }
 
 /// Returns the reason for which the leader may have changed; `None` for the present leader.
-fn reason_of(observed: &Observed) -> Option<String> {
+fn reason_of(observed: &ObserverState) -> Option<String> {
     match observed {
-        Observed::Stale { cause, .. } => Some(cause.to_string()),
+        ObserverState::Refused { cause, .. } => Some(cause.to_string()),
         _ => None,
     }
 }
@@ -148,8 +146,8 @@ fn text(
 
 /// Formats a leader, with its proclaimed data on a line of its own.
 fn summary(path: &str, leader: &Leader) -> Vec<String> {
-    let Leader { id, path: node, token, session, since, data, .. } = leader;
-    let (id, ago, at) = (shown(id.as_bytes()), age(elapsed(*since)), rfc3339(*since));
+    let Leader { id, path: node, token, session, created, data, .. } = leader;
+    let (id, ago, at) = (shown(id.as_bytes()), age(elapsed(*created)), rfc3339(*created));
     let term = token.czxid().get();
     let mut lines =
         vec![format!("{path} is led by {id} (term {term}, joined {ago} ago, at {at}, session {session}, node {node})")];
@@ -195,8 +193,8 @@ impl<'a> LeaderFields<'a> {
         Self {
             id: &leader.id,
             term: leader.token.czxid().get(),
-            joined: rfc3339(leader.since),
-            age: seconds(elapsed(leader.since)),
+            joined: rfc3339(leader.created),
+            age: seconds(elapsed(leader.created)),
             session: leader.session.to_string(),
             node: &leader.path,
             data: leader.data.as_ref().map(|data| String::from_utf8_lossy(data).into_owned()),

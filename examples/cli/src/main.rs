@@ -529,7 +529,7 @@ fn lock_options<K: Default>(run: &Run) -> LockOptions<K> {
         let command = run.work.command.first().map(|command| command.to_string_lossy().into_owned());
         format!("{} {} {}", host(), std::process::id(), command.unwrap_or_default())
     });
-    LockOptions::new().node_data(data)
+    LockOptions::new().data(data)
 }
 
 /// ZooKeeper does not show the watches of another session.

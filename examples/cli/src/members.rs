@@ -75,7 +75,7 @@ async fn watch(client: &CuratorFramework, options: &MembersOptions, chroot: Opti
                     GroupState::Failed(error) => {
                         tell_anew(&mut problem, format!("the group cannot be read: {}", Chain(&error)));
                     }
-                    GroupState::Stale { cause, .. } => {
+                    GroupState::Refused { cause, .. } => {
                         let reason = cause.to_string();
                         let text = format!("the members may have changed, the group cannot be read: {reason}");
                         let is_new = tell_anew(&mut problem, text);

@@ -113,7 +113,7 @@ impl<'a> View<'a> {
     async fn reset(&mut self) -> Flow {
         // The state is read before the nodes, so the nodes are not older than it.
         self.loaded = match self.cache.state() {
-            CacheState::Fresh { zxid } => Some(zxid),
+            CacheState::Fresh { zxid } => Some(zxid.get()),
             _ => None,
         };
         self.events = self.cache.changes();
@@ -204,10 +204,11 @@ impl<'a> View<'a> {
         match state {
             CacheState::Fresh { zxid } => {
                 self.problem = None;
-                if self.is_complete && !self.is_fresh { self.fresh(zxid).await } else { GO_ON }
+                if self.is_complete && !self.is_fresh { self.fresh(zxid.get()).await } else { GO_ON }
             }
             CacheState::Stale { since, zxid } if self.is_fresh => {
                 self.is_fresh = false;
+                let zxid = zxid.get();
                 let since = rfc3339(SystemTime::now() - since.elapsed());
                 let text =
                     format!("no connection since {since}: changes behind zxid {zxid} are printed when it is back");

@@ -25,7 +25,7 @@ use crate::environment::clock::Clock;
 use crate::environment::randomness::Randomness;
 use crate::error::{Error, INTERNAL_WAIT, Result};
 use crate::model::acl_provider::AclProvider;
-use crate::model::ids::SessionId;
+use crate::model::ids::{SessionId, Zxid};
 use crate::model::namespace::Namespace;
 use crate::model::protected::{ProtectedId, to_protected_path};
 use crate::model::schema::SchemaSet;
@@ -299,11 +299,11 @@ impl Session {
         self.pinned.unwrap_or_else(|| self.inner.link.get().epoch)
     }
 
-    /// Returns the newest transaction that a reply to a request of this session has reflected; 0 if none has, and with a
-    /// client that does not report it. After a request it is at least that of its reply.
+    /// Returns the newest transaction that a reply to a request of this session has reflected. `None` if none has, and with
+    /// a client that does not report it. After a request it is at least its reply's.
     #[must_use]
-    pub fn zxid(&self) -> i64 {
-        self.inner.zxid.load(Ordering::Acquire)
+    pub fn zxid(&self) -> Option<Zxid> {
+        Some(self.inner.zxid.load(Ordering::Acquire)).filter(|&zxid| zxid != 0).map(Zxid::new)
     }
 
     /// Returns the same session, pinned to its present connection. When that connection is lost, its requests fail with

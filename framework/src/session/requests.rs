@@ -13,6 +13,7 @@ use crate::error::{Chain, Error, INTERNAL_BARRIER, PathText, Result};
 use crate::metrics;
 #[cfg(doc)]
 use crate::model::acl_provider::AclProvider;
+use crate::model::ids::Zxid;
 use crate::model::namespace::Namespace;
 use crate::model::new_node::{NodeSpec, Parents};
 use crate::model::path::parent_of;
@@ -410,7 +411,7 @@ impl Session {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn continues(&self, nodes: impl IntoIterator<Item = (String, Stat)>) -> Result<Option<i64>> {
+    pub async fn continues(&self, nodes: impl IntoIterator<Item = (String, Stat)>) -> Result<Option<Zxid>> {
         let Some(mut comparison) = History::of(nodes).compare() else { return Ok(None) };
         let mut judgement = Judgement::Unknown;
         loop {
@@ -418,7 +419,7 @@ impl Session {
             let round = comparison.next_round(judgement, true);
             if round.is_empty() {
                 let Judgement::Same { up_to } = judgement else { return Ok(None) };
-                return Ok(Some(up_to));
+                return Ok(Some(Zxid::new(up_to)));
             }
             let mut asked = Vec::new();
             for question in &round {

@@ -12,8 +12,14 @@ use tokio::task::coop::unconstrained;
 /// A stream of changes. It ends with its source.
 ///
 /// It is a [`Stream`], and has [`recv`](Self::recv) and [`try_recv`](Self::try_recv) as the channels of tokio. A slow
-/// reader delays no source and no other reader. The method that opens the stream says how much waits for the reader, and
-/// how the stream marks the gap above that.
+/// reader delays no source and no other reader. The method that opens the stream says where it
+/// begins, how much waits for the reader, and how the stream marks the gap above that:
+///
+/// | stream of | begins with | for a slow reader |
+/// | --- | --- | --- |
+/// | states, of elections and nodes | the next change | the newest 128, and the number of those that were dropped |
+/// | members of a group | a member that has joined, for each | the differences since the last one that was read |
+/// | nodes of a cache | a node that was created, for each | a limit of events and bytes, then a reset |
 #[must_use = "changes are kept for this stream until it is read or dropped"]
 pub struct Changes<T> {
     /// `None` after its end. The lock is never taken: it lets threads share the stream.

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use crate::model::WatchedEvent;
+use crate::model::ids::Zxid;
 
 /// An event of a [`Subscription`](crate::recipe::Subscription).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -33,8 +34,8 @@ pub enum SubscriptionEvent {
 pub struct KnownNodes {
     /// The transaction up to which the subscriber knows all changes of these nodes, such as
     /// [`Session::zxid`](crate::Session::zxid) behind a read. It has applied each of them, has its event in the queue,
-    /// or is about to read again.
-    pub zxid: i64,
+    /// or is about to read again. `None` is before all transactions.
+    pub zxid: Option<Zxid>,
     /// The paths of the nodes that it has read. A changed node arrives as `NodeDataChanged`, also if it was deleted and
     /// created again; a deleted one as `NodeDeleted`.
     pub data: Vec<String>,
@@ -48,6 +49,11 @@ pub struct KnownNodes {
 impl KnownNodes {
     pub(crate) fn is_empty(&self) -> bool {
         self.data.is_empty() && self.missing.is_empty() && self.children.is_empty()
+    }
+
+    /// Returns the transaction as the requests of a resync name it.
+    pub(crate) fn since(&self) -> i64 {
+        self.zxid.map_or(0, Zxid::get)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::barriers::waiting::{Awaited, Look, follows_its_reply, wait};
 
 /// A barrier that any client sets and removes, and at which any number of tasks wait: Curator's `DistributedBarrier`.
 ///
-/// The barrier is set while its node exists. A barrier that is not set lets all waiters pass at once. Clones are cheap.
+/// The barrier is set while its node exists. A barrier that is not set lets all waiters pass at once.
 ///
 /// # Owned barriers
 ///

@@ -4,7 +4,7 @@ use curator_framework::{LossReason, PathText, SessionId};
 
 /// An error of a barrier or a latch.
 ///
-/// The text includes the cause, so [`source`](std::error::Error::source) returns `None`.
+/// The text is without the cause: [`Chain`](curator_framework::Chain) adds it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum BarrierError {

@@ -16,6 +16,7 @@ pub(super) struct NodeHold {
     client: CuratorFramework,
     /// The path of the barrier or latch.
     path: String,
+    node_path: String,
     session: Session,
     signal: LossSignal,
     token: FencingToken,
@@ -29,6 +30,7 @@ impl NodeHold {
         Self {
             client: client.weak_clone(),
             path: path.to_owned(),
+            node_path: node.path().unwrap_or_default().to_owned(),
             session: node.session().clone(),
             signal: node.loss_signal(),
             token: FencingToken::of_node(node.czxid().unwrap_or_default()),
@@ -38,6 +40,10 @@ impl NodeHold {
 
     pub(super) fn path(&self) -> &str {
         &self.path
+    }
+
+    pub(super) fn node_path(&self) -> &str {
+        &self.node_path
     }
 
     pub(super) fn session(&self) -> &Session {

@@ -132,5 +132,5 @@ impl Wait<'_> {
 /// Returns `true` if the notification certainly follows the reply that set the watch: it is not that of an earlier node
 /// at the path. A client that does not report transactions may deliver the two in any order.
 pub(super) fn follows_its_reply(session: &Session, watch: &Watch) -> bool {
-    session.zxid() != 0 && watch.found().is_some_and(|found| watch.fired_in() == Some(found.epoch))
+    session.zxid().is_some() && watch.found().is_some_and(|found| watch.fired_in() == Some(found.epoch))
 }

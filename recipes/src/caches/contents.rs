@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use curator_framework::recipe::{KnownNodes, Resync, catch_panic};
-use curator_framework::{Chain, Changes, PathText, Session, Stat};
+use curator_framework::{Chain, Changes, PathText, Session, Stat, Zxid};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, SetOnce, watch};
 use tokio::time::Instant;
@@ -82,7 +82,7 @@ impl Shared {
         let mut engine = Engine::new(EngineOptions { root: root.clone(), scope, drops_data, lists_leaves: false });
         let mut known_up_to = NOTHING_KNOWN;
         if let Some(CacheSnapshot { zxid, nodes, refused, old_stats, .. }) = &options.snapshot {
-            known_up_to = *zxid;
+            known_up_to = zxid.get();
             let nodes = nodes.iter().filter_map(|node| Some((relative_path(&root, &node.path)?, node)));
             engine.resume(nodes, refused, old_stats);
         }
@@ -157,11 +157,15 @@ impl Shared {
     }
 
     /// Waits until the contents show all that the replies of a session have shown.
-    pub(super) async fn shows_all_of(&self, session: &Session, path: impl Fn() -> PathText) -> Result<i64, CacheError> {
+    pub(super) async fn shows_all_of(
+        &self,
+        session: &Session,
+        path: impl Fn() -> PathText,
+    ) -> Result<Zxid, CacheError> {
         // The session does not tell which notifications are ahead of a reply.
         if self.is_one_shot.load(Ordering::Acquire) {
             self.read_all();
-            return self.reaches(session.number(), i64::MIN, path).await;
+            return self.reaches(session.number(), None, path).await;
         }
         self.reaches(session.number(), session.zxid(), path).await
     }
@@ -171,12 +175,12 @@ impl Shared {
     pub(super) async fn reaches(
         &self,
         session: u64,
-        zxid: i64,
+        zxid: Option<Zxid>,
         path: impl Fn() -> PathText,
-    ) -> Result<i64, CacheError> {
+    ) -> Result<Zxid, CacheError> {
         let is_there = |state: &CacheState| {
             let is_in_session = self.session.load(Ordering::Acquire) >= session;
-            state.zxid().filter(|fresh| is_in_session && state.is_fresh() && *fresh >= zxid)
+            state.zxid().filter(|fresh| is_in_session && state.is_fresh() && Some(*fresh) >= zxid)
         };
         self.comes_to(is_there, path).await
     }
@@ -189,9 +193,9 @@ impl Shared {
     /// Waits for a state of which `look` returns a transaction.
     async fn comes_to(
         &self,
-        look: impl Fn(&CacheState) -> Option<i64>,
+        look: impl Fn(&CacheState) -> Option<Zxid>,
         path: impl Fn() -> PathText,
-    ) -> Result<i64, CacheError> {
+    ) -> Result<Zxid, CacheError> {
         let mut states = self.state.subscribe();
         loop {
             match &*states.borrow_and_update() {
@@ -260,7 +264,7 @@ impl Shared {
         let zxid = handle(&mut contents.engine);
         // A closure that has panicked has left nodes out.
         let zxid = zxid.filter(|_| !self.faults.first.initialized());
-        let fresh = zxid.and_then(|zxid| contents.engine.mark(zxid));
+        let fresh = zxid.and_then(|zxid| contents.engine.mark(zxid)).map(Zxid::new);
         let is_first = fresh.is_some() && !std::mem::replace(&mut contents.is_initialized, true);
         self.publish(&mut contents, is_first.then_some(CacheEvent::Initialized));
         match fresh {
@@ -398,7 +402,7 @@ impl Shared {
 
     pub(super) fn snapshot(&self, options: &CuratorCacheOptions, is_compressed: bool) -> Option<CacheSnapshot> {
         let contents = self.contents.lock();
-        let zxid = contents.engine.fresh()?;
+        let zxid = Zxid::new(contents.engine.fresh()?);
         let CuratorCacheOptions { max_depth, drops_data, .. } = *options;
         let (root, has_data, nodes) = (self.root.clone(), !drops_data, self.nodes_of(&contents));
         let (refused, old_stats) = (contents.engine.refused().clone(), contents.engine.tree().old_stats());
@@ -458,7 +462,7 @@ impl Resync for Shared {
         let Known { data, missing, children } = self.contents.lock().engine.known();
         let [data, missing, children] =
             [data, missing, children].map(|paths| paths.into_iter().map(|path| self.full_path(&path)).collect());
-        KnownNodes { zxid: self.known_up_to.load(Ordering::Acquire), data, missing, children }
+        KnownNodes { zxid: Some(Zxid::new(self.known_up_to.load(Ordering::Acquire))), data, missing, children }
     }
 }
 

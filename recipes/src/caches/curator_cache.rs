@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, ready};
 use std::sync::Arc;
+use std::time::Duration;
 
 use curator_framework::recipe::RecipeClient as _;
-use curator_framework::{Changes, CuratorFramework, ListenerId, PathText, Session, validate_path};
+use curator_framework::{Changes, CuratorFramework, ListenerId, PathText, Session, Zxid, validate_path};
 use futures_util::stream::StreamExt as _;
 use tokio::sync::watch;
 
@@ -17,7 +18,7 @@ use super::listener::{CuratorCacheListener, ListenerTasks};
 use super::model::{CacheSnapshot, CacheState, ChildData, Lookup};
 use super::options::CuratorCacheOptions;
 use super::task::CacheTask;
-use crate::standing::StandingTask;
+use crate::standing::{StandingTask, catch_up, within};
 
 /// A local copy of a node and of all nodes below it, which follows the server and reports how fresh it is: Curator's
 /// `CuratorCache`, and its `CuratorCacheBridge`. [`how_it_works`](crate::how_it_works#caches) explains it.
@@ -263,8 +264,23 @@ impl CuratorCache {
         self.owner.shared.is_loaded(|| self.path_text()).await
     }
 
+    /// Waits like [`initialized`](Self::initialized) for at most `budget`. Returns `Ok(None)` if the budget ends while
+    /// the client is connected.
+    ///
+    /// # Errors
+    ///
+    /// As [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a connection.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn initialized_timeout(&self, budget: Duration) -> Result<Option<()>, CacheError> {
+        let request = || format!("loading the cache of {}", self.path());
+        within(&self.owner.client, budget, request, self.initialized()).await
+    }
+
     async fn is_fresh(&self) -> Result<(), CacheError> {
-        self.owner.shared.reaches(0, i64::MIN, || self.path_text()).await.map(|_| ())
+        self.owner.shared.reaches(0, None, || self.path_text()).await.map(|_| ())
     }
 
     /// Waits until the contents show each change that a reply to this client has reflected, those of its own writes
@@ -277,7 +293,7 @@ impl CuratorCache {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn caught_up(&self) -> Result<i64, CacheError> {
+    pub async fn caught_up(&self) -> Result<Zxid, CacheError> {
         let session = self.started_session().await?;
         self.owner.shared.shows_all_of(&session, || self.path_text()).await
     }
@@ -292,9 +308,9 @@ impl CuratorCache {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn synced(&self) -> Result<i64, CacheError> {
+    pub async fn synced(&self) -> Result<Zxid, CacheError> {
         let session = self.started_session().await?;
-        crate::standing::catch_up(&session, self.path()).await?;
+        catch_up(&session, self.path()).await?;
         self.owner.shared.shows_all_of(&session, || self.path_text()).await
     }
 
@@ -340,15 +356,23 @@ impl CuratorCache {
         self.owner.shared.snapshot(&self.owner.options, self.owner.options.decompresses(&self.owner.client))
     }
 
-    /// Reads all nodes again, in the background. Not needed to follow changes.
-    pub fn rebuild(&self) {
-        self.owner.shared.read_all();
+    /// Reads all nodes again, and waits for the replies. Not needed to follow changes.
+    ///
+    /// # Errors
+    ///
+    /// As [`initialized`](Self::initialized).
+    ///
+    /// # Cancel safety
+    ///
+    /// The cache still reads when the future is dropped.
+    pub async fn rebuild(&self) -> Result<(), CacheError> {
+        self.reads_all();
+        self.is_fresh().await
     }
 
-    /// Reads all nodes again, and waits for the replies.
-    pub(super) async fn rebuilt(&self) -> Result<(), CacheError> {
-        self.rebuild();
-        self.is_fresh().await
+    /// Begins to read all nodes again.
+    pub(super) fn reads_all(&self) {
+        self.owner.shared.read_all();
     }
 
     /// Reads a node again, and waits for the reply.

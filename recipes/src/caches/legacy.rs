@@ -90,6 +90,23 @@ macro_rules! legacy_methods {
                 self.cache.initialized().await
             }
 
+            /// Waits like [`initialized`](Self::initialized) for at most `budget`:
+            /// [`CuratorCache::initialized_timeout`](crate::CuratorCache::initialized_timeout).
+            ///
+            /// # Errors
+            ///
+            /// As of [`CuratorCache::initialized_timeout`](crate::CuratorCache::initialized_timeout).
+            ///
+            /// # Cancel safety
+            ///
+            /// Nothing is lost when the future is dropped.
+            pub async fn initialized_timeout(
+                &self,
+                budget: std::time::Duration,
+            ) -> Result<Option<()>, $crate::caches::error::CacheError> {
+                self.cache.initialized_timeout(budget).await
+            }
+
             /// Waits until the cache shows all that other clients wrote before the call:
             /// [`CuratorCache::synced`](crate::CuratorCache::synced).
             ///
@@ -100,7 +117,7 @@ macro_rules! legacy_methods {
             /// # Cancel safety
             ///
             /// Nothing is lost when the future is dropped.
-            pub async fn synced(&self) -> Result<i64, $crate::caches::error::CacheError> {
+            pub async fn synced(&self) -> Result<curator_framework::Zxid, $crate::caches::error::CacheError> {
                 self.cache.synced().await
             }
 
@@ -137,7 +154,7 @@ macro_rules! legacy_methods {
             ///
             /// The reading goes on when the future is dropped.
             pub async fn rebuild(&self) -> Result<(), $crate::caches::error::CacheError> {
-                self.cache.rebuilt().await
+                self.cache.rebuild().await
             }
 
             /// Ends the cache and its streams, and removes its watch. The nodes stay. Resolves within the client's

@@ -55,7 +55,7 @@ impl fmt::Debug for CuratorCacheListener {
 
 /// Builds a [`CuratorCacheListener`]. Each call adds a closure; an event calls those for its kind, in their order.
 #[derive(Debug)]
-#[must_use]
+#[must_use = "a builder does nothing by itself"]
 pub struct CuratorCacheListenerBuilder {
     listener: CuratorCacheListener,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use curator_framework::{Error, Stat};
+use curator_framework::{Error, Stat, Zxid};
 use tokio::time::Instant;
 
 use super::engine::Request;
@@ -56,14 +56,14 @@ pub enum CacheState {
     /// The connection stands, and all notified changes up to a transaction have been read.
     Fresh {
         /// The contents show each change up to this transaction, and perhaps later ones.
-        zxid: i64,
+        zxid: Zxid,
     },
     /// The connection is lost, its changes have not all been read, or all nodes are read again. The contents are kept.
     Stale {
         /// The moment at which the contents ceased to be fresh, as the cache noticed it.
         since: Instant,
         /// The contents show each change up to this transaction.
-        zxid: i64,
+        zxid: Zxid,
     },
     /// The root cannot be listed or, in a cache of one node, not be read; or the cache has more nodes than
     /// [`max_watched_nodes`](crate::CuratorCacheOptions::max_watched_nodes). The task tries again, with growing pauses of
@@ -78,7 +78,7 @@ pub enum CacheState {
 impl CacheState {
     /// Returns the transaction up to which the contents show each change, also while they are stale.
     #[must_use]
-    pub const fn zxid(&self) -> Option<i64> {
+    pub const fn zxid(&self) -> Option<Zxid> {
         match self {
             Self::Fresh { zxid } | Self::Stale { zxid, .. } => Some(*zxid),
             _ => None,
@@ -100,7 +100,7 @@ pub struct CacheSnapshot {
     pub(super) has_data: bool,
     /// The data was decompressed.
     pub(super) is_compressed: bool,
-    pub(super) zxid: i64,
+    pub(super) zxid: Zxid,
     pub(super) nodes: Vec<ChildData>,
     /// The requests that were refused.
     pub(super) refused: BTreeMap<Request, Error>,
@@ -136,7 +136,7 @@ impl CacheSnapshot {
 
     /// Returns the transaction up to which the nodes show each change.
     #[must_use]
-    pub const fn zxid(&self) -> i64 {
+    pub const fn zxid(&self) -> Zxid {
         self.zxid
     }
 

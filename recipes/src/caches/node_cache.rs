@@ -87,13 +87,14 @@ impl NodeCache {
     ///
     /// # Errors
     ///
-    /// As of [`CuratorCache::with_options`].
+    /// As of [`CuratorCache::with_options`]; `CacheError::InvalidArgument` for another
+    /// [`max_depth`](CuratorCacheOptions::max_depth).
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
         options: CuratorCacheOptions,
     ) -> Result<Self, CacheError> {
-        let cache = CuratorCache::with_options(client, path, options.single_node())?;
+        let cache = CuratorCache::with_options(client, path, options.of_depth(0)?)?;
         Ok(Self { cache, mode: Mode::default() })
     }
 

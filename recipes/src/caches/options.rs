@@ -6,6 +6,7 @@ use std::sync::Arc;
 use curator_framework::CuratorFramework;
 use curator_framework::recipe::RecipeClient as _;
 
+use super::error::CacheError;
 use super::model::CacheSnapshot;
 
 /// A predicate of full paths.
@@ -13,7 +14,7 @@ pub(super) type FullPathFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Options of a [`CuratorCache`](crate::CuratorCache).
 #[derive(Clone)]
-#[must_use]
+#[must_use = "options do nothing by themselves"]
 pub struct CuratorCacheOptions {
     pub(super) max_depth: Option<usize>,
     pub(super) accepts: Option<FullPathFilter>,
@@ -60,6 +61,7 @@ impl CuratorCacheOptions {
     }
 
     /// Caches the node at the path alone: Curator's `SINGLE_NODE_CACHE`.
+    #[doc(alias = "SINGLE_NODE_CACHE")]
     pub fn single_node(self) -> Self {
         self.max_depth(0)
     }
@@ -91,6 +93,7 @@ impl CuratorCacheOptions {
     /// Decompresses the data: Curator's `COMPRESSED_DATA`. Empty data stays empty. A node with other data is not shown, and
     /// reported by [`CacheEvent::Failed`](crate::CacheEvent::Failed); the nodes below it are cached. Without this option the
     /// client's own setting decides.
+    #[doc(alias = "COMPRESSED_DATA")]
     pub fn compressed(mut self) -> Self {
         self.compressed = true;
         self
@@ -105,9 +108,25 @@ impl CuratorCacheOptions {
     }
 
     /// Keeps the contents when the cache is closed: Curator's `DO_NOT_CLEAR_ON_CLOSE`.
+    #[doc(alias = "DO_NOT_CLEAR_ON_CLOSE")]
     pub fn do_not_clear_on_close(mut self) -> Self {
         self.keeps_contents = true;
         self
+    }
+
+    /// Sets the depth of a cache that has a fixed one.
+    ///
+    /// # Errors
+    ///
+    /// `CacheError::InvalidArgument`: the caller has set another depth.
+    pub(super) fn of_depth(self, levels: usize) -> Result<Self, CacheError> {
+        match self.max_depth {
+            Some(given) if given != levels => Err(CacheError::InvalidArgument {
+                argument: "max_depth",
+                reason: format!("it is {given}, and this cache always has the depth {levels}"),
+            }),
+            _ => Ok(self.max_depth(levels)),
+        }
     }
 
     /// Returns `true` if a cache of this client decompresses the data.

@@ -133,13 +133,14 @@ impl PathChildrenCache {
     ///
     /// # Errors
     ///
-    /// As of [`CuratorCache::with_options`].
+    /// As of [`CuratorCache::with_options`]; `CacheError::InvalidArgument` for another
+    /// [`max_depth`](CuratorCacheOptions::max_depth).
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
         options: CuratorCacheOptions,
     ) -> Result<Self, CacheError> {
-        let options = options.max_depth(1).keeping_root().reporting_connection();
+        let options = options.of_depth(1)?.keeping_root().reporting_connection();
         let cache = CuratorCache::with_options(client, path, options)?;
         Ok(Self { cache, mode: Mode::default() })
     }
@@ -245,7 +246,7 @@ impl PathChildrenCache {
     /// Forgets all children, and reads them again in the background. The events report each as added.
     pub fn clear_and_refresh(&self) {
         self.cache.forget_below_root();
-        self.cache.rebuild();
+        self.cache.reads_all();
     }
 
     /// Forgets the data of a child, to save memory, until the child changes.

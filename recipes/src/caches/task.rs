@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use curator_framework::recipe::{RecipeClient as _, Resync, SubscriptionEvent, WatchedData};
-use curator_framework::{AddWatchMode, Chain, CuratorFramework, Error, Session, Stat, WatchKind};
+use curator_framework::{AddWatchMode, Chain, CuratorFramework, Error, Session, Stat, WatchKind, Zxid};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -172,7 +172,7 @@ impl CacheTask {
         let epoch = session.epoch();
         if can_resync {
             // A larger zxid proves nothing: the servers may be restored from a backup.
-            shared.trust_up_to(session.continues(shared.stats()).await?);
+            shared.trust_up_to(session.continues(shared.stats()).await?.map(Zxid::get));
         }
         let resync: Arc<dyn Resync> = Arc::<Shared>::clone(&shared);
         let source = match session.subscribe(&shared.root, self.mode, Some(resync)).await {
@@ -200,7 +200,7 @@ impl CacheTask {
         shared.step(|_| None);
         // The notifications of the first resync have arrived: their end is in the queue when the subscription is made.
         let knows_all = ended.is_ok() && !run.source.is_one_shot();
-        shared.set_known_up_to(if knows_all { session.zxid() } else { 0 });
+        shared.set_known_up_to(session.zxid().filter(|_| knows_all).map_or(0, Zxid::get));
         ended
     }
 
@@ -433,10 +433,7 @@ struct Lost {
 impl SessionRun {
     /// Returns the newest transaction that a reply has shown. Some clients report none but those in stats.
     fn zxid(&self) -> i64 {
-        match self.session.zxid() {
-            0 => self.newest_stat,
-            zxid => zxid,
-        }
+        self.session.zxid().map_or(self.newest_stat, Zxid::get)
     }
 
     /// Records a request that was lost on a connection.

@@ -68,7 +68,7 @@ impl TreeCacheEvent {
 
 /// Builds a [`TreeCache`]: Curator's `TreeCache.Builder`.
 #[derive(Debug)]
-#[must_use]
+#[must_use = "a builder does nothing by itself"]
 pub struct TreeCacheBuilder {
     client: CuratorFramework,
     path: String,

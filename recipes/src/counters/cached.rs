@@ -16,7 +16,7 @@ pub type CachedAtomicInteger = CachedAtomicNumber<i32>;
 /// Ids from a counter, which are reserved in blocks: Curator's [`CachedAtomicLong`] and [`CachedAtomicInteger`].
 ///
 /// One change of the counter reserves a block of numbers; [`next`](Self::next) returns them one by one, without a
-/// request. Clones are cheap, and share the block. A future of `next` that is kept without being polled holds up the
+/// request. Clones share the block. A future of `next` that is kept without being polled holds up the
 /// other calls. The rest of a block is lost with the last clone. Each process has blocks of its own, so ids are unique
 /// over all processes, but do not rise from call to call. Those of [`UniqueIds`](crate::UniqueIds) do.
 ///
@@ -87,7 +87,7 @@ impl<N: AtomicNumber> CachedAtomicNumber<N> {
             Some(block) => block,
             None => {
                 let added = self.number.add(self.factor).await?;
-                (*added.pre_value(), *added.post_value())
+                (added.pre_value, added.post_value)
             }
         };
         // Fits: the number is not above the last one.

@@ -19,35 +19,15 @@ pub struct AtomicStats {
 
 /// A change that was applied exactly once: a successful `AtomicValue` of Curator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 #[doc(alias = "AtomicValue")]
 pub struct AtomicChange<T> {
-    pre: T,
-    post: T,
-    stats: AtomicStats,
-}
-
-impl<T> AtomicChange<T> {
-    pub(super) const fn new(pre: T, post: T, stats: AtomicStats) -> Self {
-        Self { pre, post, stats }
-    }
-
-    /// Returns the value before the change: Curator's `preValue`.
-    #[must_use]
-    pub const fn pre_value(&self) -> &T {
-        &self.pre
-    }
-
-    /// Returns the value that the change has set: Curator's `postValue`.
-    #[must_use]
-    pub const fn post_value(&self) -> &T {
-        &self.post
-    }
-
-    /// Returns the tries of the change.
-    #[must_use]
-    pub const fn stats(&self) -> AtomicStats {
-        self.stats
-    }
+    /// The value before the change.
+    pub pre_value: T,
+    /// The value that the change has set.
+    pub post_value: T,
+    /// The tries of the change.
+    pub stats: AtomicStats,
 }
 
 /// The result of a change that requires an expected value.

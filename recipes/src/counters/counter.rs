@@ -70,7 +70,7 @@ impl<V: Content> Counter<V> {
     /// Makes a change that always sets the value.
     pub(super) async fn set(&self, change: Change<V>) -> Result<AtomicChange<V>, CounterError> {
         match self.change(change).await? {
-            (Effect::Changed { pre, post }, stats) => Ok(AtomicChange::new(pre, post, stats)),
+            (Effect::Changed { pre, post }, stats) => Ok(AtomicChange { pre_value: pre, post_value: post, stats }),
             // Never: such a change has this effect, or an error.
             _ => Err(Error::Closed.into()),
         }
@@ -78,7 +78,9 @@ impl<V: Content> Counter<V> {
 
     pub(super) async fn compare_and_set(&self, expected: V, new: V) -> Result<Compared<V>, CounterError> {
         Ok(match self.change(Change::CompareAndSet { expected, new }).await? {
-            (Effect::Changed { pre, post }, stats) => Compared::Set(AtomicChange::new(pre, post, stats)),
+            (Effect::Changed { pre, post }, stats) => {
+                Compared::Set(AtomicChange { pre_value: pre, post_value: post, stats })
+            }
             (Effect::Differs(value), _) => Compared::Differs(value),
             _ => Compared::Missing,
         })

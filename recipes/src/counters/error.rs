@@ -6,7 +6,8 @@ use crate::locks::error::LockError;
 
 /// An error of a counter or an atomic value.
 ///
-/// The text includes the cause, so [`source`](std::error::Error::source) returns `None`.
+/// The text is without the cause: [`Chain`](curator_framework::Chain) adds it. Where a method lists `Error::NoAuth`,
+/// match `CounterError::Framework(Error::NoAuth { .. })`.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CounterError {
@@ -14,8 +15,8 @@ pub enum CounterError {
     #[error(transparent)]
     Framework(#[from] curator_framework::Error),
     /// The lock to which a counter is promoted cannot be acquired.
-    #[error("the lock of a counter: {0}")]
-    Lock(LockError),
+    #[error("the lock of the counter cannot be acquired")]
+    Lock(#[source] LockError),
     /// The node's data does not have the length of a number.
     #[error("the data of {path} is not a number: it has {length} bytes, not {expected}{}", default_data(*length))]
     NotANumber {

@@ -20,8 +20,8 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// A number that many processes change, and no change counts twice: Curator's [`DistributedAtomicLong`] and
 /// [`DistributedAtomicInteger`].
 ///
-/// Within one process, `std::sync::atomic::AtomicI64` does the same without a server. Clones are cheap, and share one
-/// queue: one write carries the changes of all tasks that wait, and each task gets the values before and after its own
+/// Within one process, `std::sync::atomic::AtomicI64` does the same without a server. Clones share one queue: one
+/// write carries the changes of all tasks that wait, and each task gets the values before and after its own
 /// change. A counter needs no start. Its client needs the permissions to read and write the node, and to create and
 /// delete children of it.
 ///
@@ -72,7 +72,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// let retry = RetryNTimes::new(100, Duration::from_millis(10));
 /// let orders = DistributedAtomicLong::new(client, "/orders/count", retry)?;
 /// match orders.increment().await {
-///     Ok(change) => println!("order {}", change.post_value()),
+///     Ok(change) => println!("order {}", change.post_value),
 ///     Err(error) if error.outcome_unknown() => println!("counted once, or not at all"),
 ///     Err(error) => return Err(error.into()), // not counted
 /// }

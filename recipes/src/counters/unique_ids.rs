@@ -20,7 +20,7 @@ const LARGEST_BATCH: usize = 256;
 /// Ids that are unique over all clients of a path, and rise. Curator does not have them.
 ///
 /// Each id is the version of a node after a write without a condition. The server refuses no such write, so any number
-/// of clients can take ids at once. Clones are cheap.
+/// of clients can take ids at once.
 ///
 /// # Gaps
 ///

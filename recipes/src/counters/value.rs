@@ -13,7 +13,7 @@ use crate::counters::options::CounterOptions;
 /// A few bytes that many processes change, and no change is applied twice: Curator's `DistributedAtomicValue`.
 ///
 /// [`DistributedAtomicLong`](crate::DistributedAtomicLong) describes lost replies, contention, layout and cost, which
-/// are the same. Clones are cheap, and share one queue of changes. A [`SharedValue`](crate::SharedValue) also keeps a
+/// are the same. Clones share one queue of changes. A [`SharedValue`](crate::SharedValue) also keeps a
 /// local copy and reports changes.
 ///
 /// # Examples

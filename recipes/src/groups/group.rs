@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use curator_framework::recipe::{Budget, RecipeClient as _, WatchedData, owning_session};
+use curator_framework::recipe::{RecipeClient as _, WatchedData, owning_session};
 use curator_framework::{
     Chain, Changes, CuratorFramework, Error, PathText, Session, WakeReason, Watch, Zxid, make_path, validate_path,
 };
@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use crate::groups::members::{GroupState, Member, MemberChange, Members, changes_of};
 use crate::nodes::error::NodeError;
-use crate::standing::{Pauses, StandingTask, Stop, catch_up};
+use crate::standing::{Pauses, StandingTask, Stop, catch_up, first_found, within};
 
 /// The number of members that are read at once.
 const READS_AT_ONCE: usize = 32;
@@ -110,13 +110,14 @@ impl Group {
         // Does not keep the client: its last clone ends the task.
         let (client, path, state) = (client.weak_clone(), path.clone(), state.clone());
         let started = task.start(move |stop| {
-            state.send_replace(GroupState::Unknown);
+            state.send_replace(GroupState::Loading);
             Follower::new(client, path, state).run(stop)
         });
         started.map_err(|error| NodeError::of_start(error, self.path_text()))
     }
 
-    /// Waits until the members are known. Returns them even if they are [stale](GroupState::Stale).
+    /// Waits until the members are known. Returns the last known ones if a read is
+    /// [refused](GroupState::Refused) now.
     ///
     /// # Errors
     ///
@@ -129,19 +130,15 @@ impl Group {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn initialized(&self) -> Result<Members, NodeError> {
-        let mut states = self.watch();
-        loop {
-            match &*states.borrow_and_update() {
-                GroupState::Known(members) | GroupState::Stale { members, .. } => return Ok(members.clone()),
-                GroupState::Unknown => {}
-                GroupState::Latent => return Err(NodeError::NotStarted { path: self.path_text() }),
-                GroupState::Failed(error) => return Err(error.clone()),
-                GroupState::Closed => return Err(NodeError::Closed { path: self.path_text() }),
-            }
-            if states.changed().await.is_err() {
-                return Err(NodeError::Closed { path: self.path_text() });
-            }
-        }
+        let closed = || Err(NodeError::Closed { path: self.path_text() });
+        let look = |state| match state {
+            GroupState::Known(members) | GroupState::Refused { members, .. } => Some(Ok(members)),
+            GroupState::Loading => None,
+            GroupState::Latent => Some(Err(NodeError::NotStarted { path: self.path_text() })),
+            GroupState::Failed(error) => Some(Err(error)),
+            GroupState::Closed => Some(closed()),
+        };
+        first_found(self.watch(), look).await.unwrap_or_else(closed)
     }
 
     /// Waits like [`initialized`](Self::initialized) for at most `budget`. Returns `Ok(None)` if the budget ends while
@@ -156,11 +153,8 @@ impl Group {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn initialized_timeout(&self, budget: Duration) -> Result<Option<Members>, NodeError> {
-        match Budget::of(budget).limit(self.initialized()).await {
-            Some(known) => known.map(Some),
-            None if self.owner.client.is_connected() => Ok(None),
-            None => Err(self.owner.client.no_answer(&format!("reading the group {}", self.path())).into()),
-        }
+        let request = || format!("reading the group {}", self.path());
+        within(&self.owner.client, budget, request, self.initialized()).await
     }
 
     /// Returns the present state.
@@ -188,7 +182,7 @@ impl Group {
         self.owner.client.no_answer(&format!("joining {}", self.path()))
     }
 
-    /// Returns the last known members, even if they are [stale](GroupState::Stale); `None` before the first read, and
+    /// Returns the last known members, even if a read is [refused](GroupState::Refused) now; `None` before the first read, and
     /// once the group is closed.
     #[must_use]
     pub fn members(&self) -> Option<Members> {
@@ -201,7 +195,12 @@ impl Group {
         self.owner.state.subscribe()
     }
 
-    /// Returns the changes of the members as a stream. It begins with a `Joined` for each present member.
+    /// Returns the changes of the members as a stream, which ends with the group object. It begins with a
+    /// [`Joined`](MemberChange::Joined) for each present member.
+    ///
+    /// The stream has no gap: it reports all differences between the members that the reader has seen and the present ones,
+    /// not each step between them. A slow reader needs no more memory than a fast one. While reads are refused it
+    /// reports nothing.
     pub fn changes(&self) -> Changes<MemberChange> {
         changes_of(self.watch())
     }
@@ -317,7 +316,7 @@ impl Follower {
                 self.state.send_modify(|state| {
                     *state = match state.members() {
                         // Not the published ones: a listing may have been answered, and only a read be refused.
-                        Some(_) => GroupState::Stale { members: self.members.clone(), cause: error.into() },
+                        Some(_) => GroupState::Refused { members: self.members.clone(), cause: error.into() },
                         None => GroupState::Failed(error.into()),
                     };
                 });

@@ -45,7 +45,7 @@ impl GroupMemberOptions {
 /// A member of a group, which also follows the group: Curator's `GroupMember`.
 ///
 /// The member is a [`PersistentNode`] with its id as the name. It joins again in each session, and when another client
-/// deletes its node. Clones are cheap, and all clones are one member. They keep the client open.
+/// deletes its node. All clones are one member. They keep the client open.
 /// [`close`](Self::close), or the drop of the last clone, takes the member out of the group.
 ///
 /// # Two members with one id
@@ -208,8 +208,8 @@ impl GroupMember {
         let (mut group, mut node) = (self.watch(), self.owner.node.watch());
         let is_seen = |state: &GroupState| match state {
             GroupState::Known(members) => members.get(&self.owner.id).is_some_and(|member| member.czxid >= czxid),
-            GroupState::Latent | GroupState::Unknown => false,
-            GroupState::Stale { .. } | GroupState::Failed(_) | GroupState::Closed => true,
+            GroupState::Latent | GroupState::Loading => false,
+            GroupState::Refused { .. } | GroupState::Failed(_) | GroupState::Closed => true,
         };
         tokio::select! {
             biased;

@@ -23,7 +23,7 @@ pub struct Member {
     pub czxid: Zxid,
 }
 
-/// The members of a group at one moment. Clones are cheap.
+/// The members of a group at one moment. Clones share them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Members(Arc<BTreeMap<String, Arc<Member>>>);
 
@@ -101,13 +101,13 @@ pub enum GroupState {
     /// The group object was not started.
     Latent,
     /// The group was not read yet.
-    Unknown,
+    Loading,
     /// The members. They stay during a lost connection: see
     /// [`CuratorFramework::is_connected`](curator_framework::CuratorFramework::is_connected).
     Known(Members),
     /// The last known members, which may have changed since: the server refuses a read. The task tries again, with
     /// growing pauses of up to 30 s.
-    Stale {
+    Refused {
         /// The members.
         members: Members,
         /// The error of the read.
@@ -121,12 +121,12 @@ pub enum GroupState {
 }
 
 impl GroupState {
-    /// Returns the last known members, even if they are stale.
+    /// Returns the last known members, even if a read is refused now.
     #[must_use]
     pub const fn members(&self) -> Option<&Members> {
         match self {
-            Self::Known(members) | Self::Stale { members, .. } => Some(members),
-            Self::Latent | Self::Unknown | Self::Failed(_) | Self::Closed => None,
+            Self::Known(members) | Self::Refused { members, .. } => Some(members),
+            Self::Latent | Self::Loading | Self::Failed(_) | Self::Closed => None,
         }
     }
 }
@@ -153,7 +153,7 @@ pub(super) fn changes_of(mut states: watch::Receiver<GroupState>) -> Changes<Mem
         states.changed().await.ok()?;
         let known = match &*states.borrow_and_update() {
             GroupState::Known(members) => members.clone(),
-            GroupState::Latent | GroupState::Unknown | GroupState::Stale { .. } | GroupState::Failed(_) => continue,
+            GroupState::Latent | GroupState::Loading | GroupState::Refused { .. } | GroupState::Failed(_) => continue,
             GroupState::Closed => return None,
         };
         return Some((stream::iter(known.changes_since(&seen)), (states, known)));

@@ -45,8 +45,11 @@ pub(super) fn latch_internals(
         has_containers: options.delay.is_none(),
         ..LockSpec::exclusive(LATCH_NAME, Arc::new(LatchDriver))
     };
-    let mut lock = LockOptions::new().node_data(options.id.as_bytes());
-    lock.name = options.name.clone().map(Into::into);
+    let lock = LockOptions {
+        acl: options.acl.clone(),
+        name: options.name.clone().map(Into::into),
+        ..LockOptions::new().data(options.id.as_bytes())
+    };
     LockInternals::new(client, path.to_owned(), spec, lock).map_err(LeaderError::of_path)
 }
 

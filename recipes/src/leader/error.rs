@@ -29,7 +29,7 @@ impl fmt::Display for TermEnd {
 /// An error of an election. That another candidate leads is not an error:
 /// [`leading_timeout`](crate::LeaderLatch::leading_timeout) returns `Ok(None)`.
 ///
-/// The text includes the cause, so [`source`](std::error::Error::source) returns `None`.
+/// The text is without the cause: [`Chain`](curator_framework::Chain) adds it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaderError {
@@ -44,20 +44,20 @@ pub enum LeaderError {
         /// The reason of its end.
         reason: TermEnd,
     },
-    /// The latch was not started.
-    #[error("the leader latch {path} is not started")]
+    /// The latch or the observer was not started.
+    #[error("the election {path} is not started here")]
     NotStarted {
         /// The election's path.
         path: PathText,
     },
-    /// The latch was started before, or the selector is running.
-    #[error("this candidate of {path} runs already")]
+    /// The latch or the observer was started before, or the selector is running.
+    #[error("the election {path} is started here already")]
     AlreadyStarted {
         /// The election's path.
         path: PathText,
     },
-    /// The latch, the selector or the client was closed.
-    #[error("this candidate of {path} is closed, or its client")]
+    /// The latch, the selector, the observer or the client was closed.
+    #[error("the election {path} is closed here, or the client")]
     Closed {
         /// The election's path.
         path: PathText,
@@ -146,9 +146,9 @@ mod tests {
 
         let latch = LeaderLatch::new(client, "/e").unwrap();
         latch.start().unwrap();
-        assert_eq!(latch.start().unwrap_err().to_string(), "this candidate of /e runs already");
+        assert_eq!(latch.start().unwrap_err().to_string(), "the election /e is started here already");
         latch.close().await;
-        assert_eq!(latch.leading().await.unwrap_err().to_string(), "this candidate of /e is closed, or its client");
+        assert_eq!(latch.leading().await.unwrap_err().to_string(), "the election /e is closed here, or the client");
     }
     /// A leader may take a lock, and pass its errors on.
     #[tokio::test]

@@ -17,8 +17,8 @@ use crate::locks::engine::LockInternals;
 use crate::locks::engine::candidacy::{Candidacy, Place};
 use crate::locks::guard::hold::Release;
 use crate::locks::participants::{Participant, ParticipantKind};
-use crate::standing::StandingTask;
 use crate::standing::changes::{Change, Published};
+use crate::standing::{StandingTask, first_found};
 
 /// The state of a [`LeaderLatch`] or a [`LeaderSelector`](crate::LeaderSelector).
 #[derive(Debug, Clone)]
@@ -96,7 +96,7 @@ pub(super) struct Shared {
 ///
 /// # The work of a leader that resigns
 ///
-/// [`resign`](Self::resign), [`resign_to`](Self::resign_to), [`abstain`](Self::abstain), [`close`](Self::close) and the
+/// [`resign`](Self::resign), [`resign_to_timeout`](Self::resign_to_timeout), [`abstain`](Self::abstain), [`close`](Self::close) and the
 /// end of [`eligible`](LeaderLatchOptions::eligible) end the term. They drop the work in [`Leadership::protect`], then
 /// delete the node. Work that blocks its thread delays that by up to a tenth of the session timeout. End all other work
 /// before, such as that of listeners.
@@ -141,14 +141,14 @@ pub(super) struct Shared {
 /// * [`leader`](Self::leader) returns `None` without candidates. Curator returns a participant without an id.
 /// * Listeners are called without a lock of the latch. In Curator they can deadlock with it.
 /// * Each term has a [number](Leadership::token). Curator leaves that to the application.
-/// * Curator has no [`resign_to`](Self::resign_to), [`abstain`](Self::abstain), [`observe`](Self::observe), proclaimed
+/// * Curator has no [`resign_to_timeout`](Self::resign_to_timeout), [`abstain`](Self::abstain), [`observe`](Self::observe), proclaimed
 ///   data, eligibility, delay or position.
 ///
 /// # ZooKeeper layout
 ///
 /// `<path>/_c_<uuid>-latch-<number>`, ephemeral and sequential, as in Curator, with the id as data. Java's
 /// `LeaderLatch` and this one share one queue. The data of the path itself is empty until a leader
-/// [proclaims](Leadership::proclaim), [hands over](Self::resign_to), or has
+/// [proclaims](Leadership::proclaim), [hands over](Self::resign_to_timeout), or has
 /// [a delay](LeaderLatchOptions::delay_after_unclean_loss). Then it is one line of text (`election/1 term=… leader=…`)
 /// with the proclaimed data behind it. To call the candidate of a hand-over, its leader creates and deletes
 /// `<candidate's node>-call` in one transaction, so no listing shows that node.
@@ -163,9 +163,9 @@ pub(super) struct Shared {
 /// | wait for more than a tenth of the session timeout | 3 more: watches on the own node and for a call; the term's begin removes the latter |
 /// | the candidate ahead leaves without having led | 3 in 2 round trips: listing and read, then a watch on the next one |
 /// | hand-off | 3: delete, then listing and a read of the path's data in one round trip (Curator 5.4: 2, later 3) |
-/// | [delay](LeaderLatchOptions::delay_after_unclean_loss), or an older node behind a [hand-over](Self::resign_to) | 1 more: a transaction that writes the record |
+/// | [delay](LeaderLatchOptions::delay_after_unclean_loss), or an older node behind a [hand-over](Self::resign_to_timeout) | 1 more: a transaction that writes the record |
 /// | the delay is waited out | 2 more: a write that changes nothing, and a read of the own node |
-/// | [`resign_to`](Self::resign_to) | 8 of the leader, 11 of the candidate up to its term, 3 of each candidate directly behind the two |
+/// | [`resign_to_timeout`](Self::resign_to_timeout) | 8 of the leader, 11 of the candidate up to its term, 3 of each candidate directly behind the two |
 /// | wait or lead | the session's heartbeat: a write each eighth of the timeout, one for all locks and elections |
 /// | lost connection | none of its own, apart from the watches that the session sets anew |
 /// | [`leader`](Self::leader), [`participants`](Self::participants) | a listing, and one read for each candidate |
@@ -248,22 +248,16 @@ impl LeaderLatch {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped. The latch stays in the queue.
+    #[doc(alias = "await")]
     pub async fn leading(&self) -> Result<Leadership, LeaderError> {
-        let mut states = self.watch();
-        loop {
-            // A copy: the question whether the term goes on may log a loss, and the program's subscriber may call back.
-            let state = states.borrow_and_update().clone();
-            match state {
-                LeaderState::Leading(leadership) if leadership.is_held() => return Ok(leadership),
-                LeaderState::Leading(_) | LeaderState::Waiting { .. } | LeaderState::Abstaining => {}
-                LeaderState::Latent => return Err(LeaderError::NotStarted { path: self.path_text() }),
-                LeaderState::Failed(error) => return Err(error),
-                LeaderState::Closed => return Err(self.closed()),
-            }
-            if states.changed().await.is_err() {
-                return Err(self.closed());
-            }
-        }
+        let look = |state| match state {
+            LeaderState::Leading(leadership) if leadership.is_held() => Some(Ok(leadership)),
+            LeaderState::Leading(_) | LeaderState::Waiting { .. } | LeaderState::Abstaining => None,
+            LeaderState::Latent => Some(Err(LeaderError::NotStarted { path: self.path_text() })),
+            LeaderState::Failed(error) => Some(Err(error)),
+            LeaderState::Closed => Some(Err(self.closed())),
+        };
+        first_found(self.watch(), look).await.unwrap_or_else(|| Err(self.closed()))
     }
 
     /// Waits like [`leading`](Self::leading) for at most `budget`: Curator's `await(timeout)`. Returns `Ok(None)` if
@@ -469,7 +463,11 @@ impl LeaderLatch {
     /// # Cancel safety
     ///
     /// When the future is dropped, the latch goes on leading. The candidate may be the next in the queue.
-    pub async fn resign_to(&self, candidate: &Participant, budget: Duration) -> Result<Option<Release>, LeaderError> {
+    pub async fn resign_to_timeout(
+        &self,
+        candidate: &Participant,
+        budget: Duration,
+    ) -> Result<Option<Release>, LeaderError> {
         let Some(leadership) = self.leadership() else { return Ok(None) };
         leadership.term_of().hand_over(candidate, budget).await
     }

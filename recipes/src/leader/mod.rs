@@ -21,7 +21,7 @@ pub(crate) mod term;
 
 pub use error::{LeaderError, TermEnd};
 pub use latch::{LeaderLatch, LeaderState};
-pub use observer::{Leader, LeaderObserver, Observed};
+pub use observer::{Leader, LeaderObserver, ObserverState};
 pub use options::{CloseMode, LeaderLatchOptions, LeaderSelectorOptions};
 pub use selector::{LeaderSelector, TermOutcome};
 pub use term::Leadership;

@@ -21,7 +21,7 @@ use crate::locks::engine::driver::standard_sequence;
 use crate::locks::engine::{LockInternals, LockSpec};
 use crate::locks::mutex::LOCK_NAME;
 use crate::standing::changes::{Change, Published};
-use crate::standing::{Pauses, StandingTask, Stop, catch_up};
+use crate::standing::{Pauses, StandingTask, Stop, catch_up, first_found, within};
 
 /// A leader as an observer sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Leader {
     /// The session of the leader.
     pub session: SessionId,
     /// The time when the leader's node was created, on the server's clock. The term has begun later.
-    pub since: SystemTime,
+    pub created: SystemTime,
     /// The data that this leader has [proclaimed](crate::Leadership::proclaim); `None` after another client has
     /// overwritten it.
     pub data: Option<Vec<u8>>,
@@ -54,11 +54,11 @@ impl Leader {
 /// The state of an election, as an observer knows it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum Observed {
+pub enum ObserverState {
     /// The observer was not started.
     Latent,
     /// The observer has not read the election yet.
-    Unknown,
+    Loading,
     /// The election has no candidates, or a persistent node with a candidate's name blocks them.
     NoLeader,
     /// The candidate at the head of the queue. With a
@@ -66,7 +66,7 @@ pub enum Observed {
     Leader(Leader),
     /// The last known leader, which may have changed since: the server refuses a read. The observer tries again, with
     /// growing pauses of up to 30 s.
-    Stale {
+    Refused {
         /// The leader; `None` if the last read found [no leader](Self::NoLeader).
         leader: Option<Leader>,
         /// The error of the read.
@@ -80,12 +80,12 @@ pub enum Observed {
     Closed,
 }
 
-impl Observed {
-    /// Returns the last known leader, even if it is stale.
+impl ObserverState {
+    /// Returns the last known leader, even if a read is refused now.
     #[must_use]
     pub const fn leader(&self) -> Option<&Leader> {
         match self {
-            Self::Leader(leader) | Self::Stale { leader: Some(leader), .. } => Some(leader),
+            Self::Leader(leader) | Self::Refused { leader: Some(leader), .. } => Some(leader),
             _ => None,
         }
     }
@@ -93,17 +93,17 @@ impl Observed {
     /// Returns the state after a refused read, with the last known leader.
     fn refused(self, cause: LeaderError) -> Self {
         match self {
-            Self::Leader(leader) => Self::Stale { leader: Some(leader), cause },
-            Self::NoLeader => Self::Stale { leader: None, cause },
-            Self::Stale { leader, .. } => Self::Stale { leader, cause },
-            Self::Latent | Self::Unknown | Self::Failed(_) | Self::Closed => Self::Failed(cause),
+            Self::Leader(leader) => Self::Refused { leader: Some(leader), cause },
+            Self::NoLeader => Self::Refused { leader: None, cause },
+            Self::Refused { leader, .. } => Self::Refused { leader, cause },
+            Self::Latent | Self::Loading | Self::Failed(_) | Self::Closed => Self::Failed(cause),
         }
     }
 
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Leader(one), Self::Leader(other)) => one == other,
-            (Self::Stale { leader, cause }, Self::Stale { leader: other, cause: others }) => {
+            (Self::Refused { leader, cause }, Self::Refused { leader: other, cause: others }) => {
                 leader == other && cause.to_string() == others.to_string()
             }
             (Self::Failed(one), Self::Failed(other)) => one.to_string() == other.to_string(),
@@ -118,7 +118,7 @@ impl Observed {
 /// The stream has each leader that the observer has seen, in the order of their terms. It may skip a leader that led
 /// for less than a round trip. Without a connection the last leader stays: see [`CuratorFramework::is_connected`].
 ///
-/// Java's leaders write no number. Behind a [hand-over](crate::LeaderLatch::resign_to) their terms may be smaller, and
+/// Java's leaders write no number. Behind a [hand-over](crate::LeaderLatch::resign_to_timeout) their terms may be smaller, and
 /// the observer shows such a leader only after four session timeouts.
 ///
 /// [Clones](crate#handles) are cheap, and all clones are one observer. The drop of the last one closes it. An observer
@@ -133,7 +133,7 @@ impl Observed {
 /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
 /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
 /// # client.start()?;
-/// use curator_recipes::{LeaderLatch, LeaderLatchOptions, LeaderObserver, Observed};
+/// use curator_recipes::{LeaderLatch, LeaderLatchOptions, LeaderObserver, ObserverState};
 ///
 /// let latch = LeaderLatch::with_options(client.clone(), "/leaders/indexer", LeaderLatchOptions::new().id("host-7"))?;
 /// latch.start()?;
@@ -142,7 +142,7 @@ impl Observed {
 /// let observer = LeaderObserver::new(client, "/leaders/indexer")?;
 /// observer.start()?;
 /// let mut observed = observer.watch();
-/// let with_data = |observed: &Observed| matches!(observed, Observed::Leader(leader) if leader.data.is_some());
+/// let with_data = |observed: &ObserverState| matches!(observed, ObserverState::Leader(leader) if leader.data.is_some());
 /// observed.wait_for(with_data).await?;
 /// let leader = observer.leader().ok_or("the leader has gone")?;
 /// assert_eq!((leader.id.as_str(), leader.data_text().as_deref()), ("host-7", Some("http://host-7:8080")));
@@ -169,7 +169,7 @@ struct Owner {
     /// Keeps the client open.
     client: CuratorFramework,
     path: String,
-    observed: Arc<Published<Observed>>,
+    observed: Arc<Published<ObserverState>>,
     task: StandingTask,
 }
 
@@ -182,7 +182,7 @@ impl LeaderObserver {
     pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self, LeaderError> {
         let path = path.into();
         internals(&client, &path)?;
-        let observed = Arc::new(Published::new(Observed::Latent));
+        let observed = Arc::new(Published::new(ObserverState::Latent));
         Ok(Self { owner: Arc::new(Owner { client, path, observed, task: StandingTask::new() }) })
     }
 
@@ -197,15 +197,58 @@ impl LeaderObserver {
         let Owner { client, path, observed, task } = &*self.owner;
         let (internals, observed) = (internals(client, path)?, Arc::clone(observed));
         let started = task.start(move |stop| {
-            observed.publish(Observed::Unknown);
+            observed.publish(ObserverState::Loading);
             run(internals, Ending(observed), stop)
         });
-        started.map_err(|error| LeaderError::of_start(error, client.path_text(path)))
+        started.map_err(|error| LeaderError::of_start(error, self.path_text()))
+    }
+
+    /// Waits until the election is read: then [`leader`](Self::leader) is known, or known to be absent.
+    ///
+    /// # Errors
+    ///
+    /// * `LeaderError::NotStarted`: call [`start`](Self::start) first.
+    /// * `LeaderError::Closed`: the observer or its client was closed, before or during the call.
+    /// * The error of [`ObserverState::Failed`], such as `Error::NoAuth`, at once. The observer tries again with pauses,
+    ///   so a later call may succeed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn initialized(&self) -> Result<(), LeaderError> {
+        let closed = || Err(LeaderError::Closed { path: self.path_text() });
+        let look = |state| match state {
+            ObserverState::Leader(_) | ObserverState::NoLeader | ObserverState::Refused { .. } => Some(Ok(())),
+            ObserverState::Loading => None,
+            ObserverState::Latent => Some(Err(LeaderError::NotStarted { path: self.path_text() })),
+            ObserverState::Failed(error) => Some(Err(error)),
+            ObserverState::Closed => Some(closed()),
+        };
+        first_found(self.watch(), look).await.unwrap_or_else(closed)
+    }
+
+    /// Waits like [`initialized`](Self::initialized) for at most `budget`. Returns `Ok(None)` if the budget ends while
+    /// the client is connected.
+    ///
+    /// # Errors
+    ///
+    /// As [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a connection.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn initialized_timeout(&self, budget: Duration) -> Result<Option<()>, LeaderError> {
+        let request = || format!("reading the election {}", self.path());
+        within(&self.owner.client, budget, request, self.initialized()).await
+    }
+
+    fn path_text(&self) -> curator_framework::PathText {
+        self.owner.client.path_text(self.path())
     }
 
     /// Returns the present state.
     #[must_use]
-    pub fn state(&self) -> Observed {
+    pub fn state(&self) -> ObserverState {
         self.owner.observed.newest()
     }
 
@@ -215,8 +258,8 @@ impl LeaderObserver {
         &self.owner.path
     }
 
-    /// Returns the newest leader that the observer knows, even if it is [stale](Observed::Stale); `None` in every other
-    /// [state](Observed).
+    /// Returns the newest leader that the observer knows, even if a read is [refused](ObserverState::Refused) now; `None`
+    /// in every other [state](ObserverState).
     #[must_use]
     pub fn leader(&self) -> Option<Leader> {
         self.owner.observed.newest().leader().cloned()
@@ -224,13 +267,13 @@ impl LeaderObserver {
 
     /// Returns the newest state as a channel. It may skip states; [`changes`](Self::changes) does not.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Observed> {
+    pub fn watch(&self) -> watch::Receiver<ObserverState> {
         self.owner.observed.watch()
     }
 
-    /// Returns the changes from now on, as a bounded stream. Read the present state in [`watch`](Self::watch) behind this
+    /// Returns the changes from now on, as a bounded stream. Read the present [`state`](Self::state) behind this
     /// call, so that no change is missed; the stream may repeat it.
-    pub fn changes(&self) -> Changes<Change<Observed>> {
+    pub fn changes(&self) -> Changes<Change<ObserverState>> {
         self.owner.observed.changes()
     }
 
@@ -243,7 +286,7 @@ impl LeaderObserver {
     pub async fn close(&self) {
         self.owner.task.close(&self.owner.client).await;
         // Without a start no task publishes the last state.
-        self.owner.observed.end(Observed::Closed);
+        self.owner.observed.end(ObserverState::Closed);
     }
 }
 
@@ -265,7 +308,7 @@ impl fmt::Debug for LeaderObserver {
 
 /// The result of one look, and the watches that fire when it changes.
 struct Look {
-    observed: Observed,
+    observed: ObserverState,
     /// The leader is older than the highest term, so it is about to write the number of its own.
     is_early: bool,
     watches: Vec<Watch>,
@@ -273,16 +316,16 @@ struct Look {
 
 impl Look {
     fn without_leader(watch: Watch) -> Self {
-        Self { observed: Observed::NoLeader, is_early: false, watches: vec![watch] }
+        Self { observed: ObserverState::NoLeader, is_early: false, watches: vec![watch] }
     }
 }
 
 /// Publishes the last state, however the task ends.
-struct Ending(Arc<Published<Observed>>);
+struct Ending(Arc<Published<ObserverState>>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.end(Observed::Closed);
+        self.0.end(ObserverState::Closed);
     }
 }
 
@@ -296,7 +339,7 @@ async fn run(internals: LockInternals, ending: Ending, mut stop: Stop) {
 }
 
 /// Observes until the client is closed.
-async fn observe(internals: &LockInternals, published: &Published<Observed>) {
+async fn observe(internals: &LockInternals, published: &Published<ObserverState>) {
     let mut pauses = Pauses::default();
     let mut synced_in = None;
     // The highest term that was published.
@@ -348,7 +391,7 @@ async fn look_in(
     internals: &LockInternals,
     session: &Session,
     synced_in: &mut Option<u64>,
-    known: &mut Observed,
+    known: &mut ObserverState,
     shown: Zxid,
 ) -> Result<Look, Error> {
     if *synced_in != Some(session.number()) {
@@ -366,14 +409,14 @@ async fn look_in(
 async fn look(
     internals: &LockInternals,
     session: &Session,
-    known: &mut Observed,
+    known: &mut ObserverState,
     shown: Zxid,
 ) -> Result<Option<Look>, Error> {
     let path = internals.base_path();
     let children = match session.get_children(path).await {
         Ok(children) => children,
         Err(Error::NoNode { .. }) => {
-            *known = Observed::Unknown;
+            *known = ObserverState::Loading;
             let (stat, created) = session.exists_watched(path).await?;
             return Ok(stat.is_none().then(|| Look::without_leader(created)));
         }
@@ -381,7 +424,7 @@ async fn look(
     };
     let queue = internals.in_order(session, children).await?;
     if known.leader().is_some_and(|leader| queue.position(node_from_path(&leader.path)).is_none()) {
-        *known = Observed::Unknown;
+        *known = ObserverState::Loading;
     }
     // The watches on persistent nodes ahead of all candidates.
     let mut persistent = Vec::new();
@@ -400,7 +443,7 @@ async fn look(
         persistent.retain(|(lock_name, _)| *lock_name == lock_name_of(name));
         if !persistent.is_empty() {
             let watches = persistent.into_iter().map(|(_, watch)| watch).chain([node.watch]).collect();
-            return Ok(Some(Look { observed: Observed::NoLeader, is_early: false, watches }));
+            return Ok(Some(Look { observed: ObserverState::NoLeader, is_early: false, watches }));
         }
         let found = Found::new(&record.data, record.stat);
         let leader = leader(internals, node_path, (node.data, node.stat, owner), &found, known);
@@ -409,7 +452,7 @@ async fn look(
         let bound = if found.record.is_some() { highest } else { highest.min(shown) };
         return Ok(Some(Look {
             is_early: leader.token.czxid() < bound,
-            observed: Observed::Leader(leader),
+            observed: ObserverState::Leader(leader),
             watches: vec![node.watch, record.watch],
         }));
     }
@@ -432,7 +475,7 @@ fn leader(
     path: String,
     (data, stat, session): (Vec<u8>, Stat, SessionId),
     found: &Found,
-    known: &Observed,
+    known: &ObserverState,
 ) -> Leader {
     let id = internals.client().from_stored(&path, data.clone(), None).unwrap_or(data);
     let created = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default());
@@ -448,7 +491,7 @@ fn leader(
         id: String::from_utf8_lossy(&id).into_owned(),
         token,
         session,
-        since: SystemTime::UNIX_EPOCH + created,
+        created: SystemTime::UNIX_EPOCH + created,
         data,
         path,
     }

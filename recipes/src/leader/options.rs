@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use curator_framework::Acl;
 use tokio::sync::watch;
 
 /// The effect of a close on the listeners of a leading latch: Curator's `CloseMode`.
@@ -29,6 +30,7 @@ pub enum CloseMode {
 #[must_use = "options do nothing by themselves"]
 pub struct LeaderLatchOptions {
     pub(super) id: String,
+    pub(super) acl: Option<Vec<Acl>>,
     pub(super) close_mode: CloseMode,
     pub(super) name: Option<String>,
     pub(super) delay: Option<Duration>,
@@ -47,6 +49,14 @@ impl LeaderLatchOptions {
         self
     }
 
+    /// Sets the access control list of the candidate's node, which all candidates and observers must be able to read.
+    /// The client's
+    /// [`AclProvider`](curator_framework::AclProvider) chooses the default.
+    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
+        self.acl = Some(acl.into());
+        self
+    }
+
     /// Sets the effect of [`close`](crate::LeaderLatch::close) on the listeners of a leading latch. Default:
     /// [`Silent`](CloseMode::Silent).
     pub fn close_mode(mut self, mode: CloseMode) -> Self {
@@ -55,7 +65,7 @@ impl LeaderLatchOptions {
     }
 
     /// Sets the name of the election in metrics and in the span `acquire`. Default: `leader_latch`.
-    pub fn named(mut self, name: impl Into<String>) -> Self {
+    pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
@@ -90,13 +100,15 @@ impl LeaderLatchOptions {
 #[must_use = "options do nothing by themselves"]
 pub struct LeaderSelectorOptions {
     pub(super) id: String,
+    pub(super) acl: Option<Vec<Acl>>,
     pub(super) name: Option<String>,
     pub(super) back_off: (Duration, Duration),
 }
 
 impl Default for LeaderSelectorOptions {
     fn default() -> Self {
-        Self { id: String::new(), name: None, back_off: (Duration::from_millis(100), Duration::from_secs(30)) }
+        let back_off = (Duration::from_millis(100), Duration::from_secs(30));
+        Self { id: String::new(), acl: None, name: None, back_off }
     }
 }
 
@@ -113,8 +125,16 @@ impl LeaderSelectorOptions {
         self
     }
 
+    /// Sets the access control list of the candidate's node, which all candidates and observers must be able to read.
+    /// The client's
+    /// [`AclProvider`](curator_framework::AclProvider) chooses the default.
+    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
+        self.acl = Some(acl.into());
+        self
+    }
+
     /// Sets the name of the election in metrics and in the span `acquire`. Default: `leader_selector`.
-    pub fn named(mut self, name: impl Into<String>) -> Self {
+    pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }

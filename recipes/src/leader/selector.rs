@@ -47,7 +47,7 @@ pub enum TermOutcome<T> {
 /// candidate can lead, and deletes its node only after that. Work that blocks its thread is dropped when it yields.
 /// Work that goes on after the drop of its future is listed at [`LockGuard::protect`](crate::LockGuard::protect).
 ///
-/// Clones are cheap, and all clones are one selector, with one run at a time. Dropping the future of a run leaves the
+/// All clones are one selector, with one run at a time. Dropping the future of a run leaves the
 /// queue.
 ///
 /// | Curator | here |
@@ -95,7 +95,7 @@ pub enum TermOutcome<T> {
 ///   tries again without a pause.
 /// * An `Err` of the work delays the next term.
 /// * The caller runs the selector. Curator has an executor.
-/// * The [term's number](Leadership::token) and the [node's path](Leadership::path) are there for fencing.
+/// * The [term's number](Leadership::token) and the [node's path](Leadership::node_path) are there for fencing.
 /// * [`leader`](Self::leader) returns `None` without candidates. Curator returns a participant without an id.
 ///
 /// # ZooKeeper layout
@@ -183,10 +183,10 @@ impl LeaderSelector {
         path: impl Into<String>,
         options: LeaderSelectorOptions,
     ) -> Result<Self, LeaderError> {
-        let LeaderSelectorOptions { id, name, back_off } = options;
-        let mut lock = LockOptions { name: name.map(Into::into), ..LockOptions::new() };
+        let LeaderSelectorOptions { id, acl, name, back_off } = options;
+        let mut lock = LockOptions { acl, name: name.map(Into::into), ..LockOptions::new() };
         if !id.is_empty() {
-            lock = lock.node_data(id.as_bytes());
+            lock = lock.data(id.as_bytes());
         }
         let spec = LockSpec { recipe: "leader_selector", ..LockSpec::queue(LOCK_NAME) };
         let internals = LockInternals::new(client, path.into(), spec, lock).map_err(LeaderError::of_path)?;
@@ -481,7 +481,7 @@ impl LeaderSelector {
         candidates(&self.inner.internals).await
     }
 
-    /// Returns an observer of this election, which has its own task. It may outlive the selector, and keeps the client
+    /// Returns a started observer of this election, which has its own task. It may outlive the selector, and keeps the client
     /// open.
     ///
     /// # Errors

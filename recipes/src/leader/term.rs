@@ -375,7 +375,7 @@ impl Leadership {
     /// Returns the number of the term, which is larger than that of every earlier leader: a fencing token. It survives
     /// the deletion of the path and a new leader of the ensemble, but not data restored from a backup.
     ///
-    /// The number is the `czxid` of the leader's node. After a [hand-over](crate::LeaderLatch::resign_to) a leader may
+    /// The number is the `czxid` of the leader's node. After a [hand-over](crate::LeaderLatch::resign_to_timeout) a leader may
     /// have an older node than an earlier leader. Its number is then the transaction of a write. Java's leaders write
     /// no number.
     #[must_use]
@@ -383,10 +383,16 @@ impl Leadership {
         FencingToken::of_node(self.term.number)
     }
 
+    /// Returns the election's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.term.path
+    }
+
     /// Returns the path of the leader's node.
     #[must_use]
     #[doc(alias = "getLastPathIsLeader")]
-    pub fn path(&self) -> &str {
+    pub fn node_path(&self) -> &str {
         self.term.share.path()
     }
 
@@ -440,7 +446,7 @@ impl Leadership {
     /// Proclaims some data, which every [observer](crate::LeaderObserver) of the election gets with the leader: etcd's
     /// `Proclaim`. One transaction checks the leader's node and writes the data of the election's path. The data counts
     /// until this leader proclaims anew or its term ends. Costs two requests. While a
-    /// [hand-over](crate::LeaderLatch::resign_to) is in progress, a proclamation waits for its end.
+    /// [hand-over](crate::LeaderLatch::resign_to_timeout) is in progress, a proclamation waits for its end.
     ///
     /// # Errors
     ///

@@ -80,7 +80,7 @@ macro_rules! acquire_methods {
     };
 }
 
-/// Defines `acquire_as` and `acquire_timeout_as`, for a reentrant lock.
+/// Defines `acquire_as` and `acquire_as_timeout`, for a reentrant lock.
 macro_rules! owner_methods {
     ($lock:ident => $guard:ty) => {
         impl $lock {
@@ -116,7 +116,7 @@ macro_rules! owner_methods {
             ///
             /// As [`acquire`](Self::acquire).
             #[track_caller]
-            pub fn acquire_timeout_as(
+            pub fn acquire_as_timeout(
                 &self,
                 owner: &LockOwner,
                 budget: std::time::Duration,

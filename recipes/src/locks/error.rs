@@ -19,8 +19,8 @@ use crate::locks::SemaphoreProtocol;
 /// After each of them, the contender's node is deleted or is deleted in the background.
 ///
 /// Most callers need only [`is_retryable`](Self::is_retryable) and [`outcome_unknown`](Self::outcome_unknown). Where a
-/// method lists `Error::NoAuth`, match `LockError::Framework(Error::NoAuth { .. })`. The text includes the cause, so
-/// [`source`](std::error::Error::source) returns `None`.
+/// method lists `Error::NoAuth`, match `LockError::Framework(Error::NoAuth { .. })`. The text is without the cause:
+/// [`Chain`](curator_framework::Chain) adds it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {

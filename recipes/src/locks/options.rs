@@ -23,7 +23,7 @@ use crate::locks::semaphore::SemaphoreProtocol;
 /// use std::time::Duration;
 /// use curator_recipes::{InterProcessMutex, MutexOptions};
 ///
-/// let options = MutexOptions::new().named("printers").node_data("host-7").warn_after(Duration::from_secs(30));
+/// let options = MutexOptions::new().name("printers").data("host-7").warn_after(Duration::from_secs(30));
 /// let mutex = InterProcessMutex::with_options(client, "/locks/printer", options)?;
 /// # Ok(())
 /// # }
@@ -31,7 +31,7 @@ use crate::locks::semaphore::SemaphoreProtocol;
 #[derive(Debug, Clone, Default)]
 #[must_use = "options do nothing by themselves"]
 pub struct LockOptions<K = ()> {
-    pub(crate) node_data: Option<Vec<u8>>,
+    pub(crate) data: Option<Vec<u8>>,
     pub(crate) acl: Option<Vec<Acl>>,
     pub(crate) warn_after: Option<Duration>,
     pub(crate) revocation: Option<RevocationSpec>,
@@ -63,8 +63,8 @@ impl<K: Default> LockOptions<K> {
 impl<K> LockOptions<K> {
     /// Returns the options that all locks have, and those of this kind.
     pub(crate) fn split(self) -> (LockOptions, K) {
-        let Self { node_data, acl, warn_after, revocation, name, own } = self;
-        (LockOptions { node_data, acl, warn_after, revocation, name, own: () }, own)
+        let Self { data, acl, warn_after, revocation, name, own } = self;
+        (LockOptions { data, acl, warn_after, revocation, name, own: () }, own)
     }
 
     /// Sets the data of the lock's nodes, for inspection: Curator's `getLockNodeBytes`, `lockData` and `setNodeData`.
@@ -72,8 +72,8 @@ impl<K> LockOptions<K> {
     /// Curator.
     #[doc(alias = "getLockNodeBytes")]
     #[doc(alias = "setNodeData")]
-    pub fn node_data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.node_data = Some(data.into());
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
         self
     }
 
@@ -92,7 +92,7 @@ impl<K> LockOptions<K> {
 
     /// Sets the name of the lock in metrics and in the span `acquire`. Default: the recipe, such as `mutex`. Metrics
     /// keep each name for ever, so take one name for all paths of a kind, such as `tenants`.
-    pub fn named(mut self, name: impl Into<String>) -> Self {
+    pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into().into());
         self
     }

@@ -38,7 +38,8 @@ pub struct Participant {
     pub kind: ParticipantKind,
     /// The number that the server gave the node.
     pub sequence: i64,
-    /// Its position in the order, from 0. Counts persistent nodes with a contender's name, as grants do.
+    /// Its position in its queue, from 0. Counts persistent nodes with a contender's name, as grants do. A semaphore has
+    /// two queues: one of leases and, for clients that wait for several, one of [`Lock`](ParticipantKind::Lock)s.
     pub position: usize,
     /// `true` for a holder, `false` for a waiter.
     #[doc(alias = "isLeader")]
@@ -51,7 +52,8 @@ pub struct Participant {
     pub blocked_by: Option<String>,
     /// The session that owns the node; `None` if the node is not ephemeral.
     pub session: Option<SessionId>,
-    /// The transaction that created the node: that of the holder's fencing token.
+    /// The transaction that created the node. The holder's fencing token has it too, but for a downgraded read lock and
+    /// for a leader behind a hand-over: see their `token`.
     pub czxid: Zxid,
     /// The time when the node was created, on the server's clock.
     pub created: SystemTime,

@@ -6,7 +6,7 @@ use crate::standing::StartError;
 
 /// An error of a node that stands, or of a group.
 ///
-/// The text includes the cause, so [`source`](std::error::Error::source) returns `None`.
+/// The text is without the cause: [`Chain`](curator_framework::Chain) adds it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {

@@ -14,8 +14,8 @@ use crate::nodes::keeper::Keeper;
 use crate::nodes::options::PersistentNodeOptions;
 use crate::nodes::shared::{Ending, Plan, Shared, Wanted};
 use crate::nodes::state::{NodeState, Owner, StandingNode};
-use crate::standing::StandingTask;
 use crate::standing::changes::Change;
+use crate::standing::{StandingTask, first_found};
 
 /// A node that stands: a task creates it in each session, and again when another client deletes it. Curator's
 /// `PersistentNode`.
@@ -174,7 +174,7 @@ impl PersistentNode {
     }
 
     /// Waits until the node exists, even while a node of another session has the path. Returns the last known node while
-    /// it is [stale](NodeState::Stale): the server refuses a request about it, and its session lives.
+    /// the server [refuses](NodeState::Refused) a request about it, and its session lives.
     ///
     /// # Errors
     ///
@@ -187,20 +187,14 @@ impl PersistentNode {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn created(&self) -> Result<StandingNode, NodeError> {
-        let mut states = self.watch();
-        loop {
-            let state = states.borrow_and_update().clone();
-            match state {
-                NodeState::Standing(node) | NodeState::Stale { node, .. } => return Ok(node),
-                NodeState::Creating | NodeState::TakenBy { .. } => {}
-                NodeState::Latent => return Err(NodeError::NotStarted { path: self.path_text() }),
-                NodeState::Failed(error) => return Err(error),
-                NodeState::Closed => return Err(self.closed()),
-            }
-            if states.changed().await.is_err() {
-                return Err(self.closed());
-            }
-        }
+        let look = |state| match state {
+            NodeState::Standing(node) | NodeState::Refused { node, .. } => Some(Ok(node)),
+            NodeState::Creating | NodeState::TakenBy { .. } => None,
+            NodeState::Latent => Some(Err(NodeError::NotStarted { path: self.path_text() })),
+            NodeState::Failed(error) => Some(Err(error)),
+            NodeState::Closed => Some(Err(self.closed())),
+        };
+        first_found(self.watch(), look).await.unwrap_or_else(|| Err(self.closed()))
     }
 
     /// Waits like [`created`](Self::created) for at most `budget`: Curator's `waitForInitialCreate`. Returns `Ok(None)`
@@ -223,7 +217,7 @@ impl PersistentNode {
         match Budget::of(budget).limit(self.created()).await {
             Some(created) => created.map(Some),
             None => match self.state() {
-                NodeState::Standing(node) | NodeState::Stale { node, .. } => Ok(Some(node)),
+                NodeState::Standing(node) | NodeState::Refused { node, .. } => Ok(Some(node)),
                 NodeState::TakenBy { session, .. } => Err(NodeError::TakenBy { path: self.path_text(), session }),
                 _ if self.owner.client.is_connected() => Ok(None),
                 _ => Err(self.owner.client.no_answer(&format!("create {}", self.path())).into()),
@@ -243,7 +237,8 @@ impl PersistentNode {
         self.owner.shared.state.watch()
     }
 
-    /// Returns the changes of the state from now on, as a bounded stream.
+    /// Returns the changes of the state from now on, as a bounded stream. Read the present
+    /// [`state`](Self::state) behind this call, so that no change is missed; the stream may repeat it.
     pub fn changes(&self) -> Changes<Change<NodeState>> {
         self.owner.shared.state.changes()
     }
@@ -252,7 +247,7 @@ impl PersistentNode {
     #[must_use]
     pub fn owner(&self) -> Option<Owner> {
         match self.state() {
-            NodeState::Standing(_) | NodeState::Stale { .. } => Some(Owner::Us),
+            NodeState::Standing(_) | NodeState::Refused { .. } => Some(Owner::Us),
             NodeState::TakenBy { session, .. } => Some(Owner::Other(session)),
             _ => None,
         }

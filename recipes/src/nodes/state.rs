@@ -41,7 +41,7 @@ pub enum NodeState {
     Standing(StandingNode),
     /// The node exists, as far as is known: the server refuses a request about it. The node tries again, with growing
     /// pauses of up to 30 s. Its session lives; a deletion by another client is noticed with the next reply.
-    Stale {
+    Refused {
         /// The node, as it was last known.
         node: StandingNode,
         /// The error of the request.
@@ -64,11 +64,11 @@ pub enum NodeState {
 }
 
 impl NodeState {
-    /// Returns the node that exists, even if it is stale.
+    /// Returns the node that exists, even if a read is refused now.
     #[must_use]
     pub const fn standing(&self) -> Option<&StandingNode> {
         match self {
-            Self::Standing(node) | Self::Stale { node, .. } => Some(node),
+            Self::Standing(node) | Self::Refused { node, .. } => Some(node),
             _ => None,
         }
     }
@@ -76,7 +76,7 @@ impl NodeState {
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Standing(one), Self::Standing(other)) => one == other,
-            (Self::Stale { node, cause }, Self::Stale { node: other, cause: others }) => {
+            (Self::Refused { node, cause }, Self::Refused { node: other, cause: others }) => {
                 node == other && cause.to_string() == others.to_string()
             }
             // Servers that have lost their data give out the same transactions again.

@@ -130,7 +130,8 @@ impl PersistentTtlNode {
         self.node.start()
     }
 
-    /// Waits until both nodes exist: see [`PersistentNode::created`]. Returns a [stale](crate::NodeState::Stale) node too.
+    /// Waits until both nodes exist: see [`PersistentNode::created`]. Returns a node too about which the server
+    /// [refuses](crate::NodeState::Refused) a request.
     ///
     /// # Errors
     ///
@@ -170,7 +171,8 @@ impl PersistentTtlNode {
         self.node.watch()
     }
 
-    /// Returns the changes of the state from now on, as a bounded stream.
+    /// Returns the changes of the state from now on: see
+    /// [`PersistentNode::changes`](crate::PersistentNode::changes).
     pub fn changes(&self) -> Changes<Change<NodeState>> {
         self.node.changes()
     }

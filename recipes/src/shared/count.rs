@@ -287,7 +287,7 @@ fn decode(path: &str, value: &Bytes) -> Result<VersionedValue<i32>, SharedError>
     let bytes = value.value();
     match <[u8; 4]>::try_from(bytes.as_slice()) {
         Ok(count) => Ok(value.with(i32::from_be_bytes(count))),
-        Err(_wrong_length) => Err(SharedError::NotACount { path: path.to_owned(), length: bytes.len() }),
+        Err(_wrong_length) => Err(SharedError::NotACount { path: path.into(), length: bytes.len() }),
     }
 }
 
@@ -408,7 +408,7 @@ impl ChangeSink for CountBroadcast {
 
 #[cfg(test)]
 mod tests {
-    use curator_framework::RetryOneTime;
+    use curator_framework::{RetryOneTime, Zxid};
     use std::time::Duration;
 
     use super::*;
@@ -428,11 +428,11 @@ mod tests {
             (i32::MIN, [0x80, 0, 0, 0]),
         ] {
             assert_eq!(to_bytes(number), bytes);
-            let read = VersionedValue::new(7, 3, bytes.to_vec());
-            assert_eq!(decode("/count", &read).unwrap(), VersionedValue::new(7, 3, number));
+            let read = VersionedValue::new(Zxid::new(7), 3, bytes.to_vec());
+            assert_eq!(decode("/count", &read).unwrap(), VersionedValue::new(Zxid::new(7), 3, number));
         }
         for length in [0, 3, 5] {
-            let error = decode("/count", &VersionedValue::new(7, 3, vec![0; length])).unwrap_err();
+            let error = decode("/count", &VersionedValue::new(Zxid::new(7), 3, vec![0; length])).unwrap_err();
             assert_eq!(error.to_string(), format!("the data of /count is not a count: it has {length} bytes, not 4"));
         }
     }
@@ -457,7 +457,7 @@ mod tests {
         let (early, late) = (Arc::new(Heard::default()), Arc::new(Heard::default()));
         follow(&count, &early);
         let change = |zxid, bytes: Vec<u8>| {
-            let value = VersionedValue::new(zxid, 0, bytes);
+            let value = VersionedValue::new(Zxid::new(zxid), 0, bytes);
             count.value.cache().update(value.clone());
             count.broadcast.changed(&value);
         };
@@ -466,7 +466,7 @@ mod tests {
         change(2, vec![1, 2, 3]);
         change(3, to_bytes(7));
         assert_eq!((&*early.0.lock(), &*late.0.lock()), (&vec![5, 6, 7], &vec![6, 7]));
-        assert_eq!(*count.watch().borrow(), VersionedValue::new(3, 0, 7));
+        assert_eq!(*count.watch().borrow(), VersionedValue::new(Zxid::new(3), 0, 7));
         drop(early);
         change(4, to_bytes(8));
         assert_eq!(count.broadcast.followers.lock().len(), 1);
@@ -498,7 +498,7 @@ mod tests {
         let heard = Arc::new(Heard::default());
         let follower = Arc::new(Curious(count.clone(), Arc::clone(&heard)));
         follow(&count, &follower);
-        let value = VersionedValue::new(1, 0, to_bytes(6));
+        let value = VersionedValue::new(Zxid::new(1), 0, to_bytes(6));
         count.value.cache().update(value.clone());
         count.broadcast.changed(&value);
         assert!(heard.0.lock().starts_with(&[5, 6]), "{:?}", heard.0.lock());

@@ -1,10 +1,13 @@
 //! The errors of shared values.
 
+use curator_framework::PathText;
+
 use crate::counters::error::default_data;
 
 /// An error of a [`SharedValue`](crate::SharedValue) or a [`SharedCount`](crate::SharedCount).
 ///
-/// Where a method lists `Error::NoAuth`, match `SharedError::Framework(Error::NoAuth { .. })`.
+/// The text is without the cause: [`Chain`](curator_framework::Chain) adds it. Where a method lists `Error::NoAuth`,
+/// match `SharedError::Framework(Error::NoAuth { .. })`.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SharedError {
@@ -15,32 +18,32 @@ pub enum SharedError {
     #[error("the shared value {path} is not started")]
     NotStarted {
         /// The node.
-        path: String,
+        path: PathText,
     },
     /// The value was started before.
     #[error("the shared value {path} cannot be started more than once")]
     AlreadyStarted {
         /// The node.
-        path: String,
+        path: PathText,
     },
     /// The value was closed.
     #[error("the shared value {path} is closed")]
     Closed {
         /// The node.
-        path: String,
+        path: PathText,
     },
     /// A conditional change with version −1, which ZooKeeper takes for any version: Curator's
     /// `IllegalTrySetVersionException`.
     #[error("the shared value {path} cannot be set conditionally on version -1")]
     IllegalTrySetVersion {
         /// The node.
-        path: String,
+        path: PathText,
     },
     /// The node's data is not that of a count, which is four bytes.
     #[error("the data of {path} is not a count: it has {length} bytes, not 4{}", default_data(*length))]
     NotACount {
         /// The node.
-        path: String,
+        path: PathText,
         /// The number of bytes.
         length: usize,
     },

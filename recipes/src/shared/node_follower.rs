@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use curator_framework::recipe::{Listeners, RecipeClient as _};
-use curator_framework::{Chain, CuratorFramework, Error, ListenerId, Watch};
+use curator_framework::{Chain, CuratorFramework, Error, ListenerId, Watch, Zxid};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -181,7 +181,7 @@ impl NodeFollower {
         let path = &self.cache.path;
         let ((stored, stat), changed) = self.client.get_data().undecompressed().watched().for_path(path).await?;
         let value = self.client.from_stored(path, stored, None);
-        Ok(Read { found: value.map(|value| VersionedValue::new(stat.mzxid, stat.version, value)), changed })
+        Ok(Read { found: value.map(|value| VersionedValue::new(Zxid::new(stat.mzxid), stat.version, value)), changed })
     }
 
     /// Publishes the outcome of the first read, unless the value is closed.
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     fn value(zxid: i64, version: i32) -> Bytes {
-        VersionedValue::new(zxid, version, zxid.to_be_bytes().to_vec())
+        VersionedValue::new(Zxid::new(zxid), version, zxid.to_be_bytes().to_vec())
     }
 
     /// CURATOR-688, and CURATOR-329: version 0 is newer than a seed.

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::recipe::{Budget, RecipeClient as _};
-use curator_framework::{Chain, CuratorFramework, Error, ListenerId, Session, validate_path};
+use curator_framework::recipe::RecipeClient as _;
+use curator_framework::{Chain, CuratorFramework, Error, ListenerId, PathText, Session, Zxid, validate_path};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -13,7 +13,7 @@ use crate::shared::error::SharedError;
 use crate::shared::listeners::{SharedValueListener, SharedValueReader};
 use crate::shared::node_follower::{Bytes, CachedValue, ChangeSink, NodeFollower};
 use crate::shared::versioned::VersionedValue;
-use crate::standing::{StandingTask, StartError};
+use crate::standing::{StandingTask, StartError, within};
 
 /// The version that ZooKeeper takes for any version.
 const ANY_VERSION: i32 = -1;
@@ -193,16 +193,13 @@ impl SharedValue {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn initialized_timeout(&self, budget: Duration) -> Result<Option<()>, SharedError> {
-        match Budget::of(budget).limit(self.initialized()).await {
-            Some(read) => read.map(Some),
-            None if self.owner.client.is_connected() => Ok(None),
-            None => Err(self.owner.client.no_answer(&format!("reading the shared value {}", self.path())).into()),
-        }
+        let request = || format!("reading the shared value {}", self.path());
+        within(&self.owner.client, budget, request, self.initialized()).await
     }
 
     fn not_startable(&self, error: StartError) -> SharedError {
         match error {
-            StartError::AlreadyStarted => SharedError::AlreadyStarted { path: self.name() },
+            StartError::AlreadyStarted => SharedError::AlreadyStarted { path: self.path_text() },
             StartError::Closed => self.closed(),
             StartError::NoRuntime => Error::NoRuntime.into(),
         }
@@ -254,7 +251,7 @@ impl SharedValue {
         let Owner { cache, client, .. } = &*self.owner;
         let before = cache.versioned_value();
         let stat = client.set_data().for_path(cache.path(), value.clone()).await?;
-        cache.replace(&before, VersionedValue::new(stat.mzxid, stat.version, value));
+        cache.replace(&before, VersionedValue::new(Zxid::new(stat.mzxid), stat.version, value));
         Ok(())
     }
 
@@ -282,7 +279,7 @@ impl SharedValue {
     ) -> Result<bool, SharedError> {
         self.initialized().await?;
         if previous.version() == ANY_VERSION {
-            return Err(SharedError::IllegalTrySetVersion { path: self.name() });
+            return Err(SharedError::IllegalTrySetVersion { path: self.path_text() });
         }
         if !self.owner.cache.is_newest(previous) {
             return Ok(false);
@@ -303,7 +300,7 @@ impl SharedValue {
             let error = match retries.session().await {
                 Ok(session) => match session.set_data(path, stored.clone(), Some(version)).await {
                     Ok(stat) => {
-                        cache.replace(&before, VersionedValue::new(stat.mzxid, stat.version, value));
+                        cache.replace(&before, VersionedValue::new(Zxid::new(stat.mzxid), stat.version, value));
                         return Ok(true);
                     }
                     Err(Error::BadVersion { .. }) => {
@@ -330,7 +327,7 @@ impl SharedValue {
         let read = async {
             let (stored, stat) = session.get_data(cache.path()).await?;
             Ok::<_, Error>(VersionedValue::new(
-                stat.mzxid,
+                Zxid::new(stat.mzxid),
                 stat.version,
                 client.from_stored(cache.path(), stored, None)?,
             ))
@@ -372,16 +369,16 @@ impl SharedValue {
         match self.owner.task.check_latent() {
             Err(StartError::AlreadyStarted) => Ok(()),
             Err(StartError::Closed) => Err(self.closed()),
-            _ => Err(SharedError::NotStarted { path: self.name() }),
+            _ => Err(SharedError::NotStarted { path: self.path_text() }),
         }
     }
 
     fn closed(&self) -> SharedError {
-        SharedError::Closed { path: self.name() }
+        SharedError::Closed { path: self.path_text() }
     }
 
-    fn name(&self) -> String {
-        self.path().to_owned()
+    fn path_text(&self) -> PathText {
+        self.owner.client.path_text(self.path())
     }
 
     #[cfg(test)]

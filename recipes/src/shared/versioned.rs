@@ -1,9 +1,11 @@
 //! A value with its transaction and version.
 
+use curator_framework::Zxid;
+
 /// A value at one moment: Curator's `VersionedValue`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionedValue<T> {
-    zxid: i64,
+    zxid: Zxid,
     version: i32,
     value: T,
 }
@@ -12,20 +14,20 @@ impl<T> VersionedValue<T> {
     /// Creates a value that a node had. To try a change, use
     /// [`SharedValue::versioned_value`](crate::SharedValue::versioned_value).
     #[must_use]
-    pub const fn new(zxid: i64, version: i32, value: T) -> Self {
+    pub const fn new(zxid: Zxid, version: i32, value: T) -> Self {
         Self { zxid, version, value }
     }
 
     /// Creates a seed, which no node has had.
     pub(crate) const fn seed(value: T) -> Self {
-        Self { zxid: -1, version: -1, value }
+        Self { zxid: Zxid::new(-1), version: -1, value }
     }
 
     /// Returns the transaction that set the value, the node's `mzxid`. A newer value has a larger one, unless the
     /// servers have lost data. −1 for a seed
     /// before the first read.
     #[must_use]
-    pub const fn zxid(&self) -> i64 {
+    pub const fn zxid(&self) -> Zxid {
         self.zxid
     }
 

@@ -8,7 +8,8 @@ use tokio::sync::{broadcast, watch};
 /// The number of changes that a stream keeps for a slow reader.
 const KEPT: usize = 128;
 
-/// One element of a stream of changes.
+/// One element of a stream of changes, such as [`LeaderLatch::changes`](crate::LeaderLatch::changes). It begins with the
+/// next change, and keeps the newest 128 for a slow reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<T> {
     /// The next state.
@@ -40,25 +41,35 @@ impl<T: Clone + Send + Sync + 'static> Published<T> {
         Self { newest: watch::Sender::new(first), changes: Mutex::new(Some(broadcast::Sender::new(KEPT))) }
     }
 
+    /// Publishes a state, but not behind the last one.
     pub(crate) fn publish(&self, state: T) {
         // Sent without the lock: the drop of an old state may call user code.
         let changes = self.changes.lock().clone();
         if let Some(changes) = changes {
-            self.send(&changes, state);
+            let mut other = state.clone();
+            let is_published = self.newest.send_if_modified(|newest| {
+                let goes_on = self.changes.lock().is_some();
+                if goes_on {
+                    std::mem::swap(newest, &mut other);
+                }
+                goes_on
+            });
+            if is_published {
+                // An error means that no stream is open.
+                let _streams = changes.send(state);
+            }
         }
     }
 
     /// Publishes the last state, and ends the streams. Returns `false` if that was done before.
     pub(crate) fn end(&self, state: T) -> bool {
         let changes = self.changes.lock().take();
-        changes.inspect(|changes| self.send(changes, state)).is_some()
-    }
-
-    fn send(&self, changes: &broadcast::Sender<T>, state: T) {
-        // First: a reader that opens its stream, then reads the newest state, misses none.
-        self.newest.send_replace(state.clone());
-        // An error means that no stream is open.
-        let _streams = changes.send(state);
+        changes.is_some_and(|changes| {
+            // First: a reader that opens its stream, then reads the newest state, misses none.
+            self.newest.send_replace(state.clone());
+            let _streams = changes.send(state);
+            true
+        })
     }
 
     pub(crate) fn newest(&self) -> T {

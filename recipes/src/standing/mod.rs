@@ -9,7 +9,7 @@ pub(crate) mod runs;
 use std::future::Future;
 use std::time::Duration;
 
-use curator_framework::recipe::RecipeClient as _;
+use curator_framework::recipe::{Budget, RecipeClient as _};
 use curator_framework::{CuratorFramework, Error, Session};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -22,6 +22,36 @@ pub(crate) async fn catch_up(session: &Session, path: &str) -> curator_framework
         // Such a client sends a write in place of it.
         Err(Error::Unsupported { .. }) => session.write_barrier().await,
         synced => synced,
+    }
+}
+
+/// Waits until `look` finds something in a state. `None` if the states end before. `look` gets a copy: it may call code
+/// of the program, which may read the states.
+pub(crate) async fn first_found<S: Clone, T>(
+    mut states: watch::Receiver<S>,
+    look: impl Fn(S) -> Option<T>,
+) -> Option<T> {
+    loop {
+        let state = states.borrow_and_update().clone();
+        if let Some(found) = look(state) {
+            return Some(found);
+        }
+        states.changed().await.ok()?;
+    }
+}
+
+/// Waits for the first load of a task for at most `budget`. `None` if that ends while the client is connected. `request`
+/// names the wait in the error.
+pub(crate) async fn within<T, E: From<Error>>(
+    client: &CuratorFramework,
+    budget: Duration,
+    request: impl FnOnce() -> String,
+    first: impl Future<Output = Result<T, E>>,
+) -> Result<Option<T>, E> {
+    match Budget::of(budget).limit(first).await {
+        Some(first) => first.map(Some),
+        None if client.is_connected() => Ok(None),
+        None => Err(client.no_answer(&request()).into()),
     }
 }
 

@@ -170,7 +170,11 @@ async fn a_cache_names_no_transaction_of_servers_that_have_lost_their_data() {
     ensemble.restart_empty();
     sleep(TIMEOUT * 2).await;
     let state = cache.state();
-    assert!(matches!(state, CacheState::Fresh { zxid } if zxid <= ensemble.zxid()), "{state:?} at {}", ensemble.zxid());
+    assert!(
+        matches!(state, CacheState::Fresh { zxid } if zxid.get() <= ensemble.zxid()),
+        "{state:?} at {}",
+        ensemble.zxid()
+    );
     client.create().for_path("/root").await.unwrap();
     cache.caught_up().await.unwrap();
     assert_eq!(cache.len(), 1);
@@ -202,7 +206,7 @@ async fn a_server_that_is_cut_off_hears_of_no_event() {
     // By then it watches its node.
     sleep(TIMEOUT / 5).await;
     ensemble.cut_off_server(ClientId(0));
-    ensemble.delete(guard.path());
+    ensemble.delete(guard.node_path());
     assert!(timeout(TIMEOUT / 4, guard.lost()).await.is_err());
     ensemble.repair(ClientId(0));
     assert_eq!(timeout(TIMEOUT / 4, guard.lost()).await, Ok(LossReason::NodeDeleted));

@@ -98,7 +98,7 @@ fn election_is_followed_over_a_hand_over() {
         .collect();
     let given = clients.runtime.block_on(async {
         let candidates = latches[0].participants().await.unwrap();
-        latches[0].resign_to(&candidates[2], PATIENCE).await.unwrap()
+        latches[0].resign_to_timeout(&candidates[2], PATIENCE).await.unwrap()
     });
     assert!(given.is_some());
     // The leader joins again at the back.
@@ -132,16 +132,14 @@ fn five_hundred_contenders_on_apache_and_each_recipe() {
     assert_eq!(lock["contenders"][0]["session"], format!("{session:#x}"));
 
     let client = clients.client();
-    let mutex =
-        InterProcessMutex::with_options(client.clone(), "/app/mutex", MutexOptions::new().node_data("m")).unwrap();
+    let mutex = InterProcessMutex::with_options(client.clone(), "/app/mutex", MutexOptions::new().data("m")).unwrap();
     let held = clients.runtime.block_on(mutex.acquire()).unwrap();
     let read_write =
-        InterProcessReadWriteLock::with_options(client.clone(), "/app/settings", LockOptions::new().node_data("r"))
-            .unwrap();
+        InterProcessReadWriteLock::with_options(client.clone(), "/app/settings", LockOptions::new().data("r")).unwrap();
     let readers: Vec<_> = (0..2).map(|_| clients.runtime.block_on(read_write.read_lock().acquire()).unwrap()).collect();
     let writer = clients.runtime.spawn(async move { read_write.write_lock().acquire().await });
     let semaphore =
-        InterProcessSemaphoreV2::with_options(client.clone(), "/app/seats", 2, SemaphoreOptions::new().node_data("s"))
+        InterProcessSemaphoreV2::with_options(client.clone(), "/app/seats", 2, SemaphoreOptions::new().data("s"))
             .unwrap();
     let leases = clients.runtime.block_on(semaphore.acquire_many(2)).unwrap();
     let next = clients.runtime.spawn(async move { semaphore.acquire().await });

@@ -302,7 +302,7 @@ impl Armed {
             subscriber.is_lost = known.is_none();
             if let Some(known) = known {
                 let entries = entries_of(&known).filter(|(_, known)| covers(path, *mode, known));
-                put(&mut parts, entries, |_| None, known.zxid.min(zxid), longest);
+                put(&mut parts, entries, |_| None, known.since().min(zxid), longest);
             }
         }
         // In an order that a second run repeats: the server replays their events in it.
@@ -343,7 +343,7 @@ pub(super) fn parts_of_known(
     let longest = PART.min(max_frame).saturating_sub(PART_OVERHEAD);
     let mut parts = Vec::new();
     let entries = entries_of(known).filter(|(_, known)| covers(path, mode, known));
-    put(&mut parts, entries, |known| persistent(known).map(list_of), known.zxid, longest);
+    put(&mut parts, entries, |known| persistent(known).map(list_of), known.since(), longest);
     parts
 }
 

@@ -487,7 +487,7 @@ impl<T> Protocol<T> {
         });
         // Subscribed before the reply, because the first event may arrive with it.
         let id = self.armed.subscribe(path, mode, resync, to);
-        if let Some(KnownNodes { zxid, .. }) = known {
+        if let Some(zxid) = known.as_ref().map(KnownNodes::since) {
             self.armed.resyncs(id);
             for (persistent, body) in parts {
                 self.numbered(set_watches(persistent), now, Asked::Known { id, zxid }, |to| _ = to.raw(&body));

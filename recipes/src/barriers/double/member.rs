@@ -62,6 +62,12 @@ impl BarrierMember {
         &self.nodes.path
     }
 
+    /// Returns the path of this member's node.
+    #[must_use]
+    pub fn node_path(&self) -> &str {
+        self.hold.node_path()
+    }
+
     /// Returns `true` if this member has opened the barrier for its round: one member at most. If Java's client has
     /// opened it, or the session of the member that did has ended, no member of the round has.
     #[must_use]
@@ -302,12 +308,8 @@ impl fmt::Debug for BarrierMember {
 #[must_use = "it says whether members have died in the round"]
 #[non_exhaustive]
 pub struct Departure {
-    died: u32,
-}
-
-impl Departure {
-    /// Returns the number of members that died since the arrival of this member. Their nodes were deleted, but not by a
-    /// leave or by the end of a budget. A member that was dropped counts.
+    /// The number of members that died since the arrival of this member. Their nodes were deleted, but not by a leave or
+    /// by the end of a budget. A member that was dropped counts.
     ///
     /// Deaths before the departure count. Later ones count if this member then waited for longer than a twentieth of the
     /// session timeout, and the server replies to a last read within the same time.
@@ -317,10 +319,7 @@ impl Departure {
     /// * If the reply to the arrival is lost, it may miss a death directly after that.
     /// * If the reply to the departure is lost, it may include the member itself: another client may have deleted its node.
     /// * It may include a death in the next round, if that begins at once.
-    #[must_use]
-    pub const fn died(&self) -> u32 {
-        self.died
-    }
+    pub died: u32,
 }
 
 /// The other members that stood at the beginning of a call, and have not ended since.

@@ -61,7 +61,7 @@ use crate::groups::members::Member;
 /// match barrier.enter_timeout(Duration::from_secs(30)).await? {
 ///     Some(member) => {
 ///         println!("all members have begun");
-///         println!("all members have ended, {} by dying", member.leave().await?.died());
+///         println!("all members have ended, {} by dying", member.leave().await?.died);
 ///     }
 ///     None => println!("no second member has come"), // its node is deleted
 /// }
@@ -94,7 +94,7 @@ use crate::groups::members::Member;
 /// | node | mode | data |
 /// | --- | --- | --- |
 /// | `<path>` | container | the number of members; each change of a child writes it too |
-/// | `<path>/_c_<uuid>-member` | ephemeral | the [id](DoubleBarrierOptions::member_id) |
+/// | `<path>/_c_<uuid>-member` | ephemeral | the [id](DoubleBarrierOptions::id) |
 /// | `<path>/ready` | persistent, while a round goes on | the names of the members of the round |
 ///
 /// Give the barrier a path of its own: members overwrite the data of a node that exists there. Each other child counts
@@ -111,6 +111,7 @@ use crate::groups::members::Member;
 /// | leave | 2 | 2, and the notification |
 /// | leave as the last member | 2 | 2 |
 /// | `members` | 1, and 1 for each member | 2 |
+/// | `member_lost` | 3, and 1 for each other member, which is watched | 2, and the notification |
 ///
 /// Waiting sends nothing, apart from one read: after a tenth of the session timeout a member watches its own node. When
 /// that member leaves, at most 1 read follows in the background. A member that waits in `leave` for longer than a tenth

@@ -57,7 +57,7 @@ impl Nodes {
 
     /// Returns the data of a member's node.
     pub(super) fn member_data(&self) -> &[u8] {
-        match &self.options.member_id {
+        match &self.options.id {
             Some(id) => id.as_bytes(),
             None => self.client.default_data(),
         }

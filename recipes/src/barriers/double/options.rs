@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Default)]
 #[must_use = "options do nothing by themselves"]
 pub struct DoubleBarrierOptions {
-    pub(super) member_id: Option<String>,
+    pub(super) id: Option<String>,
     pub(super) quorum: Option<(usize, Duration)>,
 }
 
@@ -18,8 +18,8 @@ impl DoubleBarrierOptions {
 
     /// Sets the id that other members see in [`members`](crate::DistributedDoubleBarrier::members) and
     /// [`member_lost`](crate::BarrierMember::member_lost). Default: the client's default data, this host's address.
-    pub fn member_id(mut self, id: impl Into<String>) -> Self {
-        self.member_id = Some(id.into());
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
         self
     }
 

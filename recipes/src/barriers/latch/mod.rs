@@ -35,7 +35,7 @@ use crate::barriers::waiting::wait;
 /// between processes. Curator does not have it; in Redisson it is `RCountDownLatch`.
 ///
 /// [`try_set_count`](Self::try_set_count) begins a round with a count. Each [`count_down`](Self::count_down) lowers it
-/// by one. At zero the round is over: all its waiters pass, and the next round may begin. Clones are cheap.
+/// by one. At zero the round is over: all its waiters pass, and the next round may begin.
 ///
 /// # Counted once
 ///
@@ -107,7 +107,7 @@ use crate::barriers::waiting::wait;
 /// | `count_down` | 1 after an earlier one of this object, if no other client has counted since; else 3; 5 if no count is left |
 /// | `try_set_count` | 6, and a delete for each count of the round before; 3 if counts are left |
 /// | `wait` | 2, however many counts follow, even if no count is left; 2 more in each new session |
-/// | `count` | 2; 5 if no count is left, which is read again after a write |
+/// | `count`, `round` | 2; 5 if no count is left, which is read again after a write |
 /// | `participate` | 5; the first one of a latch 7 |
 /// | [`LatchParticipant::count_down`] | as `count_down`, and at most 1 in the background, a read for the watch on the node |
 /// | `participant_lost` | a listing, and one more whenever participants join or count, with 1 read for each that counts |

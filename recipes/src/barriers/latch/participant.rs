@@ -76,6 +76,12 @@ impl LatchParticipant {
         &self.store.path
     }
 
+    /// Returns the path of the participant's node.
+    #[must_use]
+    pub fn node_path(&self) -> &str {
+        self.hold.node_path()
+    }
+
     /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -66,6 +66,12 @@ impl OwnedItem {
         &self.ownership.name
     }
 
+    /// Returns the path of the node that owns the item.
+    #[must_use]
+    pub fn node_path(&self) -> &str {
+        self.ownership.share.path()
+    }
+
     /// Returns the fencing token, which grows with each owner of the item: see
     /// [`LockGuard::token`](crate::LockGuard::token).
     #[must_use]

@@ -78,7 +78,7 @@ pub struct Share {
 /// The set of a partition is fixed. To add an item, close the partition in each process, one after the other, and run
 /// another one with the new set.
 ///
-/// Clones are cheap, and all clones are one partition, with one run at a time.
+/// All clones are one partition, with one run at a time.
 ///
 /// # Balance
 ///
@@ -396,7 +396,7 @@ impl Inner {
     fn lock_of(&self, item: &str) -> Result<LockInternals, NodeError> {
         let path = make_path(&make_path(&self.path, "items"), item);
         let spec = LockSpec { recipe: "partition", ..LockSpec::queue(LOCK_NAME) };
-        let options = LockOptions { acl: self.acl.clone(), ..LockOptions::new().node_data(self.id.as_bytes()) };
+        let options = LockOptions { acl: self.acl.clone(), ..LockOptions::new().data(self.id.as_bytes()) };
         LockInternals::new(self.client.clone(), path, spec, options).map_err(item::node_error)
     }
 

@@ -70,13 +70,13 @@ where
 /// Returns what this member sees; `None` before the first look of its group.
 fn look(id: &str, members: &GroupState, node: &NodeState) -> Result<Option<View>, NodeError> {
     let own = match node {
-        NodeState::Standing(node) | NodeState::Stale { node, .. } => Some(node.czxid),
+        NodeState::Standing(node) | NodeState::Refused { node, .. } => Some(node.czxid),
         NodeState::Failed(error) => return Err(error.clone()),
         NodeState::Closed => return Err(Error::Closed.into()),
         _ => None,
     };
     let members = match members {
-        GroupState::Known(members) | GroupState::Stale { members, .. } => members,
+        GroupState::Known(members) | GroupState::Refused { members, .. } => members,
         GroupState::Failed(error) => return Err(error.clone()),
         GroupState::Closed => return Err(Error::Closed.into()),
         _ => return Ok(None),

@@ -1,5 +1,6 @@
 //! The number of leases.
 
+use curator_framework::Zxid;
 use tokio::sync::watch;
 
 /// A number of leases.
@@ -14,12 +15,12 @@ pub(crate) enum Limit {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dated {
     leases: usize,
-    zxid: i64,
+    zxid: Zxid,
 }
 
 impl Limit {
     /// Creates a limit that may change, with its present number.
-    pub(crate) fn changing(leases: usize, zxid: i64) -> Self {
+    pub(crate) fn changing(leases: usize, zxid: Zxid) -> Self {
         Self::Changing(watch::Sender::new(Dated { leases, zxid }))
     }
 
@@ -35,7 +36,7 @@ impl Limit {
     }
 
     /// Sets a limit that may change, unless a later transaction has set it. Wakes all waiters if the number differs.
-    pub(crate) fn set(&self, leases: usize, zxid: i64) {
+    pub(crate) fn set(&self, leases: usize, zxid: Zxid) {
         if let Self::Changing(now) = self {
             now.send_if_modified(|now| {
                 let is_later = zxid > now.zxid;
@@ -95,9 +96,9 @@ mod tests {
     /// Two threads may pass on two changes in any order.
     #[test]
     fn an_older_limit_does_not_replace_a_newer_one() {
-        let limit = Limit::changing(1, -1);
+        let limit = Limit::changing(1, Zxid::new(-1));
         for (leases, zxid, expected) in [(4, 7, 4), (2, 9, 2), (4, 7, 2), (3, 8, 2), (5, 10, 5), (5, 11, 5)] {
-            limit.set(leases, zxid);
+            limit.set(leases, Zxid::new(zxid));
             assert_eq!(limit.get(), expected, "after {leases} leases at {zxid}");
         }
     }

@@ -283,7 +283,7 @@ impl LockInternals {
 
     /// Returns the data of a node, as it is written.
     pub(crate) fn stored_data(&self) -> Result<Cow<'_, [u8]>, Error> {
-        let data = match (&self.options.revocation, &self.options.node_data) {
+        let data = match (&self.options.revocation, &self.options.data) {
             // Curator creates the node of a revocable lock without data.
             (Some(_), _) => &[],
             (None, Some(data)) => data.as_slice(),

@@ -346,18 +346,24 @@ impl<K> LockGuard<K> {
         FencingToken::of_node(self.first_share().fencing_token())
     }
 
+    /// Returns the path of the lock, as its object got it; of several parts the first's.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.lock_path()
+    }
+
     /// Returns the path of the node that holds the lock, of several parts the first: Curator's
     /// `getLockPath`.
     #[doc(alias = "getLockPath")]
     #[must_use]
-    pub fn path(&self) -> &str {
+    pub fn node_path(&self) -> &str {
         self.first_share().path()
     }
 
     /// Returns the name of the node that holds the lock, of several parts the first.
     #[must_use]
     pub fn node_name(&self) -> &str {
-        node_from_path(self.path())
+        node_from_path(self.node_path())
     }
 
     /// Returns another share in the same hold, without a request. The last share deletes the node.

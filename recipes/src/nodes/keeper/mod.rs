@@ -181,7 +181,7 @@ impl Keeper {
                 // The request that has failed shows nothing of the node.
                 Some(node) => {
                     tracing::warn!(error = %Chain(&error), path, pause_s, "a node that stands cannot be read");
-                    NodeState::Stale { node, cause: error.clone() }
+                    NodeState::Refused { node, cause: error.clone() }
                 }
                 None => {
                     tracing::warn!(error = %Chain(&error), path, pause_s, "a node cannot be created");
@@ -192,7 +192,7 @@ impl Keeper {
                 self.report(self.tried, Some(error));
             }
         }
-        let is_stale = matches!(self.shared.state.newest(), NodeState::Stale { .. });
+        let is_stale = matches!(self.shared.state.newest(), NodeState::Refused { .. });
         let session = self.session.clone().filter(|_| is_stale && self.plan.mode.is_ephemeral());
         let ended = async {
             match session {

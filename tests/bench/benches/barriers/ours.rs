@@ -49,7 +49,7 @@ impl All {
     async fn leave(&mut self, pause: Duration) -> Result<Duration> {
         let leave = self.members.drain(..).map(|member| async move {
             let departure = member.leave().await?;
-            if departure.died() == 0 { Ok(()) } else { Err(format!("{departure:?}").into()) }
+            if departure.died == 0 { Ok(()) } else { Err(format!("{departure:?}").into()) }
         });
         let (time, _) = steps(pause, leave.collect()).await?;
         Ok(time)

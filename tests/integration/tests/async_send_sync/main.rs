@@ -365,7 +365,7 @@ mod recipes {
         NodeChanged: Send Sync Unpin;
         NodeError: Send Sync Unpin;
         NodeState: Send Sync Unpin;
-        Observed: Send Sync Unpin;
+        ObserverState: Send Sync Unpin;
         OwnedBarrier: Send Sync Unpin;
         OwnedItem: Send Sync Unpin;
         Owner: Send Sync Unpin;
@@ -439,6 +439,8 @@ mod recipes {
         CuratorCache::caught_up(_): Send Sync;
         CuratorCache::close(_): Send Sync;
         CuratorCache::initialized(_): Send Sync;
+        CuratorCache::initialized_timeout(_, _): Send Sync;
+        CuratorCache::rebuild(_): Send Sync;
         CuratorCache::synced(_): Send;
         DistributedAtomicNumber<i64>::add(_, _): Send;
         DistributedAtomicNumber<i64>::release_marker(_): Send;
@@ -484,7 +486,7 @@ mod recipes {
         InterProcessMutex::acquire(_): Send;
         InterProcessMutex::acquire_as(_, _): Send;
         InterProcessMutex::acquire_timeout(_, _): Send;
-        InterProcessMutex::acquire_timeout_as(_, _, _): Send;
+        InterProcessMutex::acquire_as_timeout(_, _, _): Send;
         InterProcessMutex::participant_nodes(_): Send;
         InterProcessMutex::participants(_): Send;
         InterProcessMutex::try_acquire(_): Send;
@@ -511,8 +513,10 @@ mod recipes {
         LeaderLatch::leading_timeout(_, _): Send Sync;
         LeaderLatch::participants(_): Send;
         LeaderLatch::resign(_): Send Sync;
-        LeaderLatch::resign_to(_, _, _): Send;
+        LeaderLatch::resign_to_timeout(_, _, _): Send;
         LeaderObserver::close(_): Send Sync;
+        LeaderObserver::initialized(_): Send Sync;
+        LeaderObserver::initialized_timeout(_, _): Send Sync;
         LeaderSelector::close(_): Send Sync;
         LeaderSelector::leader(_): Send;
         LeaderSelector::participants(_): Send;
@@ -536,6 +540,7 @@ mod recipes {
         LockOwner::scope(Ready<()>): Send Sync;
         NodeCache::close(_): Send Sync;
         NodeCache::initialized(_): Send Sync;
+        NodeCache::initialized_timeout(_, _): Send Sync;
         NodeCache::rebuild(_): Send Sync;
         NodeCache::start_with_initial_build(_): Send Sync;
         NodeCache::synced(_): Send;
@@ -550,6 +555,7 @@ mod recipes {
         Partition::run_until(_, Ready<()>, fn(OwnedItem) -> Ready<()>): Send;
         PathChildrenCache::close(_): Send Sync;
         PathChildrenCache::initialized(_): Send Sync;
+        PathChildrenCache::initialized_timeout(_, _): Send Sync;
         PathChildrenCache::rebuild(_): Send Sync;
         PathChildrenCache::rebuild_node(_, _): Send Sync;
         PathChildrenCache::start_with(_, _): Send;
@@ -566,7 +572,7 @@ mod recipes {
         ReadLock::acquire(_): Send;
         ReadLock::acquire_as(_, _): Send;
         ReadLock::acquire_timeout(_, _): Send;
-        ReadLock::acquire_timeout_as(_, _, _): Send;
+        ReadLock::acquire_as_timeout(_, _, _): Send;
         ReadLock::participant_nodes(_): Send;
         ReadLock::participants(_): Send;
         ReadLock::try_acquire(_): Send;
@@ -583,6 +589,7 @@ mod recipes {
         SharedValue::try_set_value(_, _, Vec<u8>): Send;
         TreeCache::close(_): Send Sync;
         TreeCache::initialized(_): Send Sync;
+        TreeCache::initialized_timeout(_, _): Send Sync;
         TreeCache::rebuild(_): Send Sync;
         TreeCache::synced(_): Send;
         UniqueIds::next(_): Send;
@@ -590,7 +597,7 @@ mod recipes {
         WriteLock::acquire(_): Send;
         WriteLock::acquire_as(_, _): Send;
         WriteLock::acquire_timeout(_, _): Send;
-        WriteLock::acquire_timeout_as(_, _, _): Send;
+        WriteLock::acquire_as_timeout(_, _, _): Send;
         WriteLock::participant_nodes(_): Send;
         WriteLock::participants(_): Send;
         WriteLock::try_acquire(_): Send;

@@ -29,8 +29,8 @@ on_every_server! {
         let mut leaving = tokio::spawn(async move { first.leave().await.unwrap() });
         env.wait_for_children(&client, &path, 2).await;
         assert!(!leaving.is_finished());
-        assert_eq!(in_time(second.leave()).await.unwrap().died(), 0);
-        assert_eq!(in_time(&mut leaving).await.unwrap().died(), 0);
+        assert_eq!(in_time(second.leave()).await.unwrap().died, 0);
+        assert_eq!(in_time(&mut leaving).await.unwrap().died, 0);
         assert_eq!(children(&client, &path).await, [""; 0]);
     }
 
@@ -45,7 +45,7 @@ on_every_server! {
                     let member = in_time(barrier.enter()).await.unwrap();
                     led += usize::from(member.has_opened());
                     rounds.push(in_time(member.round()).await.unwrap());
-                    assert_eq!(in_time(member.leave()).await.unwrap().died(), 0);
+                    assert_eq!(in_time(member.leave()).await.unwrap().died, 0);
                 }
                 (rounds, led)
             });
@@ -106,7 +106,7 @@ on_every_server! {
                     sleep(Duration::from_millis(300)).await;
                 }
                 let member = barrier.enter_timeout(LONG).await.unwrap().unwrap();
-                assert_eq!(member.leave_timeout(LONG).await.unwrap().unwrap().died(), 0);
+                assert_eq!(member.leave_timeout(LONG).await.unwrap().unwrap().died, 0);
             });
         }
         in_time(members.join_all()).await;
@@ -142,9 +142,9 @@ on_every_server! {
             assert!(!first.is_held() && second.is_held());
         }
         assert_eq!(children(&client, &path).await.len(), 2);
-        assert_eq!(in_time(second.leave()).await.unwrap().died(), 0);
+        assert_eq!(in_time(second.leave()).await.unwrap().died, 0);
         // A further call is told of the end.
-        assert_eq!(in_time(first.leave_timeout(Duration::ZERO)).await.unwrap().unwrap().died(), 0);
+        assert_eq!(in_time(first.leave_timeout(Duration::ZERO)).await.unwrap().unwrap().died, 0);
         assert_eq!(children(&client, &path).await, [""; 0]);
     }
 
@@ -153,7 +153,7 @@ on_every_server! {
         let (client, path) = (env.client().await, env.path("barrier"));
         let mut barriers = Vec::new();
         for id in ["ann", "bob", "cat", "dan"] {
-            let options = DoubleBarrierOptions::new().member_id(id);
+            let options = DoubleBarrierOptions::new().id(id);
             let client = env.client().await;
             barriers.push(DistributedDoubleBarrier::with_options(client, &path, 4, options).unwrap());
         }
@@ -272,7 +272,7 @@ on_every_server! {
         assert_eq!(in_time(other.lost()).await, LossReason::NodeDeleted);
         let lost = in_time(other.leave()).await;
         assert!(matches!(lost, Err(BarrierError::Lost { reason: LossReason::NodeDeleted, .. })), "{lost:?}");
-        assert_eq!(in_time(first.leave()).await.unwrap().died(), 1);
+        assert_eq!(in_time(first.leave()).await.unwrap().died, 1);
         assert_eq!(children(&client, &path).await, [""; 0]);
     }
 
@@ -293,7 +293,7 @@ on_every_server! {
 
     async fn members_are_listed_in_the_order_of_their_arrival(env) {
         let (client, path) = (env.client().await, env.path("barrier"));
-        let options = |id: &str| DoubleBarrierOptions::new().member_id(id);
+        let options = |id: &str| DoubleBarrierOptions::new().id(id);
         let observer = barrier(&client, &path, 3);
         assert_eq!(in_time(observer.members()).await.unwrap(), []);
         let mut members = JoinSet::new();

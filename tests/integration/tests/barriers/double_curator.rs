@@ -35,7 +35,7 @@ async fn enter_and_leave(clients: Vec<CuratorFramework>, path: &str) {
             inside.fetch_sub(1, Ordering::SeqCst);
             let departure = member.leave_timeout(PATIENCE).await.unwrap().expect("all members leave");
             assert_eq!(inside.load(Ordering::SeqCst), 0);
-            assert_eq!(departure.died(), 0);
+            assert_eq!(departure.died, 0);
             left.fetch_add(1, Ordering::SeqCst);
         });
     }
@@ -84,8 +84,8 @@ on_every_server! {
         let first = in_time(waiter).await.unwrap().unwrap().expect("it enters");
         let (first, second) = in_time(async { tokio::join!(first.leave(), second.leave()) }).await;
         // The other child was deleted without a write, as the node of a member that dies.
-        assert_eq!(first.unwrap().died(), 3);
-        assert_eq!(second.unwrap().died(), 0);
+        assert_eq!(first.unwrap().died, 3);
+        assert_eq!(second.unwrap().died, 0);
     }
 
     /// `TestDistributedDoubleBarrier.testOverSubscribed`.
@@ -102,7 +102,7 @@ on_every_server! {
             });
         }
         for departure in tasks.join_all().await {
-            assert_eq!(departure.died(), 0);
+            assert_eq!(departure.died, 0);
         }
         assert_eq!(children(&client, &path).await, [""; 0]);
     }

@@ -15,7 +15,7 @@ use crate::double_stage::all_enter;
 const PATH: &str = "/barrier";
 
 fn named(client: &CuratorFramework, id: &str, quantity: usize) -> DistributedDoubleBarrier {
-    let options = DoubleBarrierOptions::new().member_id(id);
+    let options = DoubleBarrierOptions::new().id(id);
     DistributedDoubleBarrier::with_options(client.clone(), PATH, quantity, options).unwrap()
 }
 
@@ -84,7 +84,7 @@ async fn death_during_the_wait_in_leave_is_counted() {
     })
     .await;
     assert!(server.kill_session(two.session().await.unwrap().id().unwrap().get()));
-    assert_eq!(in_time(leaving).await.unwrap().died(), 1);
+    assert_eq!(in_time(leaving).await.unwrap().died, 1);
 }
 
 /// The read of the deaths, which would come after the budget, does not turn the end of the round into an error.
@@ -106,7 +106,7 @@ async fn slow_read_of_the_deaths_does_not_end_a_leave() {
     answered(std::slice::from_ref(&leaver)).await;
     // The event arrives within the budget, even if all above has taken seconds. The reply to a read cannot.
     proxy.latency(Duration::from_millis(2500));
-    assert_eq!(in_time(second.leave()).await.unwrap().died(), 0);
+    assert_eq!(in_time(second.leave()).await.unwrap().died, 0);
     let left = in_time(leaving).await.unwrap().unwrap();
-    assert_eq!(left.map(|departure| departure.died()), Some(0));
+    assert_eq!(left.map(|departure| departure.died), Some(0));
 }

@@ -196,7 +196,7 @@ async fn lost_connection_while_members_wait_keeps_them_waiting() {
     eventually("another connection", async || pair.proxies[0].total_connections() > before + 1).await;
     answered(&pair.clients).await;
     assert!(!leaving.is_finished());
-    assert_eq!(in_time(second.leave()).await.unwrap().died(), 0);
+    assert_eq!(in_time(second.leave()).await.unwrap().died, 0);
     assert_eq!(in_time(&mut leaving).await.unwrap(), [0]);
     pair.has_children(0).await;
 }
@@ -220,7 +220,7 @@ async fn member_without_a_connection_finds_the_open_barrier_and_the_end_of_the_r
     answered(&pair.clients).await;
     pair.proxies[0].refuse();
     pair.proxies[0].reset();
-    assert_eq!(in_time(second.leave()).await.unwrap().died(), 0);
+    assert_eq!(in_time(second.leave()).await.unwrap().died, 0);
     pair.has_children(0).await;
     pair.proxies[0].accept();
     assert_eq!(in_time(leaving).await.unwrap(), [0]);
@@ -286,7 +286,7 @@ async fn member_that_has_left_waits_on_in_the_next_session() {
     in_time(pair.clients[0].session()).await.unwrap();
     answered(&pair.clients).await;
     assert!(!leaving.is_finished());
-    assert_eq!(in_time(second.leave()).await.unwrap().died(), 0);
+    assert_eq!(in_time(second.leave()).await.unwrap().died, 0);
     assert_eq!(in_time(&mut leaving).await.unwrap(), [0]);
     pair.has_children(0).await;
 }
@@ -304,7 +304,7 @@ async fn death_is_reported_to_the_others() {
     };
     let (lost, ()) = in_time(join(lost, kill)).await;
     assert_eq!(lost.unwrap(), String::from_utf8_lossy(pair.clients[1].default_data()));
-    assert_eq!(in_time(first.leave()).await.unwrap().died(), 1);
+    assert_eq!(in_time(first.leave()).await.unwrap().died, 1);
     let own = in_time(second.member_lost()).await;
     assert!(matches!(own, Err(BarrierError::Lost { reason: LossReason::Session(_), .. })), "{own:?}");
 }
@@ -333,7 +333,7 @@ async fn leave_is_not_reported_as_a_death_over_a_lost_connection() {
                 () = leave => {}
             }
         }
-        assert_eq!(in_time(first.leave()).await.unwrap().died(), 0);
+        assert_eq!(in_time(first.leave()).await.unwrap().died, 0);
         pair.has_children(0).await;
     }
 }

@@ -25,5 +25,5 @@ pub(crate) async fn all_enter<'a>(
 /// Waits until all have left, and returns the deaths that each has seen.
 pub(crate) async fn all_leave(members: Vec<BarrierMember>) -> Vec<u32> {
     let left = in_time(join_all(members.iter().map(BarrierMember::leave))).await;
-    left.into_iter().map(|departure| departure.unwrap().died()).collect()
+    left.into_iter().map(|departure| departure.unwrap().died).collect()
 }

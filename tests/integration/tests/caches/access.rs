@@ -9,6 +9,7 @@ use curator_recipes::{
     CacheError, CacheState, CuratorCache, CuratorCacheOptions, Lookup, PathChildrenCache, PathChildrenCacheEvent,
     StartMode, TreeCache,
 };
+use futures_util::FutureExt as _;
 
 use crate::stage::{Replay, Reported, away, commit, contents, loaded};
 
@@ -58,7 +59,7 @@ on_every_server! {
         // All is read again, with the root ahead of the others.
         let mut states = cache.watch();
         states.mark_unchanged();
-        cache.rebuild();
+        let _begun = cache.rebuild().now_or_never();
         commit(&owner, children.iter().map(|path| CuratorOp::set_data(path, "x"))).await;
         in_time(states.wait_for(is_refused)).await.unwrap();
         for _ in 0..5 {
@@ -91,8 +92,7 @@ on_every_server! {
         );
         // Refused at a full read, and opened and changed while the connection is lost.
         close(&owner, &child).await;
-        cache.rebuild();
-        in_time(cache.synced()).await.unwrap();
+        in_time(cache.rebuild()).await.unwrap();
         assert_eq!(replay.arrived(&mut events), [Reported::Failed(child.clone())]);
         assert_eq!(cache.get(&child), Lookup::NotLoaded, "the last value is not shown");
         assert!(cache.get(&format!("{child}/below")).present().is_some());
@@ -126,8 +126,7 @@ on_every_server! {
         away(&proxy, &cache, async { owner.delete().for_path(&children[1]).await.unwrap() }).await;
         assert_eq!(cache.get(&children[1]), Lookup::Missing);
         owner.delete().for_path(&children[2]).await.unwrap();
-        cache.rebuild();
-        in_time(cache.synced()).await.unwrap();
+        in_time(cache.rebuild()).await.unwrap();
         assert_eq!(cache.get(&children[2]), Lookup::Missing);
     }
 
@@ -191,8 +190,7 @@ on_every_server! {
         in_time(cache.caught_up()).await.unwrap();
         assert_eq!(replay.arrived(&mut events), [Reported::Changed(kid.clone()), Reported::Created(new.clone())]);
         // A full read finds the same.
-        cache.rebuild();
-        in_time(cache.synced()).await.unwrap();
+        in_time(cache.rebuild()).await.unwrap();
         assert_eq!(contents(&cache), BTreeMap::from([(kid.clone(), b"grown".to_vec()), (new, b"new".to_vec())]));
         assert_eq!([cache.get(&root), cache.get(&dir)], [Lookup::NotLoaded, Lookup::NotLoaded]);
         assert_eq!(cache.children(&dir).unwrap().len(), 2);

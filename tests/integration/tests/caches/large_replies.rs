@@ -8,6 +8,7 @@ use curator_integration::in_process;
 use curator_recipes::{CacheError, CacheState, CuratorCache, CuratorCacheOptions, Lookup};
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
+use futures_util::FutureExt as _;
 
 use crate::stage::{Replay, Reported, commit, loaded};
 
@@ -90,7 +91,7 @@ async fn listing_that_is_too_large_keeps_the_known_children() {
     in_time(cache.synced()).await.unwrap();
     let count = cache.len();
     assert_eq!(count, 4 + LIMIT / 100, "notifications need no listing");
-    cache.rebuild();
+    let _begun = cache.rebuild().now_or_never();
     in_time(cache.synced()).await.unwrap();
     assert_eq!((cache.len(), cache.get("/tree/dir/other")), (count, Lookup::NotLoaded));
     assert!(cache.get("/tree/dir").present().is_some());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use curator_framework::CuratorOp;
 use curator_integration::env::{self, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{CacheError, CacheState, CuratorCacheOptions, NodeCache};
+use curator_recipes::{CacheError, CacheState, CuratorCacheOptions, NodeCache, PathChildrenCache};
 use parking_lot::Mutex;
 
 use crate::faces::{Brief, arrived, assert_next, create, delete, set};
@@ -100,6 +100,20 @@ on_every_server! {
         assert_eq!(arrived(&mut events), [""; 0], "nothing has changed");
         set(&other, &path, "new data").await;
         assert_next(&mut events, &["new data"]).await;
+    }
+
+    async fn another_depth_than_that_of_the_cache_is_refused(env) {
+        let (client, path) = (env.client().await, env.path("node"));
+        let depth = |levels| CuratorCacheOptions::new().max_depth(levels);
+        for (levels, node, children) in [(0, true, false), (1, false, true), (2, false, false)] {
+            let refused = [
+                NodeCache::with_options(client.clone(), &path, depth(levels)).err(),
+                PathChildrenCache::with_options(client.clone(), &path, depth(levels)).err(),
+            ];
+            assert_eq!(refused.each_ref().map(Option::is_none), [node, children], "{refused:?}");
+            let is_named = |error| matches!(error, CacheError::InvalidArgument { argument: "max_depth", .. });
+            assert!(refused.into_iter().flatten().all(is_named));
+        }
     }
 
     async fn a_slow_reader_hears_of_the_last_change(env) {

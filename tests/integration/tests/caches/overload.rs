@@ -9,6 +9,7 @@ use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process;
 use curator_integration::refusals::RefusingFactory;
 use curator_recipes::{CacheError, CacheState, CuratorCacheOptions, Lookup};
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 
 use crate::stage::{Replay, Reported, commit, loaded};
@@ -83,7 +84,7 @@ async fn a_node_that_a_server_refuses_for_good_is_reported_and_left_out() {
         assert!(cache.get("/tree/a").present().is_some(), "{code}");
 
         *refused.lock() = "/tree";
-        cache.rebuild();
+        let _begun = cache.rebuild().now_or_never();
         let error = in_time(cache.synced()).await.unwrap_err();
         assert!(
             matches!(&error, CacheError::Framework(Error::ZooKeeper { code: given, .. }) if *given == code),

@@ -45,7 +45,7 @@ impl Stage {
         in_time(cache.initialized()).await.expect("the first load is complete");
         changes.await;
         self.proxy.accept();
-        in_time(cache.synced()).await.unwrap_or_default();
+        drop(in_time(cache.synced()).await);
         in_time(cache.watch().wait_for(CacheState::is_fresh)).await.unwrap();
         in_time(cache.synced()).await.unwrap();
     }

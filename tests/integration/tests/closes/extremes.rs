@@ -18,8 +18,8 @@ use curator_integration::simulated_stage::{ONE, client, play, soon};
 use curator_recipes::{
     CountDownLatch, CounterOptions, CuratorCache, CuratorCacheOptions, DistributedAtomicLong, DistributedBarrier,
     DistributedDoubleBarrier, DoubleBarrierOptions, FencingToken, GroupMember, InterProcessMutex,
-    InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderSelector, LeaderSelectorOptions, LockOptions,
-    LockOwner, Partition, PartitionOptions, PathChildrenCache, PersistentNode, PersistentTtlNode,
+    InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector, LeaderSelectorOptions,
+    LockOptions, LockOwner, Partition, PartitionOptions, PathChildrenCache, PersistentNode, PersistentTtlNode,
     PersistentTtlNodeOptions, PromotedToLock, SemaphoreOptions, SemaphoreProtocol, SharedCount, SharedValue, TreeCache,
     UniqueIds, VersionedValue,
 };
@@ -61,7 +61,7 @@ macro_rules! row {
     };
 }
 
-const ROWS: [Row; 18] = [
+const ROWS: [Row; 19] = [
     row!(
         [
             "client/mod block_until_connected_timeout",
@@ -172,7 +172,7 @@ const ROWS: [Row; 18] = [
             let _ids = [i64::MIN, -1, 0, 1, i64::MAX].map(|number| (SessionId::new(number), Zxid::new(number)));
             let _tokens = [0, 1, u64::MAX].map(|pass| FencingToken::new(Zxid::new(i64::MIN), pass).to_string());
             let _permissions = COUNTS.map(Permission::from_bits);
-            let _values = VERSIONS.map(|version| VersionedValue::new(i64::from(version), version, ()));
+            let _values = VERSIONS.map(|version| VersionedValue::new(Zxid::new(i64::from(version)), version, ()));
             // Only a driver gets sorted children, and they are read like a slice.
             let _none = SIZES.map(|index| [0_u8; 1].get(index).copied());
         }
@@ -300,6 +300,7 @@ const ROWS: [Row; 18] = [
         [
             "groups/group initialized_timeout",
             "groups/member join_timeout",
+            "leader/observer initialized_timeout",
             "groups/partition/options settle",
             "groups/partition/options grace",
         ],
@@ -309,6 +310,9 @@ const ROWS: [Row; 18] = [
                 member.start().unwrap();
                 let _joined = tried(member.join_timeout(time)).await;
                 let _known = tried(member.group().initialized_timeout(time)).await;
+                let observer = LeaderObserver::new(client.clone(), path()).unwrap();
+                observer.start().unwrap();
+                let _read = tried(observer.initialized_timeout(time)).await;
                 soon(member.close()).await;
                 for options in [PartitionOptions::new().settle(time), PartitionOptions::new().grace(time)] {
                     let partition = Partition::with_options(client.clone(), path(), "one", ["a"], options).unwrap();
@@ -323,7 +327,7 @@ const ROWS: [Row; 18] = [
         [
             "leader/latch leading_timeout",
             "leader/latch abstain",
-            "leader/latch resign_to",
+            "leader/latch resign_to_timeout",
             "leader/options delay_after_unclean_loss",
             "leader/options back_off",
         ],
@@ -338,7 +342,7 @@ const ROWS: [Row; 18] = [
                 let _led = tried(other.leading_timeout(time)).await;
                 let candidates = tried(latch.participants()).await.unwrap().unwrap();
                 for candidate in &candidates {
-                    let _resigned = tried(latch.resign_to(candidate, time)).await;
+                    let _resigned = tried(latch.resign_to_timeout(candidate, time)).await;
                 }
                 latch.abstain(time);
                 let _led = tried(other.leading_timeout(time)).await;
@@ -362,7 +366,7 @@ const ROWS: [Row; 18] = [
     row!(
         [
             "locks/acquire_methods acquire_timeout",
-            "locks/acquire_methods acquire_timeout_as",
+            "locks/acquire_methods acquire_as_timeout",
             "locks/options warn_after",
         ],
         |_ensemble, client| {
@@ -371,7 +375,7 @@ const ROWS: [Row; 18] = [
                 let mutex = InterProcessMutex::with_options(client.clone(), path(), options).unwrap();
                 let guard = mutex.acquire().await.unwrap();
                 let _second = tried(mutex.acquire_timeout(time)).await;
-                let _third = tried(mutex.acquire_timeout_as(&LockOwner::new(), time)).await;
+                let _third = tried(mutex.acquire_as_timeout(&LockOwner::new(), time)).await;
                 assert!(guard.release().await.unwrap().is_released());
             }
         }
@@ -441,7 +445,7 @@ const ROWS: [Row; 18] = [
             soon(count.set_count(number)).await.unwrap();
             let newest = count.versioned_value().unwrap();
             assert!(soon(count.try_set_count(&newest, number)).await.unwrap());
-            let _set = soon(count.try_set_count(&VersionedValue::new(0, number, number), number)).await;
+            let _set = soon(count.try_set_count(&VersionedValue::new(Zxid::new(0), number, number), number)).await;
         }
     }),
     row!(["shared/count initialized_timeout", "shared/value initialized_timeout"], |_ensemble, client| {
@@ -453,6 +457,17 @@ const ROWS: [Row; 18] = [
             let _read = (tried(count.initialized_timeout(time)).await, tried(value.initialized_timeout(time)).await);
             soon(count.close()).await;
             soon(value.close()).await;
+        }
+    }),
+    row!(["caches/curator_cache initialized_timeout", "caches/legacy initialized_timeout"], |_ensemble, client| {
+        for time in TIMES {
+            let cache = CuratorCache::new(client.clone(), path()).unwrap();
+            let legacy = PathChildrenCache::new(client.clone(), path()).unwrap();
+            cache.start().unwrap();
+            legacy.start().unwrap();
+            let _loaded = (tried(cache.initialized_timeout(time)).await, tried(legacy.initialized_timeout(time)).await);
+            soon(cache.close()).await;
+            soon(legacy.close()).await;
         }
     }),
     row!(["operations/ensemble from_config"], |_ensemble, client| {

@@ -80,7 +80,7 @@ async fn a_change_after_one_of_another_session_is_sent_twice_with_two_reads() {
     let (stage, number) = known().await;
     stage.observer.set_data().for_path(PATH, 9_i64.to_be_bytes()).await.unwrap();
     stage.requests().await;
-    assert_eq!(*in_time(number.increment()).await.unwrap().post_value(), 10);
+    assert_eq!(in_time(number.increment()).await.unwrap().post_value, 10);
     // A read follows the second write, which may be refused too.
     assert_eq!(stage.requests().await, [Multi, GetData, Multi, GetData]);
 }
@@ -89,7 +89,7 @@ async fn a_change_after_one_of_another_session_is_sent_twice_with_two_reads() {
 async fn a_lost_reply_is_settled_by_a_write_that_changes_nothing_and_a_read() {
     let (stage, number) = known().await;
     stage.proxy.drop_reply(Multi, 1);
-    assert_eq!(*in_time(number.increment()).await.unwrap().post_value(), 2);
+    assert_eq!(in_time(number.increment()).await.unwrap().post_value, 2);
     assert_eq!(stage.requests().await, [Multi, CreateSession, Exists, Exists, Delete, GetData], "behind the reconnect");
 }
 

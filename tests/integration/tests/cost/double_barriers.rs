@@ -40,9 +40,9 @@ async fn enter_and_leave(stage: &Stage, members: usize) -> Vec<OpCode> {
         leaving.push(tokio::spawn(async move { member.leave().await.unwrap() }));
         has_nodes(stage, members - number).await;
     }
-    assert_eq!(in_time(last.leave()).await.unwrap().died(), 0);
+    assert_eq!(in_time(last.leave()).await.unwrap().died, 0);
     for member in leaving {
-        assert_eq!(in_time(member).await.unwrap().died(), 0);
+        assert_eq!(in_time(member).await.unwrap().died, 0);
     }
     stage.requests().await
 }
@@ -81,7 +81,7 @@ async fn members_that_leave_at_once_send_two_requests_each() {
         let leaving: Vec<_> =
             members.into_iter().map(|member| tokio::spawn(async move { member.leave().await.unwrap() })).collect();
         for member in leaving {
-            assert_eq!(in_time(member).await.unwrap().died(), 0);
+            assert_eq!(in_time(member).await.unwrap().died, 0);
         }
         answered(&clients).await;
         let requests = stage.requests().await;
@@ -117,8 +117,8 @@ async fn member_watches_its_node_by_one_read_after_a_tenth_of_the_session_timeou
     stage.server.clear_requests();
     let leaving = tokio::spawn(async move { member.leave().await.unwrap() });
     eventually("it waits for the other one", async || requests_of(&stage, session).len() >= 2).await;
-    assert_eq!(in_time(other.leave()).await.unwrap().died(), 0);
-    assert_eq!(in_time(leaving).await.unwrap().died(), 0);
+    assert_eq!(in_time(other.leave()).await.unwrap().died, 0);
+    assert_eq!(in_time(leaving).await.unwrap().died, 0);
     eventually("the watches have fired", async || client.watchers() == 0).await;
     // The notification of the own departure may make the watch read the node.
     let (own, others): (Vec<_>, Vec<_>) = requests_of(&stage, session).into_iter().partition(is_read);
@@ -193,7 +193,7 @@ async fn last_member_enters_in_three_round_trips_and_leaves_in_two() {
         parents(client).await;
         let member = alone(client).enter().await.unwrap();
         let began = Instant::now();
-        assert_eq!(member.leave().await.unwrap().died(), 0);
+        assert_eq!(member.leave().await.unwrap().died, 0);
         began.elapsed()
     });
     assert_eq!(leave.await, 2, "leave");

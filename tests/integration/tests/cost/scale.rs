@@ -113,7 +113,7 @@ async fn paths_held_at_once(env: Env, count: usize) {
     let watched = began.elapsed();
     // Who loses one of them loses no other.
     let deleted = guards.swap_remove(count / 2);
-    observer.delete().for_path(deleted.path()).await.unwrap();
+    observer.delete().for_path(deleted.node_path()).await.unwrap();
     assert_eq!(in_time(deleted.lost()).await, LossReason::NodeDeleted);
     assert!(guards.iter().all(|guard| guard.is_held()));
     let rest = guards.split_off(count / 2);
@@ -127,7 +127,7 @@ async fn paths_held_at_once(env: Env, count: usize) {
     }
     let released = releasing.elapsed() * 2;
     // The others are lost together.
-    env.kill_owner_of(&observer, rest[0].path()).await;
+    env.kill_owner_of(&observer, rest[0].node_path()).await;
     let killed = Instant::now();
     for guard in &rest {
         in_time(guard.lost()).await;

@@ -29,7 +29,7 @@ pub(crate) fn long(client: &CuratorFramework, path: &str) -> DistributedAtomicLo
 
 /// The values before and behind a change.
 pub(crate) fn values<T: Clone>(change: &AtomicChange<T>) -> (T, T) {
-    (change.pre_value().clone(), change.post_value().clone())
+    (change.pre_value.clone(), change.post_value.clone())
 }
 
 /// Options of a client through a proxy, which tries for ever.

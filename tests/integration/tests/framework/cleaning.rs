@@ -74,7 +74,7 @@ async fn a_provider_that_panics_does_not_stop_the_cleaning() {
     let mutex = InterProcessMutex::with_options(one, "/m", revocable).unwrap();
     let guard = in_time(mutex.acquire()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(Revoker::attempt_revoke(&other, guard.path()).await.unwrap(), RevokeOutcome::Requested);
+    assert_eq!(Revoker::attempt_revoke(&other, guard.node_path()).await.unwrap(), RevokeOutcome::Requested);
     tokio::time::sleep(Duration::from_millis(500)).await;
     drop(guard);
     eventually("the node is deleted", async || server.children("/m").unwrap_or_default().is_empty()).await;

@@ -11,7 +11,7 @@ use curator_framework::spi::{ByteStream, ConnectConfig, Connection, Connector, Z
 use curator_framework::{
     Acl, AclProvider, AddWatchMode, CompressionProvider, ConnectError, ConnectionState, ConnectionStateErrorPolicy,
     CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, EnsembleProvider, Error, FixedEnsembleProvider,
-    LossReason, OtherPaths, Randomness, RetryAttempt, RetryPolicy, Schema, SchemaSet, ThreadRandomness,
+    LossReason, OtherPaths, Randomness, RetryAttempt, RetryPolicy, Schema, SchemaSet, ThreadRandomness, Zxid,
 };
 use curator_integration::env::{connected, in_time};
 use curator_integration::in_process;
@@ -234,7 +234,12 @@ async fn panic_of_a_resync_resets_its_subscription() {
         let faulty = faulty.clone();
         Arc::new(move || {
             faulty.runs();
-            KnownNodes { zxid: 1, data: vec!["/lock".to_owned()], missing: Vec::new(), children: Vec::new() }
+            KnownNodes {
+                zxid: Some(Zxid::new(1)),
+                data: vec!["/lock".to_owned()],
+                missing: Vec::new(),
+                children: Vec::new(),
+            }
         })
     };
     let subscribe = || session.subscribe("/lock", AddWatchMode::PersistentRecursive, Some(resync()));

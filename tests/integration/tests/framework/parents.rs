@@ -63,7 +63,7 @@ on_every_server! {
         let theirs = in_time(InterProcessMutex::new(other.clone(), &lock).unwrap().acquire()).await.unwrap();
         for round in 0..3 {
             a_whole_round(&client, &other, &env.path(&format!("round-{round}"))).await;
-            assert!(exists(&other, theirs.path()).await && theirs.is_held());
+            assert!(exists(&other, theirs.node_path()).await && theirs.is_held());
         }
         assert!(theirs.release().await.unwrap().is_released());
         is_gone(&other, &lock).await;
@@ -75,7 +75,7 @@ on_every_server! {
         let guard = in_time(InterProcessMutex::new(client.clone(), &lock).unwrap().acquire()).await.unwrap();
         for round in 0..2 {
             a_whole_round(&client, &other, &env.path(&format!("round-{round}"))).await;
-            assert!(guard.is_held() && exists(&other, guard.path()).await);
+            assert!(guard.is_held() && exists(&other, guard.node_path()).await);
         }
         drop(guard);
         is_gone(&other, &lock).await;
@@ -122,7 +122,7 @@ on_every_server! {
         let lock = env.path("lock");
         let guard = in_time(InterProcessMutex::new(client.clone(), &lock).unwrap().acquire()).await.unwrap();
         let session = client.session().await.unwrap();
-        let owner = other.check_exists().for_path(guard.path()).await.unwrap().unwrap().ephemeral_owner;
+        let owner = other.check_exists().for_path(guard.node_path()).await.unwrap().unwrap().ephemeral_owner;
         kill_session(env.address(), owner).await.unwrap();
         in_time(session.ended()).await;
         is_gone(&other, &lock).await;

@@ -54,9 +54,9 @@ on_every_server! {
             let client = below(&env, way, &above, &name).await;
             let mutex = InterProcessMutex::new(client.clone(), "/locks/printer").unwrap();
             let guard = in_time(mutex.acquire()).await.unwrap();
-            assert_eq!(guard.path(), format!("/locks/printer/{}", guard.node_name()));
-            assert_eq!(mutex.participant_nodes().await.unwrap(), [guard.path()]);
-            assert!(exists(&client, guard.path()).await);
+            assert_eq!(guard.node_path(), format!("/locks/printer/{}", guard.node_name()));
+            assert_eq!(mutex.participant_nodes().await.unwrap(), [guard.node_path()]);
+            assert!(exists(&client, guard.node_path()).await);
             let full = format!("{above}/{name}/locks/printer");
             assert_eq!(children(&outside, &full).await, [guard.node_name()]);
 
@@ -65,10 +65,10 @@ on_every_server! {
             assert!(same.try_acquire().await.unwrap().is_none());
             let waiter = tokio::spawn(async move { same.acquire().await.unwrap() });
             env.wait_for_children(&outside, &full, 2).await;
-            assert_eq!(mutex.participant_nodes().await.unwrap()[0], guard.path());
+            assert_eq!(mutex.participant_nodes().await.unwrap()[0], guard.node_path());
             assert_eq!(guard.release().await.unwrap(), Release::Released);
             let other = in_time(waiter).await.unwrap();
-            assert!(other.path().starts_with(&full) && other.token() > guard.token());
+            assert!(other.node_path().starts_with(&full) && other.token() > guard.token());
             // And the other way round.
             let waiter = tokio::spawn({ let mutex = mutex.clone(); async move { mutex.acquire().await.unwrap() } });
             env.wait_for_children(&outside, &full, 2).await;
@@ -76,7 +76,7 @@ on_every_server! {
             let back = in_time(waiter).await.unwrap();
 
             // Somebody deletes its node, under its other name.
-            outside.delete().for_path(&format!("{above}/{name}{}", back.path())).await.unwrap();
+            outside.delete().for_path(&format!("{above}/{name}{}", back.node_path())).await.unwrap();
             assert_eq!(in_time(back.lost()).await, LossReason::NodeDeleted);
             assert_eq!(back.release().await.unwrap(), Release::AlreadyLost(LossReason::NodeDeleted));
             assert_eq!(children(&outside, &full).await, [""; 0]);

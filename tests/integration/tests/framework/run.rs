@@ -16,7 +16,7 @@ async fn client_is_started_and_closed_with_the_work() {
     let path = client.run(async {
         let guard = InterProcessMutex::new(client.clone(), "/lock")?.acquire().await?;
         assert_eq!(server.sessions().len(), 1);
-        Ok::<_, LockError>(guard.path().to_owned())
+        Ok::<_, LockError>(guard.node_path().to_owned())
     });
     assert!(in_time(path).await.unwrap().starts_with("/lock/"));
     assert_eq!(server.sessions(), [0; 0], "the close is awaited");

@@ -38,7 +38,7 @@ async fn play(session_timeout: Duration, is_overtaken: bool) {
     program.go_on().await;
     let session = client.session().await.unwrap();
     client.set_data().for_path("/tree", "last").await.unwrap();
-    let seen = session.zxid();
+    let seen = session.zxid().unwrap().get();
     proxy.refuse();
     proxy.reset();
     tokio::task::block_in_place(|| server.restart_with_data(backup.path())).unwrap();
@@ -55,11 +55,11 @@ async fn play(session_timeout: Duration, is_overtaken: bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_recipe_agrees_with_a_server_that_has_gone_on_from_a_backup() {
-    play(Duration::from_secs(30), true).await;
+    Box::pin(play(Duration::from_secs(30), true)).await;
 }
 
 /// The server refuses the program, because it has seen later transactions. So its session ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_recipe_agrees_with_a_server_that_is_behind_the_program() {
-    play(Duration::from_secs(4), false).await;
+    Box::pin(play(Duration::from_secs(4), false)).await;
 }

@@ -241,7 +241,7 @@ impl Program {
         let guards = || self.kept.guards.iter().chain(&undone.guards).flat_map(LockGuard::parts);
         for guard in guards() {
             eventually(&format!("{guard:?} is held if its node exists"), async || {
-                guard.is_held() == fresh.check_exists().for_path(guard.path()).await.unwrap().is_some()
+                guard.is_held() == fresh.check_exists().for_path(guard.node_path()).await.unwrap().is_some()
             })
             .await;
         }
@@ -315,7 +315,7 @@ impl Program {
         assert!(in_time(self.count.try_set_count(&before, 6)).await.unwrap());
         assert_eq!(read("/count").await, 6_i32.to_be_bytes());
         let change = in_time(self.long.increment()).await.unwrap();
-        assert_eq!((*change.pre_value(), *change.post_value()), (5, 6));
+        assert_eq!((change.pre_value, change.post_value), (5, 6));
         assert_eq!(in_time(self.long.get()).await.unwrap(), 6);
         assert_eq!(read("/long").await, 6_i64.to_be_bytes());
         assert_eq!(in_time(self.atomic.get()).await.unwrap(), Some(read("/atomic").await));

@@ -413,7 +413,7 @@ async fn counter_does_not_write_on_a_version_of_another_history() {
     eventually("another session", async || client.session().await.is_ok_and(|now| now.id() != session)).await;
     in_time(theirs.add(100)).await.unwrap();
     let change = in_time(mine.increment()).await.unwrap();
-    assert_eq!((*change.pre_value(), *change.post_value()), (105, 106));
+    assert_eq!((change.pre_value, change.post_value), (105, 106));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

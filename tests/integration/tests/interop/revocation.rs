@@ -24,8 +24,8 @@ on_every_server! {
         thread.says("released").await;
 
         let guard = in_time(lock.acquire()).await.unwrap();
-        assert_eq!(thread.ask(&format!("revoke {}", guard.path())).await, "asked");
-        assert_eq!(in_time(nodes.recv()).await.unwrap(), guard.path());
+        assert_eq!(thread.ask(&format!("revoke {}", guard.node_path())).await, "asked");
+        assert_eq!(in_time(nodes.recv()).await.unwrap(), guard.node_path());
         in_time(guard.revocation_requested()).await;
         thread.begin_to_acquire("mutex", &path);
         env.wait_for_children(&client, &path, 2).await;

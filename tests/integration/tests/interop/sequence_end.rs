@@ -29,7 +29,7 @@ on_every_server! {
         }
         for _ in 0..100 {
             let guard = in_time(mutex.acquire()).await.unwrap();
-            assert!(guard.path().ends_with("-2147483647"), "{}", guard.path());
+            assert!(guard.node_path().ends_with("-2147483647"), "{}", guard.node_path());
             thread.begin(&format!("acquire mutex {path} 100"));
             let answer = thread.answer().await.unwrap();
             if answer != "timeout" {

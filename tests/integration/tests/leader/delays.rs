@@ -41,7 +41,7 @@ async fn a_clean_hand_over_to_a_slow_candidate_has_no_delay() {
     eventually("the candidate watches its own node", async || three.watched_paths().contains(&chosen.path)).await;
 
     proxy.latency(Duration::from_millis(200));
-    assert!(in_time(leader.resign_to(&chosen, Duration::from_secs(20))).await.unwrap().is_some());
+    assert!(in_time(leader.resign_to_timeout(&chosen, Duration::from_secs(20))).await.unwrap().is_some());
     in_time(last.leading()).await.unwrap();
 }
 
@@ -135,7 +135,7 @@ async fn a_clean_end_behind_a_dropped_hand_over_has_no_delay() {
 
     proxy.latency(Duration::from_millis(300));
     let wish = || String::from_utf8(server.data(PATH).unwrap()).unwrap().contains("wish=");
-    drop_once(leader.resign_to(&chosen, Duration::from_secs(60)), wish).await;
+    drop_once(leader.resign_to_timeout(&chosen, Duration::from_secs(60)), wish).await;
     eventually("the candidate moves", async || next.our_path().is_some_and(|path| path != chosen.path)).await;
     in_time(leader.close()).await;
     in_time(next.leading()).await.unwrap();

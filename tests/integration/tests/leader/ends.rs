@@ -5,7 +5,7 @@ use std::time::Duration;
 use curator_framework::{ConnectionState, FixedEnsembleProvider, RetryNTimes};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
-use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, LeaderState, Observed};
+use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, LeaderState, ObserverState};
 use curator_test::FaultProxy;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -63,14 +63,14 @@ async fn a_latch_and_an_observer_wait_for_the_start_of_their_client() {
     let early = async {
         tokio::select! {
             state = states.wait_for(|state| !matches!(state, LeaderState::Waiting { .. })) => panic!("{state:?}"),
-            observed = observed.wait_for(|observed| !matches!(observed, Observed::Unknown)) => panic!("{observed:?}"),
+            observed = observed.wait_for(|observed| !matches!(observed, ObserverState::Loading)) => panic!("{observed:?}"),
         }
     };
     // Longer than the first attempt of both.
     assert!(tokio::time::timeout(Duration::from_millis(200), early).await.is_err());
     client.start().unwrap();
     in_time(latch.leading()).await.unwrap();
-    in_time(observed.wait_for(|observed| matches!(observed, Observed::Leader(_)))).await.unwrap();
+    in_time(observed.wait_for(|observed| matches!(observed, ObserverState::Leader(_)))).await.unwrap();
 }
 
 /// A close without a connection leaves the node to the session, in place of waiting for a server.

@@ -25,7 +25,7 @@ on_every_server! {
         let old = leads(&latches[0]).await;
         let mut bobs_calls = Calls::of(&latches[1]);
         let cat = participant(&latches[0], "cat").await;
-        assert!(in_time(latches[0].resign_to(&cat, BUDGET)).await.unwrap().is_some());
+        assert!(in_time(latches[0].resign_to_timeout(&cat, BUDGET)).await.unwrap().is_some());
         assert_eq!(end_of(&old).await, TermEnd::Resigned);
         let new = leads(&latches[2]).await;
         assert!(new.token() > old.token());
@@ -53,7 +53,7 @@ on_every_server! {
             term = Some(leadership.token());
             let to = (leader + 1 + round % 2) % 3;
             let chosen = participant(&latches[leader], ids[to]).await;
-            assert!(in_time(latches[leader].resign_to(&chosen, BUDGET)).await.unwrap().is_some(), "round {round}");
+            assert!(in_time(latches[leader].resign_to_timeout(&chosen, BUDGET)).await.unwrap().is_some(), "round {round}");
             assert_eq!(end_of(&leadership).await, TermEnd::Resigned);
             assert_eq!(one_leads(&latches).await, to, "round {round}");
             leader = to;
@@ -69,17 +69,17 @@ on_every_server! {
         let cat = participant(&latches[0], "cat").await;
         in_time(latches[2].close()).await;
         env.wait_for_children(&clients[0], &path, 2).await;
-        let outcome = in_time(latches[0].resign_to(&cat, Duration::from_millis(500))).await;
+        let outcome = in_time(latches[0].resign_to_timeout(&cat, Duration::from_millis(500))).await;
         assert!(!matches!(outcome, Ok(Some(_))), "{outcome:?}");
         in_time(leadership.verify()).await.unwrap();
         assert_eq!(leaders(&latches[..2]), [0]);
         // A candidate that does not lead hands nothing over.
         let ann = participant(&latches[1], "ann").await;
-        let outcome = in_time(latches[1].resign_to(&ann, Duration::from_millis(500))).await;
+        let outcome = in_time(latches[1].resign_to_timeout(&ann, Duration::from_millis(500))).await;
         assert!(!matches!(outcome, Ok(Some(_))), "{outcome:?}");
         // The next hand-over is not disturbed by the wish that failed.
         let bob = participant(&latches[0], "bob").await;
-        assert!(in_time(latches[0].resign_to(&bob, BUDGET)).await.unwrap().is_some());
+        assert!(in_time(latches[0].resign_to_timeout(&bob, BUDGET)).await.unwrap().is_some());
         assert!(leads(&latches[1]).await.token() > leadership.token());
     }
 
@@ -93,7 +93,7 @@ on_every_server! {
         let guard = in_time(mutex.acquire()).await.unwrap();
         let no_latch = in_time(mutex.participants()).await.unwrap().remove(0);
         for wrong in [participant(&latches[0], "ann").await, participant(&elsewhere, "dan").await, no_latch] {
-            let refused = in_time(latches[0].resign_to(&wrong, BUDGET)).await;
+            let refused = in_time(latches[0].resign_to_timeout(&wrong, BUDGET)).await;
             assert!(matches!(refused, Err(LeaderError::InvalidArgument { .. })), "{refused:?}");
         }
         in_time(leadership.verify()).await.unwrap();
@@ -109,7 +109,7 @@ on_every_server! {
         let java = clients[0].create().with_protection().with_mode(CreateMode::EphemeralSequential).with_data("java");
         let java = in_time(java.for_path(&format!("{path}/latch-"))).await.unwrap();
         let chosen = participant(&latches[0], "java").await;
-        assert!(in_time(latches[0].resign_to(&chosen, Duration::from_millis(300))).await.unwrap().is_none());
+        assert!(in_time(latches[0].resign_to_timeout(&chosen, Duration::from_millis(300))).await.unwrap().is_none());
         in_time(leadership.verify()).await.unwrap();
         let observer = latches[0].observe().unwrap();
         let seen = sees(&mut observer.watch(), |leader| leader.token == leadership.token()).await;
@@ -164,7 +164,7 @@ on_every_server! {
         env.wait_for_children(&two, &path, 2).await;
         let alone = begun.elapsed();
         let begun = Instant::now();
-        env.kill_owner_of(&two, leadership.path()).await;
+        env.kill_owner_of(&two, leadership.node_path()).await;
         let next = leads(&second).await;
         let unclean = begun.elapsed();
         assert!(unclean >= delay, "led after {unclean:?}");

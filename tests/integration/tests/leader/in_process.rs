@@ -109,7 +109,7 @@ async fn latches_lead_in_order_at_the_end_of_the_sequence_numbers() {
     let mut term = None;
     let chosen = latches[0].participants().await.unwrap().remove(1);
     leads(&latches[0]).await;
-    let refused = in_time(latches[0].resign_to(&chosen, Duration::from_secs(1))).await;
+    let refused = in_time(latches[0].resign_to_timeout(&chosen, Duration::from_secs(1))).await;
     assert!(matches!(refused, Err(LeaderError::InvalidArgument { .. })), "{refused:?}");
     for (number, latch) in latches.iter().enumerate() {
         let leadership = leads(latch).await;

@@ -47,7 +47,7 @@ async fn a_hand_over_shows_the_latch_behind_the_candidate_a_deletion_only() {
     java.create().with_mode(CreateMode::EphemeralSequential).for_path(&make_path(PATH, behind)).await.unwrap();
     let watched = java.session().await.unwrap().get_data_watched(&chosen.path).await.unwrap();
 
-    assert!(in_time(leader.resign_to(&chosen, BUDGET)).await.unwrap().is_some());
+    assert!(in_time(leader.resign_to_timeout(&chosen, BUDGET)).await.unwrap().is_some());
     assert_eq!(in_time(watched.watch).await, WakeReason::Event(EventType::NodeDeleted));
     in_time(candidate.leading()).await.unwrap();
 }
@@ -67,7 +67,7 @@ async fn a_candidate_follows_a_wish_in_spite_of_a_lost_request() {
     eventually("the candidate watches its own node", async || two.watched_paths().contains(&chosen.path)).await;
 
     proxy.drop_request(OpCode::Multi, 1);
-    assert!(in_time(leader.resign_to(&chosen, BUDGET)).await.unwrap().is_some());
+    assert!(in_time(leader.resign_to_timeout(&chosen, BUDGET)).await.unwrap().is_some());
     in_time(candidate.leading()).await.unwrap();
     assert_eq!(proxy.faults_done(), 1);
 }
@@ -90,7 +90,7 @@ async fn a_hand_over_succeeds_while_the_leader_proclaims() {
             std::future::pending().await
         };
         let handed_over = tokio::select! {
-            handed_over = in_time(leader.resign_to(&chosen, BUDGET)) => handed_over,
+            handed_over = in_time(leader.resign_to_timeout(&chosen, BUDGET)) => handed_over,
             never = proclaiming => never,
         };
         assert!(handed_over.unwrap().is_some(), "round {round}");
@@ -111,7 +111,7 @@ async fn terms_rise_although_the_record_of_a_hand_over_is_emptied() {
     participant(&older).await;
     let chosen = started(&clients[2]);
     let named = participant(&chosen).await;
-    assert!(in_time(first.resign_to(&named, BUDGET)).await.unwrap().is_some());
+    assert!(in_time(first.resign_to_timeout(&named, BUDGET)).await.unwrap().is_some());
     let moved = in_time(chosen.leading()).await.unwrap().token();
     clients[0].set_data().for_path(PATH, "").await.unwrap();
     in_time(chosen.close()).await;

@@ -79,7 +79,7 @@ fn latch_leaves_one_node_or_none_at_any_moment_of_its_join() {
             latch.abstain(Duration::ZERO);
             until("one node is left, which leads", || {
                 let nodes = ensemble.children(PATH);
-                latch.leadership().is_some_and(|term| nodes.len() == 1 && term.path().ends_with(&nodes[0]))
+                latch.leadership().is_some_and(|term| nodes.len() == 1 && term.node_path().ends_with(&nodes[0]))
             })
             .await;
             soon(latch.close()).await;
@@ -200,7 +200,7 @@ fn failing_terms_are_paced_and_succeeding_ones_are_not() {
                 .run(|leadership| {
                     let (counter, failing) = (Arc::clone(&counter), Arc::clone(&failing));
                     async move {
-                        let number: usize = leadership.path().rsplit_once('-').unwrap().1.parse().unwrap();
+                        let number: usize = leadership.node_path().rsplit_once('-').unwrap().1.parse().unwrap();
                         assert_eq!(number, counter.fetch_add(1, Ordering::SeqCst), "one create a term");
                         if failing.load(Ordering::SeqCst) { Err("not today") } else { Ok(()) }
                     }
@@ -319,7 +319,7 @@ fn outcomes_of_a_run() {
         let done = soon(selector.run_once(|leadership| async move { leadership.token() })).await.unwrap();
         assert!(matches!(done, TermOutcome::Done(token) if token.czxid() > Zxid::new(0)), "{done:?}");
         let lost = soon(selector.run_once(|leadership| async move {
-            ensemble_delete(&two, leadership.path()).await;
+            ensemble_delete(&two, leadership.node_path()).await;
             std::future::pending::<()>().await;
         }));
         let lost = lost.await.unwrap();
@@ -417,8 +417,8 @@ fn hand_over_that_is_given_up_at_any_moment_leaves_one_leader() {
             assert_eq!(*chosen.id(), *"chosen");
             let budget = Duration::from_millis(millis);
             let handed_over = match millis % 2 {
-                0 => timeout(budget, latches[0].resign_to(&chosen, PATIENCE)).await.ok(),
-                _ => Some(soon(latches[0].resign_to(&chosen, budget)).await),
+                0 => timeout(budget, latches[0].resign_to_timeout(&chosen, PATIENCE)).await.ok(),
+                _ => Some(soon(latches[0].resign_to_timeout(&chosen, budget)).await),
             };
             if let Some(handed_over) = &handed_over {
                 let handed_over = handed_over.as_ref().unwrap();
@@ -456,9 +456,9 @@ fn session_that_ends_at_any_moment_of_a_hand_over_leaves_one_leader() {
             sleep(SESSION).await;
             let chosen = latches[0].participants().await.unwrap().pop().unwrap();
             let killed =
-                if millis % 2 == 0 { ensemble.owner(old.path()).unwrap() } else { chosen.session.unwrap().get() };
+                if millis % 2 == 0 { ensemble.owner(old.node_path()).unwrap() } else { chosen.session.unwrap().get() };
             let (leader, budget) = (latches[0].clone(), SESSION);
-            let handing_over = tokio::spawn(async move { leader.resign_to(&chosen, budget).await });
+            let handing_over = tokio::spawn(async move { leader.resign_to_timeout(&chosen, budget).await });
             sleep(Duration::from_millis(millis / 2)).await;
             ensemble.kill_session(killed);
             // Any outcome will do.
@@ -482,10 +482,10 @@ fn hand_over_behind_another_one_ends_with_its_own_budget() {
         deaf.for_path(&format!("{PATH}/latch-")).await.unwrap();
         let deaf = leader.participants().await.unwrap().pop().unwrap();
         let (latch, candidate) = (leader.clone(), deaf.clone());
-        let first = tokio::spawn(async move { latch.resign_to(&candidate, SESSION * 2).await });
+        let first = tokio::spawn(async move { latch.resign_to_timeout(&candidate, SESSION * 2).await });
         sleep(LATENCY).await;
         let begun = Instant::now();
-        assert!(leader.resign_to(&deaf, SESSION / 10).await.unwrap().is_none());
+        assert!(leader.resign_to_timeout(&deaf, SESSION / 10).await.unwrap().is_none());
         assert_eq!(begun.elapsed(), SESSION / 10);
         assert!(soon(first).await.unwrap().unwrap().is_none());
         assert!(leadership.is_held());
@@ -503,7 +503,7 @@ fn two_latches_of_one_session_do_not_lead_at_once_behind_its_end() {
             for round in 0..4 {
                 until("one leads", || leaders(&latches).len() == 1).await;
                 let leadership = leads(&latches[leaders(&latches)[0]]).await;
-                ensemble.kill_session(ensemble.owner(leadership.path()).unwrap());
+                ensemble.kill_session(ensemble.owner(leadership.node_path()).unwrap());
                 let at = Instant::now();
                 while leadership.is_held() || leaders(&latches).is_empty() {
                     assert!(leaders(&latches).len() <= 1, "seed {seed}, round {round}: two leaders");
@@ -512,7 +512,10 @@ fn two_latches_of_one_session_do_not_lead_at_once_behind_its_end() {
                     sleep(Duration::from_micros(100)).await;
                 }
                 let next = leads(&latches[leaders(&latches)[0]]).await;
-                assert!(ensemble.owner(next.path()).is_some() || !next.is_held(), "seed {seed}: led without a node");
+                assert!(
+                    ensemble.owner(next.node_path()).is_some() || !next.is_held(),
+                    "seed {seed}: led without a node"
+                );
                 assert!(next.token() > leadership.token(), "seed {seed}");
                 until("both are in the queue", || ensemble.children(PATH).len() == 2).await;
             }
@@ -539,10 +542,10 @@ fn moves_of_one_leader_at_once_leave_one_leader() {
             let later = async |millis| sleep(Duration::from_millis(millis)).await;
             let (to_b, to_c, proclaimed, resigned) = soon(async {
                 tokio::join!(
-                    leader.resign_to(&participants[1], SESSION),
+                    leader.resign_to_timeout(&participants[1], SESSION),
                     async {
                         later(seed % 7).await;
-                        leader.resign_to(&participants[2], SESSION).await
+                        leader.resign_to_timeout(&participants[2], SESSION).await
                     },
                     async {
                         later(seed % 11).await;
@@ -579,7 +582,7 @@ fn candidate_that_leaves_at_any_moment_of_a_hand_over_leaves_one_leader() {
             sleep(SESSION).await;
             let chosen = latches[0].participants().await.unwrap().pop().unwrap();
             let (leader, target) = (latches[0].clone(), chosen.clone());
-            let handing_over = tokio::spawn(async move { leader.resign_to(&target, SESSION).await });
+            let handing_over = tokio::spawn(async move { leader.resign_to_timeout(&target, SESSION).await });
             sleep(Duration::from_millis(millis / 2)).await;
             match millis % 2 {
                 0 => latches[2].abstain(SESSION * 3),

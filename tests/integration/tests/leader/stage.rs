@@ -8,7 +8,7 @@ use curator_framework::{ConnectionState, CuratorFramework};
 use curator_integration::env::{Env, eventually, in_time};
 use curator_recipes::{
     FencingToken, Leader, LeaderError, LeaderLatch, LeaderLatchOptions, LeaderSelector, LeaderState, Leadership,
-    Observed, TermEnd,
+    ObserverState, TermEnd,
 };
 use curator_test::FaultProxy;
 use futures_util::FutureExt;
@@ -40,7 +40,7 @@ pub(crate) fn started_with(client: &CuratorFramework, path: &str, options: Leade
 /// Waits until the latch leads.
 pub(crate) async fn leads(latch: &LeaderLatch) -> Leadership {
     let leadership = in_time(latch.leading()).await.unwrap();
-    assert!(leadership.path().starts_with(latch.path()), "{leadership:?}");
+    assert!(leadership.node_path().starts_with(latch.path()), "{leadership:?}");
     leadership
 }
 
@@ -193,7 +193,7 @@ impl Begin {
         let is_interrupted = leadership.ended().now_or_never() == Some(TermEnd::Resigned);
         assert!(leadership.is_held() || is_interrupted, "a term begins after its end: {leadership:?}");
         let others = self.inside.fetch_add(1, Ordering::SeqCst);
-        let (id, path) = (self.id.clone(), leadership.path().to_owned());
+        let (id, path) = (self.id.clone(), leadership.node_path().to_owned());
         self.sender.send(Report::Began { id, term: leadership.token(), path }).ok();
         let term = Term { id: self.id.clone(), inside: Arc::clone(&self.inside), sender: self.sender.clone() };
         assert_eq!(others, 0, "two terms at once");
@@ -278,12 +278,12 @@ pub(crate) async fn three(env: &Env, path: &str) -> (Vec<CuratorFramework>, Vec<
 
 /// Waits for a leader that satisfies a condition.
 pub(crate) async fn sees(
-    observed: &mut watch::Receiver<Observed>,
+    observed: &mut watch::Receiver<ObserverState>,
     mut is_wanted: impl FnMut(&Leader) -> bool,
 ) -> Leader {
-    let wanted = |observed: &Observed| matches!(observed, Observed::Leader(leader) if is_wanted(leader));
+    let wanted = |observed: &ObserverState| matches!(observed, ObserverState::Leader(leader) if is_wanted(leader));
     match &*in_time(observed.wait_for(wanted)).await.unwrap() {
-        Observed::Leader(leader) => leader.clone(),
+        ObserverState::Leader(leader) => leader.clone(),
         other => panic!("{other:?}"),
     }
 }

@@ -48,7 +48,7 @@ fn a_latch_resumes_only_with_a_proof_of_its_node() {
             sleep(Duration::from_micros(break_after * 250)).await;
             ensemble.reset(LEADER);
             // No watch is on the node yet, so only a read shows that it is gone.
-            ensemble.delete(leadership.path());
+            ensemble.delete(leadership.node_path());
             for _ in 0..2000 {
                 let both = leader.has_leadership() && other.has_leadership();
                 assert!(!both, "two latches lead, with a break after {break_after} steps");
@@ -84,7 +84,7 @@ async fn an_error_state_during_the_question_proves_nothing() {
     puppet.send(gone).unwrap();
     comes_to(&ours, ConnectionState::Suspended).await;
     let admin = in_process::client(&server).await;
-    admin.delete().for_path(leadership.path()).await.unwrap();
+    admin.delete().for_path(leadership.node_path()).await.unwrap();
     in_time(other.leading()).await.unwrap();
     proxy.latency(Duration::ZERO);
     proxy.reset();

@@ -20,7 +20,7 @@ async fn a_term_that_was_lost_has_not_resigned() {
     let client = client(&server).await;
     let latch = started(&client);
     let leadership = in_time(latch.leading()).await.unwrap();
-    client.delete().for_path(leadership.path()).await.unwrap();
+    client.delete().for_path(leadership.node_path()).await.unwrap();
     let lost = TermEnd::Lost(LossReason::NodeDeleted);
     assert_eq!(in_time(leadership.ended()).await, lost);
     assert_eq!(in_time(leadership.lost()).await, LossReason::NodeDeleted);
@@ -75,7 +75,7 @@ async fn resignation_tells_that_the_node_was_deleted_before() {
     let leadership = in_time(latch.leading()).await.unwrap();
     take_down(&proxy);
     becomes(&ours, ConnectionState::Suspended).await;
-    theirs.delete().for_path(leadership.path()).await.unwrap();
+    theirs.delete().for_path(leadership.node_path()).await.unwrap();
     let mut resigning = pin!(latch.resign());
     assert!(futures_util::poll!(&mut resigning).is_pending());
     proxy.accept();

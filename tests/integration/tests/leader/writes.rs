@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use curator_integration::env::{builder, connected, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{LeaderError, LeaderLatch, Observed, TermEnd};
+use curator_recipes::{LeaderError, LeaderLatch, ObserverState, TermEnd};
 
 use crate::stage::{LONG, end_of, leads, named, sees, started};
 
@@ -14,15 +14,15 @@ on_every_server! {
         let (one, two, other) = (env.client().await, env.client().await, env.client().await);
         let observer = curator_integration::following::observer(other.clone(), &path);
         let mut observed = observer.watch();
-        in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap();
+        in_time(observed.wait_for(|observed| matches!(observed, ObserverState::NoLeader))).await.unwrap();
         assert!(observer.leader().is_none());
         let first = named(&one, &path, "ann");
         let leadership = leads(&first).await;
         let seen = sees(&mut observed, |leader| leader.token == leadership.token()).await;
-        assert_eq!((seen.id.as_str(), seen.path.as_str(), &seen.data), ("ann", leadership.path(), &None));
-        let stat = other.check_exists().for_path(leadership.path()).await.unwrap().unwrap();
+        assert_eq!((seen.id.as_str(), seen.path.as_str(), &seen.data), ("ann", leadership.node_path(), &None));
+        let stat = other.check_exists().for_path(leadership.node_path()).await.unwrap().unwrap();
         assert_eq!(seen.session.get(), stat.ephemeral_owner);
-        let age = SystemTime::now().duration_since(seen.since).unwrap_or_default();
+        let age = SystemTime::now().duration_since(seen.created).unwrap_or_default();
         assert!(age < LONG, "{age:?}");
         for data in ["10.0.0.7:80", "", "again"] {
             in_time(leadership.proclaim(data)).await.unwrap();
@@ -47,8 +47,8 @@ on_every_server! {
         assert_eq!((seen_late.token, seen_late.data), (next.token(), Some(b"bob's".to_vec())));
         in_time(second.close()).await;
         in_time(first.close()).await;
-        in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap();
-        in_time(late.watch().wait_for(|seen| matches!(seen, Observed::NoLeader))).await.unwrap();
+        in_time(observed.wait_for(|observed| matches!(observed, ObserverState::NoLeader))).await.unwrap();
+        in_time(late.watch().wait_for(|seen| matches!(seen, ObserverState::NoLeader))).await.unwrap();
         in_time(observer.close()).await;
         in_time(observer.close()).await;
     }
@@ -63,7 +63,7 @@ on_every_server! {
         // The client does not know yet that its node is gone.
         proxy.partition();
         let next = named(&direct, &path, "new");
-        direct.delete().for_path(old.path()).await.unwrap();
+        direct.delete().for_path(old.node_path()).await.unwrap();
         let new = leads(&next).await;
         in_time(new.proclaim("new")).await.unwrap();
         let late = { let old = old.clone(); tokio::spawn(async move { old.proclaim("late").await }) };
@@ -90,10 +90,10 @@ on_every_server! {
         // A client without compression elects with it.
         let plain = named(&env.client().await, &path, "bob");
         env.wait_for_children(&compressing, &path, 2).await;
-        assert!(in_time(latch.resign_to(&in_time(plain.participants()).await.unwrap()[1], LONG)).await.unwrap().is_some());
+        assert!(in_time(latch.resign_to_timeout(&in_time(plain.participants()).await.unwrap()[1], LONG)).await.unwrap().is_some());
         let next = leads(&plain).await;
         let seen = sees(&mut observer.watch(), |leader| leader.token == next.token()).await;
-        assert_eq!(seen.path, next.path());
+        assert_eq!(seen.path, next.node_path());
     }
 
     /// A program's own data at the path are neither overwritten nor taken for a record.
@@ -120,7 +120,7 @@ on_every_server! {
         let latch = started(&client, &path);
         let leadership = leads(&latch).await;
         assert_eq!(leadership.protect(async { 7 }).await.unwrap(), 7);
-        let node = leadership.path().to_owned();
+        let node = leadership.node_path().to_owned();
         let delete = async { observer.delete().for_path(&node).await.unwrap() };
         let (ended, ()) = tokio::join!(in_time(leadership.protect(std::future::pending::<()>())), delete);
         let is_lost = matches!(ended, Err(LeaderError::LeadershipLost { reason: TermEnd::Lost(_), .. }));

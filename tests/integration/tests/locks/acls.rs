@@ -41,7 +41,7 @@ on_every_server! {
         let semaphore = InterProcessSemaphoreV2::new(client.clone(), "/foo/semaphore", 1).unwrap();
         let lease = in_time(semaphore.acquire()).await.unwrap();
         client.create().for_path("/foo/node").await.unwrap();
-        let paths = ["/foo", "/foo/lock", reading.path(), "/foo/semaphore/leases", lease.path(), "/foo/node"];
+        let paths = ["/foo", "/foo/lock", reading.node_path(), "/foo/semaphore/leases", lease.node_path(), "/foo/node"];
         for path in paths {
             assert_eq!(client.get_acl().for_path(path).await.unwrap().0, local(), "{path}");
         }
@@ -57,7 +57,7 @@ on_every_server! {
         let lock = InterProcessReadWriteLock::new(client.clone(), "/parent").unwrap();
         let writing = in_time(lock.write_lock().acquire()).await.unwrap();
         assert_eq!(client.get_acl().for_path("/parent").await.unwrap().0, local());
-        assert_eq!(client.get_acl().for_path(writing.path()).await.unwrap().0, Acl::open_unsafe());
+        assert_eq!(client.get_acl().for_path(writing.node_path()).await.unwrap().0, Acl::open_unsafe());
         client.create().creating_parents_if_needed().for_path("/parent/child/node").await.unwrap();
         assert_eq!(client.get_acl().for_path("/parent/child").await.unwrap().0, Acl::open_unsafe());
         assert!(writing.release().await.unwrap().is_released());
@@ -76,22 +76,22 @@ on_every_server! {
         let mutex = MutexOptions::new().acl(Acl::creator_all());
         let mutex = InterProcessMutex::with_options(owner.clone(), format!("{path}/mutex"), mutex).unwrap();
         let held = in_time(mutex.acquire()).await.unwrap();
-        is_closed(held.path()).await;
+        is_closed(held.node_path()).await;
         assert!(held.release().await.unwrap().is_released());
         let options = LockOptions::new().acl(Acl::creator_all());
         let lock = InterProcessReadWriteLock::with_options(owner.clone(), format!("{path}/rw"), options.clone()).unwrap();
         let writing = in_time(lock.write_lock().acquire()).await.unwrap();
-        is_closed(writing.path()).await;
+        is_closed(writing.node_path()).await;
         let reading = in_time(writing.downgrade()).await.unwrap();
-        is_closed(reading.path()).await;
+        is_closed(reading.node_path()).await;
         let once = InterProcessSemaphoreMutex::with_options(owner.clone(), format!("{path}/once"), options).unwrap();
-        is_closed(in_time(once.acquire()).await.unwrap().path()).await;
+        is_closed(in_time(once.acquire()).await.unwrap().node_path()).await;
         for protocol in [SemaphoreProtocol::Curator, SemaphoreProtocol::Direct] {
             let path = format!("{path}/{protocol}");
             let options = SemaphoreOptions::new().protocol(protocol).acl(Acl::creator_all());
             let semaphore = InterProcessSemaphoreV2::with_options(owner.clone(), &path, 1, options).unwrap();
             let lease = in_time(semaphore.acquire()).await.unwrap();
-            is_closed(lease.path()).await;
+            is_closed(lease.node_path()).await;
             let waiter = tokio::spawn(async move { semaphore.acquire().await.unwrap() });
             if protocol == SemaphoreProtocol::Curator {
                 let turns = format!("{path}/locks");
@@ -99,7 +99,7 @@ on_every_server! {
                 is_closed(&format!("{turns}/{}", children(&owner, &turns).await[0])).await;
             }
             assert!(lease.release().await.unwrap().is_released());
-            is_closed(in_time(waiter).await.unwrap().path()).await;
+            is_closed(in_time(waiter).await.unwrap().node_path()).await;
         }
     }
 }

@@ -216,9 +216,9 @@ fn a_waiter_does_not_take_a_deleted_node_for_a_holder() {
             sleep(QUIET).await;
             let network = async {
                 sleep(BUDGET / 4).await;
-                let (parent, _) = held.path().rsplit_once('/').unwrap();
+                let (parent, _) = held.node_path().rsplit_once('/').unwrap();
                 let session = stage.client.session().await.unwrap();
-                let node = session.get_data_watched(held.path()).await.unwrap().watch;
+                let node = session.get_data_watched(held.node_path()).await.unwrap().watch;
                 let (_, children) = session.get_children_watched(parent).await.unwrap();
                 assert!(held.release().await.unwrap().is_released());
                 // The waiter has its notification at the same moment.

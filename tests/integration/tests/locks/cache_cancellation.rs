@@ -7,32 +7,37 @@ use curator_recipes::{CacheEvent, CacheState, CuratorCache, NodeCache, PathChild
 use tokio::time::sleep;
 
 use crate::cancellation::{Cut, at_every_cut, poll_until};
-use crate::operations::Local;
+use crate::operations::{LONG, Local};
 
 const LATENCY: Duration = Duration::from_millis(3);
-const OF_CACHES: [&str; 5] = [
+const OF_CACHES: [&str; 7] = [
     "Changes<CacheEvent>::recv",
     "CuratorCache::caught_up",
     "CuratorCache::close",
     "CuratorCache::initialized",
+    "CuratorCache::initialized_timeout",
+    "CuratorCache::rebuild",
     "CuratorCache::synced",
 ];
 
-const OF_OLDER_CACHES: [&str; 16] = [
+const OF_OLDER_CACHES: [&str; 19] = [
     "Changes::recv",
     "NodeCache::close",
     "NodeCache::initialized",
+    "NodeCache::initialized_timeout",
     "NodeCache::rebuild",
     "NodeCache::start_with_initial_build",
     "NodeCache::synced",
     "PathChildrenCache::close",
     "PathChildrenCache::initialized",
+    "PathChildrenCache::initialized_timeout",
     "PathChildrenCache::rebuild",
     "PathChildrenCache::rebuild_node",
     "PathChildrenCache::start_with",
     "PathChildrenCache::synced",
     "TreeCache::close",
     "TreeCache::initialized",
+    "TreeCache::initialized_timeout",
     "TreeCache::rebuild",
     "TreeCache::synced",
 ];
@@ -56,6 +61,10 @@ async fn drop_of_cache(method: &str, cut: Cut, what: &str) -> bool {
         "CuratorCache::caught_up" => Box::pin(async move { _ = ours.caught_up().await.unwrap() }),
         "CuratorCache::close" => Box::pin(async move { ours.close().await }),
         "CuratorCache::initialized" => Box::pin(async move { ours.initialized().await.unwrap() }),
+        "CuratorCache::initialized_timeout" => {
+            Box::pin(async move { ours.initialized_timeout(LONG).await.unwrap().unwrap() })
+        }
+        "CuratorCache::rebuild" => Box::pin(async move { ours.rebuild().await.unwrap() }),
         "CuratorCache::synced" => Box::pin(async move { _ = ours.synced().await.unwrap() }),
         other => panic!("{other}"),
     };
@@ -113,6 +122,9 @@ impl Older {
             "Changes::recv" => Box::pin(async move { assert!(events.recv().await.is_some()) }),
             "NodeCache::close" => Box::pin(async move { node.close().await }),
             "NodeCache::initialized" => Box::pin(async move { node.initialized().await.unwrap() }),
+            "NodeCache::initialized_timeout" => {
+                Box::pin(async move { node.initialized_timeout(LONG).await.unwrap().unwrap() })
+            }
             "NodeCache::rebuild" => Box::pin(async move { node.rebuild().await.unwrap() }),
             "NodeCache::start_with_initial_build" => {
                 Box::pin(async move { node.start_with_initial_build().await.unwrap() })
@@ -120,6 +132,9 @@ impl Older {
             "NodeCache::synced" => Box::pin(async move { _ = node.synced().await.unwrap() }),
             "PathChildrenCache::close" => Box::pin(async move { children.close().await }),
             "PathChildrenCache::initialized" => Box::pin(async move { children.initialized().await.unwrap() }),
+            "PathChildrenCache::initialized_timeout" => {
+                Box::pin(async move { children.initialized_timeout(LONG).await.unwrap().unwrap() })
+            }
             "PathChildrenCache::rebuild" => Box::pin(async move { children.rebuild().await.unwrap() }),
             "PathChildrenCache::rebuild_node" => {
                 Box::pin(async move { children.rebuild_node("/tree/old").await.unwrap() })
@@ -130,6 +145,9 @@ impl Older {
             "PathChildrenCache::synced" => Box::pin(async move { _ = children.synced().await.unwrap() }),
             "TreeCache::close" => Box::pin(async move { tree.close().await }),
             "TreeCache::initialized" => Box::pin(async move { tree.initialized().await.unwrap() }),
+            "TreeCache::initialized_timeout" => {
+                Box::pin(async move { tree.initialized_timeout(LONG).await.unwrap().unwrap() })
+            }
             "TreeCache::rebuild" => Box::pin(async move { tree.rebuild().await.unwrap() }),
             "TreeCache::synced" => Box::pin(async move { _ = tree.synced().await.unwrap() }),
             other => panic!("{other}"),

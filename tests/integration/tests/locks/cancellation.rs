@@ -176,7 +176,7 @@ async fn hold_and_drop(holding: &Holding, loses_reply: bool, end: End, cut: Cut,
     let began = stage.ensemble.now();
     let mut others = vec![stage.contender_behind(holding.subject)];
     if let Some(disturb) = holding.disturb {
-        let (front, ensemble, path) = (stage.front.clone(), stage.ensemble.clone(), guard.path().to_owned());
+        let (front, ensemble, path) = (stage.front.clone(), stage.ensemble.clone(), guard.node_path().to_owned());
         others.push(tokio::spawn(async move {
             tokio::time::sleep(TURN).await;
             disturb(ensemble, front, path).await;

@@ -57,26 +57,26 @@ fn call_of_number(number: DistributedAtomicLong, method: &str) -> Local<()> {
     match method {
         "CachedAtomicNumber::next" => Box::pin(async move { assert_eq!(cached.next().await.unwrap(), 6) }),
         "DistributedAtomicNumber::add" => {
-            Box::pin(async move { assert_eq!(*number.add(7).await.unwrap().post_value(), 12) })
+            Box::pin(async move { assert_eq!(number.add(7).await.unwrap().post_value, 12) })
         }
         "DistributedAtomicNumber::release_marker" => Box::pin(async move { number.release_marker().await }),
         "DistributedAtomicNumber::compare_and_set" => {
             Box::pin(async move { assert!(number.compare_and_set(5, 71).await.unwrap().is_set()) })
         }
         "DistributedAtomicNumber::decrement" => {
-            Box::pin(async move { assert_eq!(*number.decrement().await.unwrap().post_value(), 4) })
+            Box::pin(async move { assert_eq!(number.decrement().await.unwrap().post_value, 4) })
         }
         "DistributedAtomicNumber::force_set" => Box::pin(async move { number.force_set(72).await.unwrap() }),
         "DistributedAtomicNumber::get" => Box::pin(async move { assert_eq!(number.get().await.unwrap(), 5) }),
         "DistributedAtomicNumber::increment" => {
-            Box::pin(async move { assert_eq!(*number.increment().await.unwrap().post_value(), 6) })
+            Box::pin(async move { assert_eq!(number.increment().await.unwrap().post_value, 6) })
         }
         "DistributedAtomicNumber::initialize" => Box::pin(async move { assert!(!number.initialize(9).await.unwrap()) }),
         "DistributedAtomicNumber::subtract" => {
-            Box::pin(async move { assert_eq!(*number.subtract(7).await.unwrap().post_value(), -2) })
+            Box::pin(async move { assert_eq!(number.subtract(7).await.unwrap().post_value, -2) })
         }
         "DistributedAtomicNumber::try_set" => {
-            Box::pin(async move { assert_eq!(*number.try_set(70).await.unwrap().post_value(), 70) })
+            Box::pin(async move { assert_eq!(number.try_set(70).await.unwrap().post_value, 70) })
         }
         other => panic!("{other}"),
     }
@@ -94,7 +94,7 @@ async fn drop_of_number(method: &str, post: i64, loses_reply: bool, cut: Cut, wh
         stage.ensemble.drop_reply(OURS);
     }
     let completes = poll_until(call, cut).await.is_some();
-    let behind = *number.increment().await.unwrap().pre_value();
+    let behind = number.increment().await.unwrap().pre_value;
     assert!(behind == post || (!completes && behind == 5), "{what}: {behind}");
     assert_eq!(number.get().await.unwrap(), behind + 1, "{what}");
     number.release_marker().await;
@@ -138,7 +138,7 @@ async fn drop_of_value(method: &str, post: &str, cut: Cut, what: &str) -> bool {
     };
     let completes = poll_until(call, cut).await.is_some();
     let change = value.try_set("end").await.unwrap();
-    let behind = std::str::from_utf8(change.pre_value()).unwrap();
+    let behind = std::str::from_utf8(&change.pre_value).unwrap();
     assert!(behind == post || (!completes && behind == "old"), "{what}: {behind}");
     value.release_marker().await;
     drop(value);

@@ -40,10 +40,7 @@ async fn drop_of_enter(method: &str, loses_reply: bool, cut: Cut, what: &str) ->
     let other = tokio::spawn(async move {
         sleep(TURN).await;
         if let Some(member) = front.enter_timeout(TURN).await.unwrap() {
-            assert!(
-                member.leave_timeout(TURN * 2).await.unwrap().unwrap().died() <= 1,
-                "only the call that was dropped"
-            );
+            assert!(member.leave_timeout(TURN * 2).await.unwrap().unwrap().died <= 1, "only the call that was dropped");
         }
     });
     if loses_reply {
@@ -64,7 +61,7 @@ async fn drop_of_enter(method: &str, loses_reply: bool, cut: Cut, what: &str) ->
     let completes = entered.is_some();
     if let Some(member) = entered.flatten() {
         assert!(member.is_held(), "{what}");
-        assert_eq!(member.leave().await.unwrap().died(), 0, "{what}");
+        assert_eq!(member.leave().await.unwrap().died, 0, "{what}");
     }
     stage.assert_nothing_of_ours(what).await;
     stage.assert_as_before(vec![other], &before, what).await;
@@ -90,16 +87,16 @@ async fn drop_inside(method: &str, loses_reply: bool, cut: Cut, what: &str) -> b
         sleep(TURN).await;
         match deleted {
             Some(path) => ensemble.delete(&path),
-            None => assert!(other.leave().await.unwrap().died() <= 1),
+            None => assert!(other.leave().await.unwrap().died <= 1),
         }
     });
     if loses_reply {
         stage.ensemble.drop_reply(OURS);
     }
     let completes = match method {
-        "BarrierMember::leave" => poll_until(member.leave(), cut).await.map(|left| assert_eq!(left.unwrap().died(), 0)),
+        "BarrierMember::leave" => poll_until(member.leave(), cut).await.map(|left| assert_eq!(left.unwrap().died, 0)),
         "BarrierMember::leave_timeout" => {
-            poll_until(member.leave_timeout(LONG), cut).await.map(|left| assert_eq!(left.unwrap().unwrap().died(), 0))
+            poll_until(member.leave_timeout(LONG), cut).await.map(|left| assert_eq!(left.unwrap().unwrap().died, 0))
         }
         "BarrierMember::lost" => poll_until(member.lost(), cut).await.map(drop),
         "BarrierMember::member_lost" => poll_until(member.member_lost(), cut).await.map(|lost| drop(lost.unwrap())),

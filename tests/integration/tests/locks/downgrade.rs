@@ -39,7 +39,7 @@ on_every_server! {
         assert!(reading.is_held() && !writing.is_held() && !lock.write_lock().is_acquired_in_this_process());
         assert_eq!(reading.token(), writing.token(), "the token is the write lock's");
         let number = |path: &str| path.rsplit_once("__").unwrap().1.to_owned();
-        assert_eq!(number(reading.path()), number(writing.path()));
+        assert_eq!(number(reading.node_path()), number(writing.node_path()));
         eventually("the write node is gone", async || children(&client, lock.path()).await == [reading.node_name()]).await;
         assert_eq!(writing.release().await.unwrap(), Release::Released);
         reading.verify().await.unwrap();
@@ -113,7 +113,7 @@ on_every_server! {
             env.wait_for_children(&ours, &path, 2).await;
             let reading = in_time(lock.read_lock().acquire_timeout(Duration::from_secs(20))).await.unwrap().unwrap();
             let again = lock.read_lock().acquire().await.unwrap();
-            assert_eq!(again.path(), reading.path());
+            assert_eq!(again.node_path(), reading.node_path());
             // It may write still, since it does.
             let inner = in_time(lock.write_lock().acquire()).await.unwrap();
             assert!(inner.release().await.unwrap().is_released());
@@ -137,7 +137,7 @@ on_every_server! {
         let writing = lock.write_lock().acquire_as(&owner).await.unwrap();
         let reading = in_time(writing.downgrade()).await.unwrap();
         let inner = in_time(lock.read_lock().acquire_as(&owner)).await.unwrap();
-        assert_eq!(inner.path(), reading.path());
+        assert_eq!(inner.node_path(), reading.node_path());
         let upgrade = lock.write_lock().acquire_as(&owner).await;
         assert!(matches!(upgrade, Err(LockError::Upgrade { .. })), "{upgrade:?}");
         assert!(reading.release().await.unwrap().is_released());
@@ -172,7 +172,7 @@ on_every_server! {
             let write = lock.write_lock();
             let writing = if named { in_time(write.acquire_as(&owner)).await } else { in_time(write.acquire()).await };
             let writing = writing.unwrap();
-            client.delete().for_path(writing.path()).await.unwrap();
+            client.delete().for_path(writing.node_path()).await.unwrap();
             assert_eq!(in_time(writing.lost()).await, LossReason::NodeDeleted);
             let lost = in_time(writing.downgrade()).await;
             let is_told = matches!(lost, Err(LockError::LockLost { reason: LossReason::NodeDeleted, .. }));
@@ -258,7 +258,7 @@ on_every_server! {
             eventually("the write node is gone", async || children(&ours, &path).await.len() == 2).await;
             // It has heard of that, and watches the reader's node.
             eventually("it waits again", async || {
-                theirs.watched_paths().iter().any(|watched| watched == reading.path())
+                theirs.watched_paths().iter().any(|watched| watched == reading.node_path())
             })
             .await;
             assert!(!queued.is_finished() && reading.is_held());
@@ -286,13 +286,13 @@ async fn near_the_end_of_the_sequence_numbers_a_downgrade_keeps_the_writers_node
         let queued = writer(&client, "/lock");
         eventually("it is queued", async || server.children("/lock").unwrap().len() == 2).await;
         let reading = Arc::new(in_time(writing.downgrade()).await.unwrap());
-        assert_eq!((reading.path(), reading.token()), (writing.path(), writing.token()));
+        assert_eq!((reading.node_path(), reading.token()), (writing.node_path(), writing.token()));
         assert!(reading.is_held() && !writing.is_held());
         tokio::time::sleep(A_WHILE).await;
         assert!(!queued.is_finished());
         if let Some(owner) = &owner {
             let inner = in_time(lock.read_lock().acquire_as(owner)).await.unwrap();
-            assert_eq!(inner.path(), reading.path());
+            assert_eq!(inner.node_path(), reading.node_path());
             let upgrade = lock.write_lock().acquire_as(owner).await;
             assert!(matches!(upgrade, Err(LockError::Upgrade { .. })), "{upgrade:?}");
             assert!(inner.release().await.unwrap().is_released());
@@ -322,7 +322,7 @@ async fn an_owner_that_writes_reads_at_once_however_busy_it_is() {
         });
     }
     for _ in 0..300 {
-        let reading = lock.read_lock().acquire_timeout_as(&owner, Duration::from_secs(10)).await.unwrap();
+        let reading = lock.read_lock().acquire_as_timeout(&owner, Duration::from_secs(10)).await.unwrap();
         assert!(reading.expect("it writes, so it may read").release().await.unwrap().is_released());
         let further = writing.reenter().unwrap();
         assert!(in_time(further.downgrade()).await.unwrap().release().await.unwrap().is_released());
@@ -342,7 +342,7 @@ async fn a_downgrade_does_not_read_beside_the_next_writer() {
     let writing = first.write_lock().acquire().await.unwrap();
     let waiter = tokio::spawn(async move { second.write_lock().acquire().await.unwrap() });
     tokio::time::sleep(Duration::from_millis(500)).await;
-    ensemble.delete(writing.path());
+    ensemble.delete(writing.node_path());
     let next = waiter.await.unwrap();
     let reading = writing.downgrade().await;
     tokio::time::sleep(Duration::from_secs(40)).await;

@@ -67,12 +67,12 @@ async fn all_that_is_held_is_lost_with_its_node() {
     let (client, front) = (client(&server).await, client(&server).await);
 
     let guard = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
-    is_held_until_its_node_is_deleted(&front, &guard, guard.path()).await;
+    is_held_until_its_node_is_deleted(&front, &guard, guard.node_path()).await;
 
     let latch = LeaderLatch::new(client.clone(), "/election").unwrap();
     latch.start().unwrap();
     let leadership = in_time(latch.leading()).await.unwrap();
-    is_held_until_its_node_is_deleted(&front, &leadership, leadership.path()).await;
+    is_held_until_its_node_is_deleted(&front, &leadership, leadership.node_path()).await;
 
     let (item, _partition) = partition_item(&client).await;
     let node = node_below(&front, "/work/items/a").await;
@@ -118,9 +118,9 @@ async fn nothing_is_lost_once_it_is_given_up() {
 
     let ours = client(&server).await;
     let member = DistributedDoubleBarrier::new(ours.clone(), "/double", 1).unwrap().enter().await.unwrap();
-    let gives_up = async { assert_eq!(member.leave().await.unwrap().died(), 0) };
+    let gives_up = async { assert_eq!(member.leave().await.unwrap().died, 0) };
     is_not_lost_once_it_is_given_up(ours, &member, gives_up).await;
-    assert_eq!(member.leave().await.unwrap().died(), 0, "a second leave has the same outcome");
+    assert_eq!(member.leave().await.unwrap().died, 0, "a second leave has the same outcome");
 
     let ours = client(&server).await;
     let latch = CountDownLatch::new(ours.clone(), "/latch").unwrap();

@@ -75,7 +75,7 @@ on_every_server! {
             let held = in_time(first.acquire()).await.unwrap();
             let waiter = acquiring(&second);
             env.wait_for_children(&observer, &which.queue(&root), 2).await;
-            env.kill_owner_of(&observer, held.path()).await;
+            env.kill_owner_of(&observer, held.node_path()).await;
             let granted = in_time(waiter).await.unwrap().unwrap();
             in_time(held.lost()).await;
             assert!(!held.is_held() && !first.is_acquired_in_this_process(), "{which:?}");
@@ -109,8 +109,8 @@ on_every_server! {
         for which in Which::ALL {
             let lock = which.lock(&client, "/locks");
             let guard = in_time(lock.acquire_timeout(Duration::from_secs(20))).await.unwrap().expect("it is free");
-            assert!(guard.path().starts_with(&format!("/locks/{which:?}/")), "{}", guard.path());
-            let seen = format!("{namespace}{}", guard.path());
+            assert!(guard.node_path().starts_with(&format!("/locks/{which:?}/")), "{}", guard.node_path());
+            let seen = format!("{namespace}{}", guard.node_path());
             assert!(plain.check_exists().for_path(&seen).await.unwrap().is_some(), "{seen}");
             if which != Which::Read {
                 let outside = which.lock(&plain, &format!("{namespace}/locks"));
@@ -374,7 +374,7 @@ on_every_server! {
             let lock = which.lock(&client, &root);
             held.push((which, lock.acquire().await.unwrap(), lock));
         }
-        env.kill_owner_of(&observer, named.path()).await;
+        env.kill_owner_of(&observer, named.node_path()).await;
         for (which, guard, lock) in &held {
             in_time(guard.lost()).await;
             assert!(!guard.is_held() && guard.remaining() == Duration::ZERO && !lock.is_acquired_in_this_process());
@@ -422,8 +422,8 @@ on_every_server! {
             proxy.drop_reply(OpCode::Create2, 2);
             let guard = in_time(lock.acquire()).await.unwrap();
             assert_eq!(proxy.faults_done(), 2, "{which:?}");
-            assert_eq!(which.nodes(&direct, &root).await, [guard.path()]);
-            let stat = direct.check_exists().for_path(guard.path()).await.unwrap().unwrap();
+            assert_eq!(which.nodes(&direct, &root).await, [guard.node_path()]);
+            let stat = direct.check_exists().for_path(guard.node_path()).await.unwrap().unwrap();
             assert_eq!(stat.czxid, guard.token().czxid().get());
             assert_eq!(in_time(guard.release()).await.unwrap(), Release::Released);
             assert_eq!(which.nodes(&direct, &root).await, [""; 0]);

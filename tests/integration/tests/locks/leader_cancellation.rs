@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use curator_integration::lock_stage::{QUIET, Stage, TURN, play};
 use curator_recipes::{
-    CloseMode, InterProcessMutex, LeaderLatch, LeaderLatchOptions, LeaderSelector, LeaderState, LossReason, Observed,
-    TermEnd, TermOutcome,
+    CloseMode, InterProcessMutex, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector, LeaderState,
+    LossReason, ObserverState, TermEnd, TermOutcome,
 };
 use tokio::time::{sleep, timeout};
 
@@ -25,7 +25,7 @@ const OF_LATCHES: [&str; 14] = [
     "LeaderLatch::leading",
     "LeaderLatch::participants",
     "LeaderLatch::resign",
-    "LeaderLatch::resign_to",
+    "LeaderLatch::resign_to_timeout",
     "Leadership::ended",
     "Leadership::lost",
     "Leadership::proclaim",
@@ -40,7 +40,8 @@ const OF_SELECTORS: [&str; 6] = [
     "LeaderSelector::run_once",
     "LeaderSelector::run_until",
 ];
-const OF_OBSERVERS: [&str; 1] = ["LeaderObserver::close"];
+const OF_OBSERVERS: [&str; 3] =
+    ["LeaderObserver::close", "LeaderObserver::initialized", "LeaderObserver::initialized_timeout"];
 
 pub(crate) fn methods() -> impl Iterator<Item = &'static str> {
     OF_LATCHES.into_iter().chain(OF_SELECTORS).chain(OF_OBSERVERS)
@@ -73,13 +74,13 @@ async fn call_of_latch(method: &str, ours: &LeaderLatch, other: &LeaderLatch, st
             Box::pin(async move { assert_eq!(latch.participants().await.unwrap().len(), 2) })
         }
         "LeaderLatch::resign" => Box::pin(async move { assert!(latch.resign().await.unwrap().is_some()) }),
-        "LeaderLatch::resign_to" => {
+        "LeaderLatch::resign_to_timeout" => {
             let candidate = other.participants().await.unwrap().remove(1);
-            Box::pin(async move { assert!(latch.resign_to(&candidate, LONG).await.unwrap().is_some()) })
+            Box::pin(async move { assert!(latch.resign_to_timeout(&candidate, LONG).await.unwrap().is_some()) })
         }
         "Leadership::ended" | "Leadership::lost" => {
             let (term, front) = (term(), stage.front.clone());
-            let path = term.path().to_owned();
+            let path = term.node_path().to_owned();
             tokio::spawn(async move {
                 sleep(TURN).await;
                 front.delete().for_path(&path).await.unwrap();
@@ -204,18 +205,32 @@ async fn drop_of_selector(method: &str, cut: Cut, what: &str) -> bool {
     completes
 }
 
-async fn drop_of_observer(cut: Cut, what: &str) -> bool {
+async fn drop_of_observer(method: &str, cut: Cut, what: &str) -> bool {
     let stage = Stage::new(LATENCY).await;
     let before = stage.footprint();
     let latch = started(&stage, false).await;
     let observer = curator_integration::following::observer(stage.client.clone(), PATH);
     let mut observed = observer.watch();
-    observed.wait_for(|observed| matches!(observed, Observed::Leader(_))).await.unwrap();
-    let completes = poll_until(observer.close(), cut).await.is_some();
+    observed.wait_for(|observed| matches!(observed, ObserverState::Leader(_))).await.unwrap();
+    let late = LeaderObserver::new(stage.client.clone(), PATH).unwrap();
+    late.start().unwrap();
+    let ours = late.clone();
+    let call: Local<()> = match method {
+        "LeaderObserver::close" => {
+            let observer = observer.clone();
+            Box::pin(async move { observer.close().await })
+        }
+        "LeaderObserver::initialized" => Box::pin(async move { ours.initialized().await.unwrap() }),
+        _ => Box::pin(async move { ours.initialized_timeout(LONG).await.unwrap().unwrap() }),
+    };
+    let completes = poll_until(call, cut).await.is_some();
     sleep(QUIET).await;
     // A close goes on when its future is dropped.
-    assert_eq!(matches!(*observed.borrow(), Observed::Closed), cut != Cut::Before(0), "{what}");
-    drop(observer);
+    let is_closed = method == OF_OBSERVERS[0] && cut != Cut::Before(0);
+    assert_eq!(matches!(*observed.borrow(), ObserverState::Closed), is_closed, "{what}");
+    observer.close().await;
+    late.close().await;
+    drop((observer, late));
     latch.close().await;
     drop(latch);
     stage.ensemble.delete(PATH);
@@ -238,6 +253,8 @@ fn dropped_call_of_a_selector_leaves_nothing_after_its_close() {
 }
 
 #[test]
-fn dropped_close_of_an_observer_ends_it() {
-    at_every_cut(OF_OBSERVERS[0], 1, |cut, what| play(drop_of_observer(cut, what)));
+fn dropped_call_of_an_observer_leaves_nothing_after_its_close() {
+    for method in OF_OBSERVERS {
+        at_every_cut(method, 1, |cut, what| play(drop_of_observer(method, cut, what)));
+    }
 }

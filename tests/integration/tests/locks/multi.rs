@@ -121,9 +121,9 @@ on_every_server! {
         assert!(held.release().await.unwrap().is_released());
 
         let guard = in_time(multi.acquire()).await.unwrap();
-        let parts: Vec<_> = guard.iter().map(|part| part.path().to_owned()).collect();
+        let parts: Vec<_> = guard.iter().map(|part| part.node_path().to_owned()).collect();
         assert!(parts[0].starts_with(&one) && parts[1].starts_with(&two) && parts.len() == 2, "{parts:?}");
-        assert_eq!((guard.path(), guard.token()), (parts[0].as_str(), guard.iter().next().unwrap().token()));
+        assert_eq!((guard.node_path(), guard.token()), (parts[0].as_str(), guard.iter().next().unwrap().token()));
         // Any part that is lost is a loss of the whole.
         client.delete().for_path(&parts[1]).await.unwrap();
         in_time(guard.lost()).await;
@@ -224,7 +224,7 @@ async fn many_guards_are_released_in_the_time_of_one() {
         let mutex = InterProcessMutex::new(client.clone(), format!("/locks/{number}")).unwrap();
         guards.push(mutex.acquire().await.unwrap());
     }
-    ensemble.delete(guards[7].path());
+    ensemble.delete(guards[7].node_path());
     guards[7].lost().await;
     let began = Instant::now();
     let released = LockGuard::release_all(&guards).await;

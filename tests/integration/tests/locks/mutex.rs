@@ -57,7 +57,7 @@ on_every_server! {
         let (first, second) = (env.client().await, env.client().await);
         let mutex = InterProcessMutex::with_options(first.clone(), &path, MutexOptions::new().driver(Persistent)).unwrap();
         let guard = mutex.acquire().await.unwrap();
-        let node = first.check_exists().for_path(guard.path()).await.unwrap().unwrap();
+        let node = first.check_exists().for_path(guard.node_path()).await.unwrap().unwrap();
         assert_eq!(node.ephemeral_owner, 0);
         // Whose session it is tells an ephemeral node.
         let mode = CreateMode::Ephemeral;
@@ -84,7 +84,7 @@ on_every_server! {
         let second = in_time(mutex.acquire()).await.unwrap();
         let nodes = mutex.participants().await.unwrap();
         let seen: Vec<_> = nodes.iter().map(|node| (node.path.as_str(), node.sequence)).collect();
-        assert_eq!(seen, [(second.path(), 999), (first.path(), 1000)]);
+        assert_eq!(seen, [(second.node_path(), 999), (first.node_path(), 1000)]);
         assert!(second.release().await.unwrap().is_released());
         assert!(first.release().await.unwrap().is_released());
     }

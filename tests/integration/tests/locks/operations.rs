@@ -74,14 +74,14 @@ pub(crate) struct Held {
 
 /// The calls to a guard of any kind.
 pub(crate) trait Guard {
-    fn path(&self) -> &str;
+    fn node_path(&self) -> &str;
     fn is_held(&self) -> bool;
     fn release(&self) -> Pin<Box<dyn Future<Output = Result<Release, LockError>> + '_>>;
 }
 
 impl<K> Guard for LockGuard<K> {
-    fn path(&self) -> &str {
-        self.path()
+    fn node_path(&self) -> &str {
+        self.node_path()
     }
 
     fn is_held(&self) -> bool {
@@ -177,7 +177,7 @@ pub(crate) fn taking(budget: Duration) -> Vec<Taking> {
                 acquire_timeout(budget),
                 try_acquire(),
                 acquire_as(&LockOwner::new()),
-                acquire_timeout_as(&LockOwner::new(), budget)
+                acquire_as_timeout(&LockOwner::new(), budget)
             );
         };
     }
@@ -425,8 +425,8 @@ pub(crate) fn holding() -> Vec<Holding> {
     all.push(beside("ReadLock::acquire_as", 2, |lock, owner| {
         Box::pin(async move { lock.read_lock().acquire_as(&owner).await.unwrap().guards() })
     }));
-    all.push(beside("ReadLock::acquire_timeout_as", 2, |lock, owner| {
-        Box::pin(async move { lock.read_lock().acquire_timeout_as(&owner, LONG).await.unwrap().guards() })
+    all.push(beside("ReadLock::acquire_as_timeout", 2, |lock, owner| {
+        Box::pin(async move { lock.read_lock().acquire_as_timeout(&owner, LONG).await.unwrap().guards() })
     }));
     all.push(beside("WriteLock::acquire_as", 0, |lock, owner| {
         Box::pin(async move { lock.write_lock().acquire_as(&owner).await.unwrap().guards() })

@@ -30,7 +30,7 @@ async fn a_writer_may_always_read() {
     };
     let mut waited = None;
     for round in 0..2000 {
-        let reading = lock.read_lock().acquire_timeout_as(&owner, SOON).await.unwrap();
+        let reading = lock.read_lock().acquire_as_timeout(&owner, SOON).await.unwrap();
         let Some(reading) = reading else {
             waited = Some(round);
             break;

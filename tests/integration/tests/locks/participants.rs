@@ -15,7 +15,7 @@ on_every_server! {
         let path = env.path("lock");
         let (first, second) = (env.client().await, env.client().await);
         let mutex = |client: &curator_framework::CuratorFramework, data: &str| {
-            let options = LockOptions::new().node_data(data);
+            let options = LockOptions::new().data(data);
             InterProcessMutex::with_options(client.clone(), &path, options).unwrap()
         };
         let lock = mutex(&first, "ann");
@@ -34,7 +34,7 @@ on_every_server! {
         assert_eq!(all.iter().map(|one| one.sequence).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(all.iter().map(|one| one.data.clone()).collect::<Vec<_>>(), [b"ann", b"bob", b"cat"]);
         assert!(all.iter().all(|one| one.kind == ParticipantKind::Lock && one.age() < Duration::from_secs(3600)));
-        assert_eq!((all[0].path.as_str(), all[0].czxid), (guard.path(), guard.token().czxid()));
+        assert_eq!((all[0].path.as_str(), all[0].czxid), (guard.node_path(), guard.token().czxid()));
         assert!(all[0].session.is_some() && all[0].session == all[2].session && all[0].session != all[1].session);
         for one in &all {
             let stat = first.check_exists().for_path(&one.path).await.unwrap().unwrap();
@@ -68,7 +68,7 @@ on_every_server! {
 
     async fn semaphore_shows_leases_and_contenders_for_the_mutex(env) {
         let client = env.client().await;
-        let semaphore = InterProcessSemaphoreV2::with_options(client.clone(), env.path("semaphore"), 2, SemaphoreOptions::new().node_data("x")).unwrap();
+        let semaphore = InterProcessSemaphoreV2::with_options(client.clone(), env.path("semaphore"), 2, SemaphoreOptions::new().data("x")).unwrap();
         let (leases, locks) = (format!("{}/leases", semaphore.path()), format!("{}/locks", semaphore.path()));
         let held = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
         env.wait_for_children(&client, &locks, 0).await;
@@ -93,7 +93,7 @@ on_every_server! {
         let guard = mutex.acquire().await.unwrap();
         env.wait_for_children(&client, &format!("{}/locks", mutex.path()), 0).await;
         let all = mutex.participants().await.unwrap();
-        assert_eq!(all.iter().map(|one| (one.path.as_str(), one.holds)).collect::<Vec<_>>(), [(guard.path(), true)]);
+        assert_eq!(all.iter().map(|one| (one.path.as_str(), one.holds)).collect::<Vec<_>>(), [(guard.node_path(), true)]);
         assert_eq!(children(&client, &format!("{}/leases", mutex.path())).await.len(), 1);
         assert!(guard.release().await.unwrap().is_released());
     }
@@ -113,7 +113,7 @@ async fn near_the_end_of_the_sequence_numbers_the_order_is_that_of_creation() {
     }
     let all = lock.participants().await.unwrap();
     let paths: Vec<_> = all.iter().map(|one| one.path.as_str()).collect();
-    assert_eq!(paths, held.iter().map(|guard| guard.path()).collect::<Vec<_>>());
+    assert_eq!(paths, held.iter().map(|guard| guard.node_path()).collect::<Vec<_>>());
     let numbers: Vec<_> = all.iter().map(|one| one.sequence).collect();
     assert_eq!(numbers[..2], [i64::from(i32::MAX) - 1, i64::from(i32::MAX)]);
     assert!(numbers.iter().all(|number| i32::try_from(*number).is_ok()), "{numbers:?}");

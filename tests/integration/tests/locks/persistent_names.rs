@@ -40,7 +40,7 @@ on_every_server! {
         let mutex = InterProcessMutex::new(client.clone(), &path).unwrap();
         let guard = in_time(mutex.acquire()).await.unwrap();
         let all = mutex.participants().await.unwrap();
-        assert_eq!(all.iter().map(|one| (one.path.as_str(), one.holds)).collect::<Vec<_>>(), [(guard.path(), true)]);
+        assert_eq!(all.iter().map(|one| (one.path.as_str(), one.holds)).collect::<Vec<_>>(), [(guard.node_path(), true)]);
         assert_eq!((all[0].position, all[0].blocked_by.as_deref()), (0, None));
         assert!(guard.release().await.unwrap().is_released());
         assert_eq!(mutex.participants().await.unwrap(), []);
@@ -67,7 +67,7 @@ on_every_server! {
         let mutex = InterProcessMutex::with_options(client, &path, MutexOptions::new().driver(Persistent)).unwrap();
         let guard = in_time(mutex.acquire()).await.unwrap();
         let all = mutex.participants().await.unwrap();
-        assert_eq!((all.len(), all[0].path.as_str(), all[0].holds, all[0].session), (1, guard.path(), true, None));
+        assert_eq!((all.len(), all[0].path.as_str(), all[0].holds, all[0].session), (1, guard.node_path(), true, None));
         assert!(guard.release().await.unwrap().is_released());
     }
 
@@ -101,7 +101,7 @@ on_every_server! {
         let all = listed(3, async || semaphore.participants().await.unwrap()).await;
         let seen: Vec<_> = all.iter().map(|one| (one.holds, one.blocked_by.as_deref())).collect();
         assert_eq!(seen, [(true, None), (false, Some(blocker.as_str())), (false, None)]);
-        assert_eq!(all[0].path, held.path());
+        assert_eq!(all[0].path, held.node_path());
         client.delete().for_path(&blocker).await.unwrap();
         assert!(in_time(waiting).await.unwrap().unwrap().release().await.unwrap().is_released());
         assert!(held.release().await.unwrap().is_released());

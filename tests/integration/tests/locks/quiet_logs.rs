@@ -120,7 +120,7 @@ async fn secretive_program(builder: CuratorFrameworkBuilder, reset: impl FnOnce(
     let client = connected(builder.retry_policy(RetryNTimes::new(100, Duration::from_millis(50)))).await;
     let mutex = InterProcessMutex::new(client.clone(), "/locks/printer").unwrap();
     let guard = in_time(mutex.acquire()).await.unwrap();
-    let stat = in_time(client.check_exists().for_path(guard.path())).await.unwrap().unwrap();
+    let stat = in_time(client.check_exists().for_path(guard.node_path())).await.unwrap().unwrap();
     let session = client.session().await.unwrap();
     let epoch = session.epoch();
     reset();

@@ -75,7 +75,7 @@ on_every_server! {
         let lock = InterProcessReadWriteLock::new(env.client().await, env.path("lock")).unwrap();
         let (ann, bob) = (LockOwner::new(), LockOwner::new());
         let writing = lock.write_lock().acquire_as(&ann).await.unwrap();
-        assert!(lock.read_lock().acquire_timeout_as(&bob, Duration::from_millis(200)).await.unwrap().is_none());
+        assert!(lock.read_lock().acquire_as_timeout(&bob, Duration::from_millis(200)).await.unwrap().is_none());
         assert!(lock.read_lock().try_acquire().await.unwrap().is_none());
         let reading = in_time(lock.read_lock().acquire_as(&ann)).await.unwrap();
         assert!(writing.release().await.unwrap().is_released());
@@ -130,15 +130,15 @@ on_every_server! {
     /// test here.
     async fn the_nodes_of_both_halves_carry_the_data(env) {
         let client = env.client().await;
-        let options = LockOptions::new().node_data("host-7");
+        let options = LockOptions::new().data("host-7");
         let lock = InterProcessReadWriteLock::with_options(client.clone(), env.path("lock"), options).unwrap();
         let writing = lock.write_lock().acquire().await.unwrap();
-        assert_eq!(client.get_data().for_path(writing.path()).await.unwrap().0, b"host-7");
+        assert_eq!(client.get_data().for_path(writing.node_path()).await.unwrap().0, b"host-7");
         let reading = in_time(writing.downgrade()).await.unwrap();
-        assert_eq!(client.get_data().for_path(reading.path()).await.unwrap().0, b"host-7");
+        assert_eq!(client.get_data().for_path(reading.node_path()).await.unwrap().0, b"host-7");
         assert!(reading.release().await.unwrap().is_released());
         let reading = in_time(lock.read_lock().acquire()).await.unwrap();
-        assert_eq!(client.get_data().for_path(reading.path()).await.unwrap().0, b"host-7");
+        assert_eq!(client.get_data().for_path(reading.node_path()).await.unwrap().0, b"host-7");
         assert!(reading.release().await.unwrap().is_released());
     }
 
@@ -150,12 +150,12 @@ on_every_server! {
         let read = InterProcessReadWriteLock::new(second.clone(), &path).unwrap().read_lock();
         let waiter = tokio::spawn(async move { read.acquire().await.unwrap() });
         env.wait_for_children(&second, &path, 2).await;
-        env.kill_owner_of(&second, writing.path()).await;
+        env.kill_owner_of(&second, writing.node_path()).await;
         let reading = in_time(waiter).await.unwrap();
         in_time(writing.lost()).await;
-        assert!(writing.path().contains("__WRIT__") && reading.path().contains("__READ__"));
-        assert!(second.check_exists().for_path(writing.path()).await.unwrap().is_none());
-        assert!(second.check_exists().for_path(reading.path()).await.unwrap().is_some());
+        assert!(writing.node_path().contains("__WRIT__") && reading.node_path().contains("__READ__"));
+        assert!(second.check_exists().for_path(writing.node_path()).await.unwrap().is_none());
+        assert!(second.check_exists().for_path(reading.node_path()).await.unwrap().is_some());
         assert!(matches!(writing.release().await.unwrap(), Release::AlreadyLost(_)));
         assert_eq!(reading.release().await.unwrap(), Release::Released);
     }
@@ -189,7 +189,7 @@ on_every_server! {
         let client = connected(builder(env.address())).await;
         let lock = InterProcessReadWriteLock::new(client.clone(), env.path("__READ__0/__WRIT__1")).unwrap();
         let reading = lock.read_lock().acquire().await.unwrap();
-        assert_eq!(lock.read_lock().participant_nodes().await.unwrap(), [reading.path()]);
+        assert_eq!(lock.read_lock().participant_nodes().await.unwrap(), [reading.node_path()]);
         assert_eq!(lock.write_lock().participant_nodes().await.unwrap(), [""; 0]);
         assert!(reading.release().await.unwrap().is_released());
         eventually("it is free", async || children(&client, lock.path()).await.is_empty()).await;

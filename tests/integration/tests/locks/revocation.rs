@@ -34,18 +34,18 @@ on_every_server! {
         let (first, second) = (env.client().await, env.client().await);
         let (options, mut asked) = revocable();
         // The nodes of a revocable lock begin empty, as Curator's.
-        let mutex = InterProcessMutex::with_options(first, &path, options.node_data("not written")).unwrap();
+        let mutex = InterProcessMutex::with_options(first, &path, options.data("not written")).unwrap();
         let guard = mutex.acquire().await.unwrap();
         let nodes = mutex.participant_nodes().await.unwrap();
-        assert_eq!(nodes, [guard.path()]);
-        assert_eq!(second.get_data().for_path(guard.path()).await.unwrap().0, b"");
+        assert_eq!(nodes, [guard.node_path()]);
+        assert_eq!(second.get_data().for_path(guard.node_path()).await.unwrap().0, b"");
         let other = InterProcessMutex::new(second.clone(), &path).unwrap();
         let waiter = tokio::spawn(async move { other.acquire().await.unwrap() });
         env.wait_for_children(&second, &path, 2).await;
         assert_eq!(revoke(&second, &nodes[0]).await, RevokeOutcome::Requested);
         assert_eq!(in_time(asked.recv()).await.unwrap(), nodes[0]);
         in_time(guard.revocation_requested()).await;
-        assert_eq!(second.get_data().for_path(guard.path()).await.unwrap().0, b"__REVOKE__");
+        assert_eq!(second.get_data().for_path(guard.node_path()).await.unwrap().0, b"__REVOKE__");
         assert!(guard.is_held() && !waiter.is_finished(), "nothing is forced");
         assert!(guard.release().await.unwrap().is_released());
         assert!(in_time(waiter).await.unwrap().release().await.unwrap().is_released());
@@ -68,7 +68,7 @@ on_every_server! {
         ];
         for guard in &guards {
             // Of a multi lock any part.
-            let node = guard.parts().last().unwrap().path().to_owned();
+            let node = guard.parts().last().unwrap().node_path().to_owned();
             let asked = guard.revocation_requested();
             tokio::pin!(asked);
             assert!(futures_util::FutureExt::now_or_never(asked.as_mut()).is_none());
@@ -89,7 +89,7 @@ on_every_server! {
         let path = env.path("lock");
         let client = env.client().await;
         let guard = InterProcessMutex::new(client.clone(), &path).unwrap().acquire().await.unwrap();
-        assert_eq!(revoke(&client, guard.path()).await, RevokeOutcome::Requested);
+        assert_eq!(revoke(&client, guard.node_path()).await, RevokeOutcome::Requested);
         in_time(guard.revocation_requested()).await;
         assert!(guard.release().await.unwrap().is_released());
 
@@ -107,7 +107,7 @@ on_every_server! {
         proxy.accept();
         let guard = in_time(acquire).await.unwrap();
         assert_eq!(in_time(asked.recv()).await.unwrap(), node);
-        assert_eq!(guard.path(), node);
+        assert_eq!(guard.node_path(), node);
         in_time(guard.revocation_requested()).await;
         assert!(guard.release().await.unwrap().is_released());
         assert!(asked.try_recv().is_err(), "one request, told once");
@@ -127,7 +127,7 @@ on_every_server! {
         assert!(!waiter.is_finished(), "it waits on");
         assert!(held.release().await.unwrap().is_released());
         let guard = in_time(waiter).await.unwrap();
-        assert_eq!(guard.path(), waiting);
+        assert_eq!(guard.node_path(), waiting);
         in_time(guard.revocation_requested()).await;
         // A further request reaches the holder.
         assert_eq!(revoke(&first, &waiting).await, RevokeOutcome::RequestedAgain);
@@ -146,8 +146,8 @@ on_every_server! {
         let is_watched = async || client.is_connected() && client.watchers() == 1;
         for outcome in [RevokeOutcome::Requested, RevokeOutcome::RequestedAgain] {
             eventually("the node is watched", is_watched).await;
-            assert_eq!(revoke(&direct, guard.path()).await, outcome);
-            assert_eq!(in_time(asked.recv()).await.unwrap(), guard.path());
+            assert_eq!(revoke(&direct, guard.node_path()).await, outcome);
+            assert_eq!(in_time(asked.recv()).await.unwrap(), guard.node_path());
         }
         for _ in 0..3 {
             let connections = proxy.total_connections();
@@ -156,13 +156,13 @@ on_every_server! {
             eventually("the node is watched again", is_watched).await;
         }
         // Listeners are called in order: had a reconnect been one, it would come before this.
-        assert_eq!(revoke(&direct, guard.path()).await, RevokeOutcome::RequestedAgain);
-        assert_eq!(in_time(asked.recv()).await.unwrap(), guard.path());
+        assert_eq!(revoke(&direct, guard.node_path()).await, RevokeOutcome::RequestedAgain);
+        assert_eq!(in_time(asked.recv()).await.unwrap(), guard.node_path());
         assert_eq!(guard.release().await.unwrap(), curator_recipes::Release::Released);
         // The next hold was asked for nothing, and can be.
         let next = mutex.acquire().await.unwrap();
-        assert_eq!(revoke(&direct, next.path()).await, RevokeOutcome::Requested);
-        assert_eq!(in_time(asked.recv()).await.unwrap(), next.path(), "the lock stays revocable");
+        assert_eq!(revoke(&direct, next.node_path()).await, RevokeOutcome::Requested);
+        assert_eq!(in_time(asked.recv()).await.unwrap(), next.node_path(), "the lock stays revocable");
         assert!(asked.try_recv().is_err());
         assert!(next.release().await.unwrap().is_released());
     }
@@ -173,9 +173,9 @@ on_every_server! {
         let lock = InterProcessReadWriteLock::with_options(client.clone(), env.path("lock"), options).unwrap();
         let writing = lock.write_lock().acquire().await.unwrap();
         let reading = in_time(writing.downgrade()).await.unwrap();
-        assert_eq!(client.get_data().for_path(reading.path()).await.unwrap().0, b"");
-        assert_eq!(revoke(&client, reading.path()).await, RevokeOutcome::Requested);
-        assert_eq!(in_time(asked.recv()).await.unwrap(), reading.path());
+        assert_eq!(client.get_data().for_path(reading.node_path()).await.unwrap().0, b"");
+        assert_eq!(revoke(&client, reading.node_path()).await, RevokeOutcome::Requested);
+        assert_eq!(in_time(asked.recv()).await.unwrap(), reading.node_path());
         in_time(reading.revocation_requested()).await;
         assert!(reading.release().await.unwrap().is_released());
     }
@@ -208,10 +208,10 @@ on_every_server! {
         let (holder, far) = (env.client().await, connected(builder(proxy.address())).await);
         let guard = InterProcessMutex::new(holder.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
         proxy.drop_reply(OpCode::SetData, 1);
-        assert_eq!(revoke(&far, guard.path()).await, RevokeOutcome::Requested);
-        let (data, stat) = holder.get_data().for_path(guard.path()).await.unwrap();
+        assert_eq!(revoke(&far, guard.node_path()).await, RevokeOutcome::Requested);
+        let (data, stat) = holder.get_data().for_path(guard.node_path()).await.unwrap();
         assert_eq!((data.as_slice(), stat.version), (&b"__REVOKE__"[..], 1));
-        assert_eq!(revoke(&far, guard.path()).await, RevokeOutcome::RequestedAgain);
+        assert_eq!(revoke(&far, guard.node_path()).await, RevokeOutcome::RequestedAgain);
         assert!(guard.release().await.unwrap().is_released());
     }
 
@@ -221,12 +221,12 @@ on_every_server! {
         let guard = InterProcessMutex::new(holder.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
         proxy.drop_request(OpCode::SetData, 1);
         proxy.refuse();
-        let asks = { let node = guard.path().to_owned(); tokio::spawn(async move { revoke(&far, &node).await }) };
+        let asks = { let node = guard.node_path().to_owned(); tokio::spawn(async move { revoke(&far, &node).await }) };
         in_time(proxy.wait_for_faults(1)).await;
-        holder.set_data().for_path(guard.path(), "progress: 7 of 9").await.unwrap();
+        holder.set_data().for_path(guard.node_path(), "progress: 7 of 9").await.unwrap();
         proxy.accept();
         assert_eq!(in_time(asks).await.unwrap(), RevokeOutcome::Requested);
-        let (data, stat) = holder.get_data().for_path(guard.path()).await.unwrap();
+        let (data, stat) = holder.get_data().for_path(guard.node_path()).await.unwrap();
         assert_eq!((data.as_slice(), stat.version), (&b"__REVOKE__"[..], 2));
         assert!(guard.release().await.unwrap().is_released());
     }
@@ -243,9 +243,9 @@ on_every_server! {
         proxy.refuse();
         proxy.reset();
         eventually("the connection is down", async || !client.is_connected()).await;
-        assert_eq!(revoke(&direct, guard.path()).await, RevokeOutcome::Requested);
+        assert_eq!(revoke(&direct, guard.node_path()).await, RevokeOutcome::Requested);
         proxy.accept();
-        assert_eq!(in_time(asked.recv()).await.unwrap(), guard.path());
+        assert_eq!(in_time(asked.recv()).await.unwrap(), guard.node_path());
         in_time(guard.revocation_requested()).await;
         assert!(guard.is_held());
         assert!(guard.release().await.unwrap().is_released());

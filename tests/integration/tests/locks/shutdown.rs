@@ -147,7 +147,7 @@ on_every_server! {
                 holds.send(()).unwrap();
                 goes.await.unwrap();
                 // Unlike `panic!` it prints nothing.
-                std::panic::resume_unwind(Box::new(guard.path().to_owned()));
+                std::panic::resume_unwind(Box::new(guard.node_path().to_owned()));
             });
             in_time(told).await.unwrap();
             let next = acquiring(&which.lock(&client, &root));

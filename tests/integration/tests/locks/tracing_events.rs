@@ -108,7 +108,7 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
         let client = connected(builder(server.address())).await;
         let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
         let guard = mutex.acquire().await.unwrap();
-        let (node, token) = (guard.path().to_owned(), guard.token().czxid().get().to_string());
+        let (node, token) = (guard.node_path().to_owned(), guard.token().czxid().get().to_string());
         assert_eq!(listener.of("lock acquire", ["path", "outcome"]), [["/lock", "granted"]]);
         let granted = listener.of("lock granted", ["path", "node", "queue_position", "fencing_token"]);
         assert_eq!(granted, [["/lock", node.as_str(), "0", token.as_str()]]);
@@ -136,7 +136,7 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
         let outcomes = listener.of("lock acquire", ["outcome"]).concat();
         assert_eq!(outcomes, ["granted", "timeout", "timeout", "cancelled", "granted"]);
         assert_eq!(listener.of("lock granted", ["queue_position"])[1], ["1"]);
-        client.delete().for_path(next.path()).await.unwrap();
+        client.delete().for_path(next.node_path()).await.unwrap();
         in_time(next.lost()).await;
         assert!(!next.release().await.unwrap().is_released());
         drop(mutex.acquire().await.unwrap());
@@ -206,9 +206,9 @@ fn a_loss_is_warned_of_once_though_no_task_awaits_it() {
         let mutex = InterProcessMutex::new(client.clone(), "/deleted").unwrap();
         let guard = mutex.acquire().await.unwrap();
         let inner = guard.reenter().unwrap();
-        client.delete().for_path(guard.path()).await.unwrap();
+        client.delete().for_path(guard.node_path()).await.unwrap();
         eventually("the loss is logged", async || !lost().is_empty()).await;
-        assert_eq!(lost(), [["/deleted", guard.path(), "the node was deleted, but not by its owner"]]);
+        assert_eq!(lost(), [["/deleted", guard.node_path(), "the node was deleted, but not by its owner"]]);
         assert_eq!(listener.of("lock lost", ["session_id"]), [[format!("{session:#x}")]]);
         assert!(are_seconds(&listener.of("lock lost", ["held_s"]).concat()));
         assert!(!guard.is_held() && !inner.is_held());
@@ -224,7 +224,7 @@ fn a_loss_is_warned_of_once_though_no_task_awaits_it() {
         assert!(released.release().await.unwrap().is_released());
         server.kill_session(session);
         eventually("all losses are logged", async || lost().len() == 4).await;
-        let mut nodes = [guard.path(), leases[0].path(), leases[1].path()];
+        let mut nodes = [guard.node_path(), leases[0].node_path(), leases[1].node_path()];
         let mut logged = lost().split_off(1);
         nodes.sort_unstable();
         logged.sort_unstable_by(|one, other| one[1].cmp(&other[1]));
@@ -248,10 +248,10 @@ fn a_loss_that_the_release_finds_is_warned_of() {
         let server = TestingServer::start().unwrap();
         let (client, other) = (connected(builder(server.address())).await, connected(builder(server.address())).await);
         let guard = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
-        other.delete().for_path(guard.path()).await.unwrap();
+        other.delete().for_path(guard.node_path()).await.unwrap();
         assert!(matches!(guard.release().await.unwrap(), Release::AlreadyLost(_)));
         reports_are_made();
-        assert_eq!(listener.of("lock lost", ["node"]), [[guard.path()]]);
+        assert_eq!(listener.of("lock lost", ["node"]), [[guard.node_path()]]);
         assert_eq!(listener.of("lock released", ["outcome"]), [["lost"]]);
     });
 }
@@ -264,7 +264,7 @@ fn the_span_of_an_acquire_contains_its_requests_and_names_the_lock() {
     runtime.block_on(async {
         let server = TestingServer::start().unwrap();
         let client = connected(builder(server.address())).await;
-        let options = LockOptions::new().named("tenants");
+        let options = LockOptions::new().name("tenants");
         let mutex = InterProcessMutex::with_options(client.clone(), "/tenants/17", options).unwrap();
         assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
         let semaphore = InterProcessSemaphoreV2::new(client.clone(), "/semaphore", 2).unwrap();
@@ -307,7 +307,7 @@ fn a_lock_that_is_held_for_long_is_warned_of_once() {
         // It is due after whatever else of the first guard would be.
         eventually("another warning", async || listener.warnings().len() > 1).await;
         let told = listener.of("a lock is held for long", ["path", "node", "held_for_more_than_s"]);
-        assert_eq!(told, [["/lock", guard.path(), "0.04"], ["/semaphore", lease.path(), "0.04"]]);
+        assert_eq!(told, [["/lock", guard.node_path(), "0.04"], ["/semaphore", lease.node_path(), "0.04"]]);
         assert_eq!(listener.warnings().len(), 2);
         assert!(inner.release().await.unwrap().is_released());
         assert!(lease.release().await.unwrap().is_released());

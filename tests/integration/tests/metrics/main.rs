@@ -87,7 +87,7 @@ fn each_metric_of_the_docs_is_recorded_and_no_other() {
         assert_eq!(recorded.total("curator_connection_state{state=connected}"), 1.0);
 
         // A grant, a refusal, a cancellation, a wait.
-        let options = LockOptions::new().named("tenants");
+        let options = LockOptions::new().name("tenants");
         let mutex = InterProcessMutex::with_options(client.clone(), "/tenants/17", options).unwrap();
         let guard = mutex.acquire().await.unwrap();
         assert_eq!(recorded.total("curator_locks_granted_total{lock=tenants}"), 1.0);
@@ -138,7 +138,7 @@ fn each_metric_of_the_docs_is_recorded_and_no_other() {
         // Two leases, one of which is lost, then a reconnect.
         let semaphore = InterProcessSemaphoreV2::new(client.clone(), "/semaphore", 3).unwrap();
         let leases = semaphore.acquire_many(2).await.unwrap();
-        client.delete().for_path(leases.iter().next().unwrap().path()).await.unwrap();
+        client.delete().for_path(leases.iter().next().unwrap().node_path()).await.unwrap();
         let lost = "curator_locks_lost_total{lock=semaphore,reason=node_deleted}";
         eventually("the loss is counted", async || recorded.total(lost) == 1.0).await;
         assert_eq!(recorded.total("curator_lock_held{lock=semaphore}"), 1.0);

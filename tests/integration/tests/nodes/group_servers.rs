@@ -185,7 +185,7 @@ async fn members_stay_known_while_reads_are_refused() {
     let mut state = group.watch();
     server.refuse(OpCode::GetChildren, 1, ErrorCode::NoAuth);
     admin.create().for_path("/group/bob").await.unwrap();
-    let stale = |state: &GroupState| matches!(state, GroupState::Stale { members, cause: NodeError::Framework(Error::NoAuth { .. }) } if members.contains("ann"));
+    let stale = |state: &GroupState| matches!(state, GroupState::Refused { members, cause: NodeError::Framework(Error::NoAuth { .. }) } if members.contains("ann"));
     in_time(state.wait_for(stale)).await.unwrap();
     assert!(group.members().is_some_and(|members| members.contains("ann")));
     has(&group, |members| members.contains("bob")).await;
@@ -208,7 +208,8 @@ async fn node_is_known_while_reads_of_it_are_refused() {
         server.refuse(OpCode::GetData, 1, error);
         server.refuse(OpCode::Create2, 1, error);
         admin.set_data().for_path("/node", "theirs").await.unwrap();
-        let stale = |state: &NodeState| matches!(state, NodeState::Stale { node, .. } if node.czxid == standing.czxid);
+        let stale =
+            |state: &NodeState| matches!(state, NodeState::Refused { node, .. } if node.czxid == standing.czxid);
         in_time(node.watch().wait_for(stale)).await.unwrap();
         assert_eq!(node.owner(), Some(Owner::Us), "{error:?}");
         in_time(node.watch().wait_for(|state| matches!(state, NodeState::Standing(_)))).await.unwrap();
@@ -250,7 +251,7 @@ fn group_that_forgets_its_members_is_found() {
             server.refuse(OpCode::GetChildren, 1, ErrorCode::NoAuth);
             admin.create().for_path("/group/bob").await.unwrap();
             let mut state = group.watch();
-            let is_refused = |state: &GroupState| matches!(state, GroupState::Stale { .. } | GroupState::Failed(_));
+            let is_refused = |state: &GroupState| matches!(state, GroupState::Refused { .. } | GroupState::Failed(_));
             let refused = in_time(state.wait_for(is_refused)).await.unwrap().clone();
             refused.members().is_none()
         })
@@ -272,7 +273,7 @@ async fn stale_group_shows_no_member_that_a_later_listing_lacks() {
     server.refuse(OpCode::GetData, 1000, ErrorCode::RuntimeInconsistency);
     admin.transaction().delete("/group/ann").create("/group/cid", "").commit().await.unwrap();
     let without_ann =
-        |state: &GroupState| matches!(state, GroupState::Stale { members, .. } if !members.contains("ann"));
+        |state: &GroupState| matches!(state, GroupState::Refused { members, .. } if !members.contains("ann"));
     let seen = tokio::time::timeout(Duration::from_secs(3), state.wait_for(without_ann)).await.map(drop);
     assert!(seen.is_ok(), "{:?} after {} listings", *group.watch().borrow(), reads(&server).len());
 }
@@ -292,7 +293,7 @@ async fn stale_node_ends_with_its_deletion_and_with_its_session() {
         admin.set_data().for_path(&path, "theirs").await.unwrap();
         let refused = || 1000 - server.refusals_left();
         eventually("the pauses are long", async || refused() >= 7).await;
-        assert!(matches!(node.state(), NodeState::Stale { .. }), "{:?}", node.state());
+        assert!(matches!(node.state(), NodeState::Refused { .. }), "{:?}", node.state());
         if by_deletion {
             admin.delete().for_path(&path).await.unwrap();
         } else {

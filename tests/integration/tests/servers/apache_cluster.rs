@@ -194,7 +194,7 @@ impl Contest {
         let due = told(&mut signals.due).await;
         tokio::time::sleep_until((due - self.age).into()).await;
         let old = in_time(mutex.acquire()).await.unwrap();
-        let node = old.path().to_owned();
+        let node = old.node_path().to_owned();
 
         // A watch tells when, so that a late look at it harms nothing.
         let (tell, lost) = watch::channel(None);

@@ -1,6 +1,6 @@
 //! Curator's `TestSharedCount`.
 
-use curator_framework::{ConnectionState, CuratorFramework, RetryNTimes};
+use curator_framework::{ConnectionState, CuratorFramework, RetryNTimes, Zxid};
 use curator_integration::env::{Env, builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{SharedCount, SharedCountListener, SharedCountReader, SharedError, VersionedValue};
@@ -88,7 +88,7 @@ on_every_server! {
         // Wrong value, wrong zxid.
         let wrong = VersionedValue::new(current.zxid(), 3, 5);
         assert!(!count.try_set_count(&wrong, 20).await.unwrap());
-        let wrong = VersionedValue::new(current.zxid() + 1, 3, 10);
+        let wrong = VersionedValue::new(Zxid::new(current.zxid().get() + 1), 3, 10);
         assert!(!count.try_set_count(&wrong, 20).await.unwrap());
         // Whether it is known already or not.
         client.set_data().for_path(&path, 2_i32.to_be_bytes()).await.unwrap();

@@ -160,7 +160,7 @@ on_every_server! {
         let (client, path) = (env.client().await, env.path("value"));
         let value = SharedValue::new(client.clone(), &path, "seed").unwrap();
         let seed = value.versioned_value();
-        assert_eq!((seed.zxid(), seed.version(), value.value().as_slice()), (-1, -1, &b"seed"[..]));
+        assert_eq!((seed.zxid().get(), seed.version(), value.value().as_slice()), (-1, -1, &b"seed"[..]));
         assert!(matches!(value.set_value("x").await, Err(SharedError::NotStarted { .. })));
         assert!(matches!(value.try_set_value(&seed, "x").await, Err(SharedError::NotStarted { .. })));
         assert!(client.check_exists().for_path(&path).await.unwrap().is_none());

@@ -165,7 +165,7 @@ async fn lead_and_fail(client: &CuratorFramework, log: &Log) {
         _ = states.0.wait_for(waits) => second,
         _ = states.1.wait_for(waits) => first,
     };
-    client.delete().for_path(leads(&leader).await.path()).await.unwrap();
+    client.delete().for_path(leads(&leader).await.node_path()).await.unwrap();
     log.comes_to("the earlier leader did not resign").await;
 
     // Another program overwrites the election's record. From then on no election writes there.
@@ -352,7 +352,7 @@ async fn live_through_everything(log: &Log) {
 
     gather(&client, &server, log).await;
 
-    let options = LockOptions::new().node_data(DATA).warn_after(Duration::from_millis(50));
+    let options = LockOptions::new().data(DATA).warn_after(Duration::from_millis(50));
     let mutex = InterProcessMutex::with_options(client.clone(), "/lock", options).unwrap();
     let guard = timeout(PATIENCE, mutex.acquire()).await.unwrap().unwrap();
     log.comes_to("a lock is held for long").await;
@@ -368,7 +368,7 @@ async fn live_through_everything(log: &Log) {
     let hidden = InterProcessMutex::new(client.clone(), "/hidden-lock").unwrap();
     let guard = timeout(PATIENCE, hidden.acquire()).await.unwrap().unwrap();
     let not_readable = vec![Acl::new(Permission::WRITE | Permission::ADMIN, "world", "anyone")];
-    client.set_acl().with_acl(not_readable).for_path(guard.path()).await.unwrap();
+    client.set_acl().with_acl(not_readable).for_path(guard.node_path()).await.unwrap();
     timeout(PATIENCE, hidden.acquire_timeout(PATIENCE)).await.unwrap().unwrap_err();
     log.comes_to("the node that is held cannot be watched").await;
     assert!(guard.release().await.unwrap().is_released());

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-use curator_framework::CuratorFramework;
+use curator_framework::{CuratorFramework, Zxid};
 use curator_recipes::{
     CacheError, CacheEvent, CacheSnapshot, CacheState, Changes, ChildData, CuratorCache, CuratorCacheOptions, Lookup,
 };
 use curator_test::SimulatedEnsemble;
 use curator_test::caches::{Cache, Node, Nodes, Reported, Scope, State, Stream};
+use futures_util::FutureExt as _;
 use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::sync::watch;
@@ -167,7 +168,8 @@ impl Reader {
             1 | 2 => self.write_and_read(watched).await,
             3 if self.one_of(3) == 0 => {
                 self.scribe.note(format_args!("{:?} reads everything again", watched.id));
-                watched.cache.rebuild();
+                // The cache still reads.
+                let _begun = watched.cache.rebuild().now_or_never();
             }
             3 | 4 if watched.streams.len() < 4 => {
                 let is_slow = self.random.random();
@@ -210,10 +212,10 @@ impl Reader {
         }
     }
 
-    fn caught_up(&mut self, watched: &mut Watched, from: i64, zxid: Option<i64>) {
+    fn caught_up(&mut self, watched: &mut Watched, from: i64, zxid: Option<Zxid>) {
         self.look(watched);
         if let Some(zxid) = zxid {
-            self.scribe.caught_up(watched.id, from, zxid);
+            self.scribe.caught_up(watched.id, from, zxid.get());
         }
     }
 
@@ -269,8 +271,8 @@ impl Reader {
         }
         let state = match watched.cache.state() {
             CacheState::Latent | CacheState::Loading => State::Loading,
-            CacheState::Fresh { zxid } => State::Fresh(zxid),
-            CacheState::Stale { zxid, .. } => State::Stale(zxid),
+            CacheState::Fresh { zxid } => State::Fresh(zxid.get()),
+            CacheState::Stale { zxid, .. } => State::Stale(zxid.get()),
             CacheState::Failed(error) => {
                 self.scribe.note(format_args!("{:?} has failed: {error}", watched.id));
                 State::Failed

@@ -133,7 +133,7 @@ impl Campaigner {
         let budget = self.time(0..4000);
         let soon = if self.one_of(4) == 0 { self.time(0..200) } else { Duration::MAX };
         self.scribe.note(format_args!("{:?} hands over to {}", self.name, to.path));
-        let outcome = self.scribe.during_hand_over(timeout(soon, latch.resign_to(to, budget))).await;
+        let outcome = self.scribe.during_hand_over(timeout(soon, latch.resign_to_timeout(to, budget))).await;
         match outcome {
             Ok(Ok(done)) => self.scribe.note(format_args!("{:?} handed over: {done:?}", self.name)),
             // It may choose itself.

@@ -1,20 +1,20 @@
 //! Observers of an election.
 
-use curator_recipes::Observed;
+use curator_recipes::ObserverState;
 use curator_test::elections::Report;
 use tokio::sync::watch;
 
 use super::scribe::{Scribe, name};
 
 /// Notes the reports of an observer until it is closed.
-pub async fn observe(scribe: Scribe, mut states: watch::Receiver<Observed>) {
+pub async fn observe(scribe: Scribe, mut states: watch::Receiver<ObserverState>) {
     let observer = scribe.observer();
     loop {
         let report = match &*states.borrow_and_update() {
-            Observed::NoLeader => Report::NoLeader,
-            Observed::Leader(leader) => Report::Leader(leader.token.czxid().get(), name(&leader.path).to_owned()),
-            Observed::Closed => break,
-            Observed::Stale { cause: error, .. } | Observed::Failed(error) => {
+            ObserverState::NoLeader => Report::NoLeader,
+            ObserverState::Leader(leader) => Report::Leader(leader.token.czxid().get(), name(&leader.path).to_owned()),
+            ObserverState::Closed => break,
+            ObserverState::Refused { cause: error, .. } | ObserverState::Failed(error) => {
                 scribe.error(error);
                 Report::Unknown
             }

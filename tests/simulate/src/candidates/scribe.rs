@@ -160,7 +160,7 @@ impl Scribe {
     pub fn leader(&self) -> Option<(ClientId, String)> {
         let book = self.book.lock();
         let (candidate, leadership) = book.terms.iter().rfind(|(_, leadership)| leadership.is_held())?;
-        Some((book.candidates.get(candidate)?.0, name(leadership.path()).to_owned()))
+        Some((book.candidates.get(candidate)?.0, name(leadership.node_path()).to_owned()))
     }
 
     /// Counts a hand-over while it goes on.
@@ -248,7 +248,7 @@ impl Book {
         if matches!(self.candidates.get(&candidate), Some((_, Presence::AbsentUntil(until))) if *until <= now) {
             self.rejoins(now, candidate);
         }
-        self.event(now, Event::Leads { candidate, term, node: name(leadership.path()).to_owned() });
+        self.event(now, Event::Leads { candidate, term, node: name(leadership.node_path()).to_owned() });
         self.ask(now, |_, _| true);
         self.terms.push((candidate, leadership.clone()));
         true

@@ -204,17 +204,17 @@ impl Guard {
     /// The paths and tokens of its nodes.
     fn nodes(&self) -> Vec<(&str, i64)> {
         let nodes: Vec<_> = match self {
-            Self::Multi(guard) => guard.iter().map(|guard| (guard.path(), guard.token())).collect(),
-            Self::Other(guard) => guard.parts().map(|guard| (guard.path(), guard.token())).collect(),
-            Self::Leases(leases) => leases.iter().map(|guard| (guard.path(), guard.token())).collect(),
-            one => vec![of_any!(one, guard => (guard.path(), guard.token()))],
+            Self::Multi(guard) => guard.iter().map(|guard| (guard.node_path(), guard.token())).collect(),
+            Self::Other(guard) => guard.parts().map(|guard| (guard.node_path(), guard.token())).collect(),
+            Self::Leases(leases) => leases.iter().map(|guard| (guard.node_path(), guard.token())).collect(),
+            one => vec![of_any!(one, guard => (guard.node_path(), guard.token()))],
         };
         nodes.into_iter().map(|(path, token)| (path, token.czxid().get())).collect()
     }
 
     /// A node of it.
     pub fn path(&self) -> &str {
-        of_any!(self, guard => guard.path())
+        of_any!(self, guard => guard.node_path())
     }
 
     /// Whether this is one of its nodes. A client with a namespace knows only the end of the path.

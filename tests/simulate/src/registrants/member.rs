@@ -91,7 +91,7 @@ pub async fn observe(scribe: Scribe, mut states: watch::Receiver<GroupState>, mu
         let event = match &*states.borrow_and_update() {
             GroupState::Known(members) => Event::Shows(watcher, members.iter().map(node_of).collect()),
             GroupState::Closed => break,
-            GroupState::Stale { cause: error, .. } | GroupState::Failed(error) => {
+            GroupState::Refused { cause: error, .. } | GroupState::Failed(error) => {
                 scribe.fails(format_args!("{watcher:?}"), error);
                 Event::Unknown(watcher)
             }

@@ -134,7 +134,7 @@ pub(super) async fn follow(
             Change::Item(NodeState::TakenBy { session, czxid }) => {
                 State::TakenBy { session: number(session), czxid: czxid.get() }
             }
-            Change::Item(NodeState::Stale { cause: error, .. } | NodeState::Failed(error)) => {
+            Change::Item(NodeState::Refused { cause: error, .. } | NodeState::Failed(error)) => {
                 scribe.fails(format_args!("{registration:?}"), &error);
                 State::Absent
             }

@@ -85,7 +85,7 @@ fn atomic(client: &CuratorFramework, path: String) -> DistributedAtomicLong {
 }
 
 fn changed(change: &AtomicChange<i64>) -> Outcome {
-    Outcome::Changed { pre: *change.pre_value(), post: *change.post_value() }
+    Outcome::Changed { pre: change.pre_value, post: change.post_value }
 }
 
 impl Worker<Event> {

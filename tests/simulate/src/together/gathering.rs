@@ -34,7 +34,7 @@ impl Gathering {
     }
 
     fn double(&self, client: &CuratorFramework, id: &str) -> DistributedDoubleBarrier {
-        let mut options = DoubleBarrierOptions::new().member_id(id);
+        let mut options = DoubleBarrierOptions::new().id(id);
         if let Some((least, grace)) = self.quorum {
             options = options.quorum(least, grace);
         }
@@ -152,7 +152,7 @@ impl Worker<Event> {
         };
         match outcome {
             Ok(Ok(Some(departure))) => {
-                return self.scribe.event(Event::Left { member, died: departure.died() });
+                return self.scribe.event(Event::Left { member, died: departure.died });
             }
             Ok(Err(error)) => self.scribe.error(&error, error.is_retryable() || is_lost(&error)),
             _ => {}
@@ -171,7 +171,7 @@ impl Worker<Event> {
         self.meet().await;
         self.scribe.event(Event::Leaves(member));
         match entered.leave().await {
-            Ok(departure) => self.scribe.event(Event::Left { member, died: departure.died() }),
+            Ok(departure) => self.scribe.event(Event::Left { member, died: departure.died }),
             Err(error) => self.scribe.wrong(format!("{member:?} cannot leave: {error}")),
         }
         self.meet().await;

@@ -8,6 +8,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use super::*;
 use crate::model::AddWatchMode::{Persistent, PersistentRecursive};
 use crate::model::EventType;
+use crate::model::ids::Zxid;
 use crate::zookeeper::{DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, KnownNodes, SubscriptionEvent, WatchEvents};
 
 const SESSION: i64 = 0x100;
@@ -1316,7 +1317,7 @@ fn known_nodes_are_sent_with_their_zxid_ahead_of_the_subscription_and_end_in_res
     for mode in [Persistent, PersistentRecursive] {
         let mut story = Story::connected();
         let known = Arc::new(Mutex::new(KnownNodes {
-            zxid: 30,
+            zxid: Some(Zxid::new(30)),
             data: strings(["/a", "/a/b", "/elsewhere", "/ab"]),
             missing: strings(["/a/none"]),
             children: strings(["/a"]),
@@ -1359,7 +1360,7 @@ fn new_subscriber_hears_the_changes_of_its_known_nodes_up_to_the_reply_and_then_
     for mode in [Persistent, PersistentRecursive] {
         let mut story = Story::connected();
         let known = Arc::new(Mutex::new(KnownNodes {
-            zxid: 30,
+            zxid: Some(Zxid::new(30)),
             data: strings(["/a", "/a/b", "/elsewhere"]),
             missing: strings(["/a/none"]),
             children: strings(["/a", "/a/b"]),
@@ -1401,7 +1402,11 @@ fn new_subscriber_that_knows_more_than_the_server_or_is_throttled_gets_a_reset()
         (30, throttled, SubscriptionEvent::Reset),
     ] {
         let mut story = Story::connected();
-        let known = Arc::new(Mutex::new(KnownNodes { zxid: 30, data: strings(["/a"]), ..KnownNodes::default() }));
+        let known = Arc::new(Mutex::new(KnownNodes {
+            zxid: Some(Zxid::new(30)),
+            data: strings(["/a"]),
+            ..KnownNodes::default()
+        }));
         let (mut knowing, parts) = story.subscribe_knowing("/a", PersistentRecursive, &known);
         story.try_reply(parts[0].xid, newest, err, &[]).unwrap();
         // The server has compared the nodes with its transactions of then.
@@ -1417,7 +1422,7 @@ fn event_ahead_of_a_new_subscriber_is_behind_the_newest_reply_at_most() {
     story.submit(Request::SetData { path: "/a".into(), data: Vec::new(), version: None }, "write");
     let write = story.requests()[0].xid;
     story.reply(write, 20, &stat(20, 0));
-    let known = KnownNodes { zxid: i64::MAX, children: strings(["/a"]), ..KnownNodes::default() };
+    let known = KnownNodes { zxid: Some(Zxid::new(i64::MAX)), children: strings(["/a"]), ..KnownNodes::default() };
     let (knowing, parts) = story.subscribe_knowing("/a", PersistentRecursive, &Arc::new(Mutex::new(known)));
     story.notify(4, "/a");
     story.reply(parts[0].xid, 30, &[]);
@@ -1430,7 +1435,7 @@ fn event_ahead_of_a_new_subscriber_is_behind_the_newest_reply_at_most() {
 #[test]
 fn new_subscriber_without_known_nodes_gets_no_marker() {
     let mut story = Story::connected();
-    let known = Arc::new(Mutex::new(KnownNodes { zxid: 30, ..KnownNodes::default() }));
+    let known = Arc::new(Mutex::new(KnownNodes { zxid: Some(Zxid::new(30)), ..KnownNodes::default() }));
     let mut knowing = story.subscribed_knowing("/a", PersistentRecursive, &known);
     assert_eq!(knowing.heard(), []);
 }
@@ -1438,7 +1443,7 @@ fn new_subscriber_without_known_nodes_gets_no_marker() {
 #[test]
 fn connection_that_breaks_between_the_parts_of_a_new_subscriber_leaves_nothing_of_it() {
     let data: Vec<_> = (0..5_000).map(|number| format!("/a/a-node-with-a-long-name-{number:08}")).collect();
-    let known = Arc::new(Mutex::new(KnownNodes { zxid: 9, data, ..KnownNodes::default() }));
+    let known = Arc::new(Mutex::new(KnownNodes { zxid: Some(Zxid::new(9)), data, ..KnownNodes::default() }));
     for answered in 0..3 {
         let mut story = Story::connected();
         let (mut knowing, parts) = story.subscribe_knowing("/a", PersistentRecursive, &known);
@@ -1466,7 +1471,8 @@ fn connection_that_breaks_between_the_parts_of_a_new_subscriber_leaves_nothing_o
 #[test]
 fn refused_new_subscriber_with_known_nodes_leaves_nothing() {
     let mut story = Story::connected();
-    let known = Arc::new(Mutex::new(KnownNodes { zxid: 9, data: strings(["/a"]), ..KnownNodes::default() }));
+    let known =
+        Arc::new(Mutex::new(KnownNodes { zxid: Some(Zxid::new(9)), data: strings(["/a"]), ..KnownNodes::default() }));
     let (mut knowing, parts) = story.subscribe_knowing("/a", Persistent, &known);
     // A server before 3.6 replies at once.
     story.try_reply(knowing.xid, 0, ErrorCode::Unimplemented.code(), &[]).unwrap();
@@ -1482,7 +1488,7 @@ fn watches_of_known_nodes_take_no_persistent_watch_of_their_paths() {
     let recursive = story.subscribed("/a/r", PersistentRecursive);
     let _own = story.subscribed("/a", Persistent);
     let known = Arc::new(Mutex::new(KnownNodes {
-        zxid: 1,
+        zxid: Some(Zxid::new(1)),
         data: strings(["/a", "/a/p", "/a/r", "/a/x"]),
         ..KnownNodes::default()
     }));
@@ -1506,14 +1512,15 @@ fn watches_of_known_nodes_take_no_persistent_watch_of_their_paths() {
 #[test]
 fn resync_that_breaks_off_begins_anew_from_before_the_first_break() {
     let mut story = Story::connected();
-    let known = Arc::new(Mutex::new(KnownNodes { zxid: 20, data: strings(["/a"]), ..KnownNodes::default() }));
+    let known =
+        Arc::new(Mutex::new(KnownNodes { zxid: Some(Zxid::new(20)), data: strings(["/a"]), ..KnownNodes::default() }));
     let mut knowing = story.subscribed_knowing("/a", PersistentRecursive, &known);
     story.watch(Watching::Data, "/x", 25);
     assert_eq!(story.bounce().iter().map(|part| watches(part).0).collect::<Vec<_>>(), [20, 25]);
     story.notify(DATA_CHANGED, "/a");
     story.reply(XID_SET_WATCHES, 60, &[]);
     // The subscriber has read the node again.
-    *known.lock() = KnownNodes { zxid: 60, data: strings(["/a", "/a/b"]), ..KnownNodes::default() };
+    *known.lock() = KnownNodes { zxid: Some(Zxid::new(60)), data: strings(["/a", "/a/b"]), ..KnownNodes::default() };
     let parts = story.bounce();
     assert_eq!(
         parts.iter().map(|part| watches(part).0).collect::<Vec<_>>(),
@@ -1536,7 +1543,11 @@ fn change_that_is_repeated_for_a_subscriber_is_not_taken_for_a_newer_one() {
         let write = story.requests()[0].xid;
         story.reply(write, zxid, &stat(zxid, 0));
     }
-    let known = Arc::new(Mutex::new(KnownNodes { zxid: 20, children: strings(["/a"]), ..KnownNodes::default() }));
+    let known = Arc::new(Mutex::new(KnownNodes {
+        zxid: Some(Zxid::new(20)),
+        children: strings(["/a"]),
+        ..KnownNodes::default()
+    }));
     let mut knowing = story.subscribed_knowing("/a", PersistentRecursive, &known);
     for _ in 0..2 {
         let questions = story.bounce();
@@ -1555,7 +1566,8 @@ fn change_that_is_repeated_for_a_subscriber_is_not_taken_for_a_newer_one() {
 fn many_known_nodes_are_sent_in_parts_below_the_limit() {
     let mut story = Story::connected();
     let data: Vec<_> = (0..20_000).map(|number| format!("/a/a-node-with-a-long-name-{number:08}")).collect();
-    let known = KnownNodes { zxid: 9, children: data[..5_000].to_vec(), data, ..KnownNodes::default() };
+    let known =
+        KnownNodes { zxid: Some(Zxid::new(9)), children: data[..5_000].to_vec(), data, ..KnownNodes::default() };
     let known = Arc::new(Mutex::new(known));
     let _knowing = story.subscribed_knowing("/a", PersistentRecursive, &known);
     let parts = story.bounce();

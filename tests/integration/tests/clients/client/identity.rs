@@ -26,7 +26,7 @@ async fn lock_is_not_granted_on_the_node_of_a_swapped_session() {
     let guard = in_time(InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire()).await.unwrap();
     assert_eq!(first.end_reason(), Some(SessionEnd::Inconsistent));
     let session = client.session().await.unwrap();
-    let stat = session.exists(guard.path()).await.unwrap().unwrap();
+    let stat = session.exists(guard.node_path()).await.unwrap().unwrap();
     assert_eq!(Some(stat.ephemeral_owner), session.id().map(|id| id.get()));
     assert_ne!(session.id(), first.id());
     assert_eq!(proxy.faults_done(), 2);
@@ -85,8 +85,8 @@ async fn contender_does_not_adopt_the_node_of_another_session() {
     may_go_on.store(true, Ordering::SeqCst);
     let guard = in_time(acquiring).await.unwrap();
     if let Ok(guard) = guard {
-        assert_ne!(guard.path(), path);
-        let stat = session.exists(guard.path()).await.unwrap().unwrap();
+        assert_ne!(guard.node_path(), path);
+        let stat = session.exists(guard.node_path()).await.unwrap().unwrap();
         assert_eq!(Some(stat.ephemeral_owner), session.id().map(|id| id.get()));
     }
 }

@@ -87,7 +87,7 @@ on_every_server! {
             assert_eq!(operation, format!("delete {missing}"));
             // Whatever the server says comes late.
             proxy.latency(Duration::from_millis(500));
-            direct.delete().for_path(guard.iter().nth(lost).unwrap().path()).await.unwrap();
+            direct.delete().for_path(guard.iter().nth(lost).unwrap().node_path()).await.unwrap();
             assert!(guard.is_held(), "it has not heard of it");
             let error = in_time(guard.transaction().set_data(&node, "new").commit()).await.unwrap_err();
             proxy.latency(Duration::ZERO);
@@ -139,10 +139,10 @@ on_every_server! {
         let client = connected(env.address()).await;
         let guard = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
         let unreadable = vec![Acl::new(Permission::ADMIN, "world", "anyone")];
-        client.set_acl().with_acl(unreadable).for_path(guard.path()).await.unwrap();
+        client.set_acl().with_acl(unreadable).for_path(guard.node_path()).await.unwrap();
         let error = guard.transaction().create(env.path("new"), "").commit().await.unwrap_err();
         let LockError::Framework(Error::NoAuth { path }) = error else { panic!("{error}") };
-        assert_eq!(path, guard.path());
+        assert_eq!(path, guard.node_path());
         assert!(guard.release().await.unwrap().is_released());
     }
 
@@ -158,9 +158,9 @@ on_every_server! {
             // Whatever the server says comes late.
             proxy.latency(Duration::from_millis(500));
             if deleted {
-                direct.delete().for_path(guard.path()).await.unwrap();
+                direct.delete().for_path(guard.node_path()).await.unwrap();
             } else {
-                env.kill_owner_of(&direct, guard.path()).await;
+                env.kill_owner_of(&direct, guard.node_path()).await;
             }
             assert!(guard.is_held(), "it has not heard of it");
             let error = in_time(guard.transaction().set_data(&node, "new").commit()).await.unwrap_err();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use curator_framework::recipe::{KnownNodes, Resync, Subscription, SubscriptionEvent};
-use curator_framework::{AddWatchMode, CuratorFramework, CuratorOp, Error, EventType, Session, WatchedEvent};
+use curator_framework::{AddWatchMode, CuratorFramework, CuratorOp, Error, EventType, Session, WatchedEvent, Zxid};
 use curator_integration::env::{self, Env, in_time};
 use curator_integration::on_every_server;
 use curator_test::wire::OpCode;
@@ -95,7 +95,7 @@ on_every_server! {
         let session = client.session().await.unwrap();
         let root = env.path("tree");
         create(&client, &root).await;
-        let zxid = session.zxid() + 1_000_000;
+        let zxid = session.zxid().map(|zxid| Zxid::new(zxid.get() + 1_000_000));
         let known = Shared::new(Mutex::new(KnownNodes { zxid, data: vec![root.clone()], ..KnownNodes::default() }));
         let mut subscription = subscribe(&session, &root, &known).await;
         assert_eq!(in_time(subscription.recv()).await, Some(SubscriptionEvent::Reset));

@@ -8,7 +8,7 @@ use curator_framework::{AddWatchMode, CuratorFramework, PersistentEvent, Persist
 use curator_integration::env::{self, Env, eventually, in_time};
 use curator_integration::kinds::Which;
 use curator_integration::on_every_server;
-use curator_recipes::{InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, Observed, SharedValue};
+use curator_recipes::{InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, ObserverState, SharedValue};
 
 use super::subscriptions::{create, heard};
 use super::{connected, second};
@@ -235,12 +235,12 @@ async fn elect(client: &CuratorFramework, other: &CuratorFramework, path: &str) 
             in_time(latch.close()).await;
         }
         in_time(latch.leading()).await.unwrap();
-        let is_leader = |observed: &Observed| matches!(observed, Observed::Leader(leader) if leader.id == id);
+        let is_leader = |observed: &ObserverState| matches!(observed, ObserverState::Leader(leader) if leader.id == id);
         drop(in_time(observed.wait_for(is_leader)).await.unwrap());
     }
     if let Some(latch) = last {
         in_time(latch.close()).await;
     }
-    drop(in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap());
+    drop(in_time(observed.wait_for(|observed| matches!(observed, ObserverState::NoLeader))).await.unwrap());
     in_time(observer.close()).await;
 }

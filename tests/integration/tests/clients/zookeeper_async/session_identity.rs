@@ -36,7 +36,7 @@ impl Stage {
 
     /// The guard's node belongs to the session of the client's connection.
     async fn assert_own(&self, guard: &MutexGuard) {
-        let lock = self.direct.check_exists().for_path(guard.path()).await.unwrap().unwrap();
+        let lock = self.direct.check_exists().for_path(guard.node_path()).await.unwrap().unwrap();
         let probe = self.client.create().with_mode(CreateMode::Ephemeral).for_path_with_stat("/probe").await;
         assert_eq!(lock.ephemeral_owner, probe.unwrap().1.ephemeral_owner);
         assert!(guard.is_held());

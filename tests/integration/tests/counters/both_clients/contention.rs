@@ -166,7 +166,7 @@ on_every_server! {
         disturber.stop().await;
         let change = in_time(change).await.unwrap().unwrap();
         assert_eq!(values(&change), (5, 6));
-        assert!(change.stats().optimistic_tries >= 2 && change.stats().promoted_tries >= 1, "{:?}", change.stats());
+        assert!(change.stats.optimistic_tries >= 2 && change.stats.promoted_tries >= 1, "{:?}", change.stats);
         env.wait_for_children(&direct, &lock, 0).await;
     }
 }

@@ -27,8 +27,8 @@ on_every_server! {
         let count = async {
             for _ in 0..100 {
                 let change = in_time(counting.increment()).await.unwrap();
-                assert_eq!(*change.post_value(), change.pre_value() + 1);
-                assert!((0..100).contains(change.pre_value()), "{change:?}");
+                assert_eq!(change.post_value, change.pre_value + 1);
+                assert!((0..100).contains(&change.pre_value), "{change:?}");
             }
         };
         tokio::join!(set, count);
@@ -48,10 +48,10 @@ on_every_server! {
                 let (mut numbers, mut tries) = (Vec::new(), (0, 0));
                 for _ in 0..CHANGES {
                     let change = in_time(counter.increment()).await.unwrap();
-                    assert!(numbers.last().is_none_or(|last| last < change.post_value()), "{numbers:?}, {change:?}");
-                    numbers.push(*change.post_value());
-                    tries.0 += change.stats().optimistic_tries;
-                    tries.1 += change.stats().promoted_tries;
+                    assert!(numbers.last().is_none_or(|last| *last < change.post_value), "{numbers:?}, {change:?}");
+                    numbers.push(change.post_value);
+                    tries.0 += change.stats.optimistic_tries;
+                    tries.1 += change.stats.promoted_tries;
                 }
                 in_time(counter.release_marker()).await;
                 (numbers, tries)
@@ -78,7 +78,7 @@ on_every_server! {
         ] {
             let change = change.unwrap();
             assert_eq!(values(&change), (before, after));
-            assert_eq!((change.stats().optimistic_tries, change.stats().promoted_tries), (1, 0), "{change:?}");
+            assert_eq!((change.stats.optimistic_tries, change.stats.promoted_tries), (1, 0), "{change:?}");
         }
     }
 

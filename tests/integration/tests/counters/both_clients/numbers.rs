@@ -21,7 +21,7 @@ on_every_server! {
         assert_eq!(values(&in_time(number.add(10)).await.unwrap()), (0, 10));
         assert_eq!(values(&in_time(number.subtract(5)).await.unwrap()), (10, 5));
         let change = in_time(number.try_set(-7)).await.unwrap();
-        assert_eq!((values(&change), change.stats().optimistic_tries, change.stats().promoted_tries), ((5, -7), 1, 0));
+        assert_eq!((values(&change), change.stats.optimistic_tries, change.stats.promoted_tries), ((5, -7), 1, 0));
         assert_eq!(in_time(number.get()).await.unwrap(), -7);
         assert_eq!(node(&client, &path).await.unwrap().0, (-7_i64).to_be_bytes());
     }

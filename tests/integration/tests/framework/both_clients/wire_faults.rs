@@ -30,7 +30,7 @@ on_every_server! {
             assert_eq!(proxy.faults_done(), 1);
             let left = env.wait_for_children(&direct, &path, 1).await;
             assert_eq!(left, [guard.node_name()]);
-            let stat = direct.check_exists().for_path(guard.path()).await.unwrap().unwrap();
+            let stat = direct.check_exists().for_path(guard.node_path()).await.unwrap().unwrap();
             assert_eq!(stat.czxid, guard.token().czxid().get());
             assert_eq!(in_time(guard.release()).await.unwrap(), Release::Released);
             env.wait_for_children(&direct, &path, 0).await;

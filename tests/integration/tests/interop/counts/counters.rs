@@ -55,7 +55,7 @@ impl Remote {
 async fn add<N: curator_recipes::AtomicNumber>(number: DistributedAtomicNumber<N>, delta: N) -> Vec<N> {
     let mut values = Vec::new();
     for _ in 0..ROUNDS {
-        values.push(*number.add(delta).await.unwrap().post_value());
+        values.push(number.add(delta).await.unwrap().post_value);
     }
     number.release_marker().await;
     values
@@ -145,7 +145,7 @@ on_every_server! {
         assert!(in_time(value.compare_and_set("second", "third")).await.unwrap().is_set());
         assert_eq!(javas.ask("compare second y").await, "false");
         assert_eq!(javas.ask("compare third fourth").await, "true");
-        assert_eq!(in_time(value.try_set("fifth")).await.unwrap().pre_value(), b"fourth");
+        assert_eq!(in_time(value.try_set("fifth")).await.unwrap().pre_value, b"fourth");
         in_time(value.force_set("sixth")).await.unwrap();
         assert_eq!(javas.ask("get").await, "sixth");
     }

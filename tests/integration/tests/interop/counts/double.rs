@@ -74,7 +74,7 @@ impl Member {
             Self::Ours(step) => {
                 let Some(Ours::Enters(task)) = step.take() else { panic!("it has not begun to enter") };
                 let member = in_time(task).await.unwrap().unwrap();
-                let leaving = async move { member.leave().await.map(|departure| departure.died()) };
+                let leaving = async move { member.leave().await.map(|departure| departure.died) };
                 *step = Some(Ours::Leaves(tokio::spawn(leaving)));
             }
             Self::Theirs(thread) => thread.begin(&format!("double {path} leave")),

@@ -83,7 +83,7 @@ pub(crate) async fn elect(client: &CuratorFramework, words: &[&str]) -> Answer<S
         let Some(Candidate::Latch(latch)) = candidate else { return Err("no such latch".into()) };
         let all = latch.participants().await?;
         let to = all.iter().find(|one| one.id() == to).ok_or("no such candidate")?;
-        return Ok(latch.resign_to(to, Duration::from_secs(20)).await?.is_some().to_string());
+        return Ok(latch.resign_to_timeout(to, Duration::from_secs(20)).await?.is_some().to_string());
     }
     let [verb, path, id] = *words else { return Err(format!("{words:?}").into()) };
     let candidate = CANDIDATES.lock().get(&format!("{path} {id}")).cloned().ok_or("no such candidate")?;
@@ -129,7 +129,7 @@ struct Use {
 
 impl Use {
     async fn term(&mut self, leadership: &Leadership) -> Answer<()> {
-        self.ask(&format!("begin {} {} {}", self.id, leadership.path(), leadership.token().czxid().get())).await?;
+        self.ask(&format!("begin {} {} {}", self.id, leadership.node_path(), leadership.token().czxid().get())).await?;
         tokio::select! {
             () = sleep(self.hold) => {}
             _ = leadership.lost() => {}

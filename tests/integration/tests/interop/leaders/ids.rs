@@ -1,7 +1,7 @@
 //! Both sides see the same leader and the same candidates, by their ids, also behind a hand-over.
 
 use curator_integration::env::{Env, Kind, in_time};
-use curator_recipes::Observed;
+use curator_recipes::ObserverState;
 
 use crate::peer::Peer;
 
@@ -28,9 +28,9 @@ async fn both_sides_see_the_ids_of_all_candidates() {
             let id = ids[0];
             threads[leader].begin(&format!("await {path} {id}"));
             threads[leader].says("leads").await;
-            let sees = |seen: &Observed| matches!(seen, Observed::Leader(leader) if leader.id == id);
+            let sees = |seen: &ObserverState| matches!(seen, ObserverState::Leader(leader) if leader.id == id);
             let seen = in_time(observed.wait_for(sees)).await.unwrap().clone();
-            let Observed::Leader(seen) = seen else { panic!("{seen:?}") };
+            let ObserverState::Leader(seen) = seen else { panic!("{seen:?}") };
             let stat = client.check_exists().for_path(&seen.path).await.unwrap().unwrap();
             assert_eq!((seen.token.czxid().get(), seen.session.get()), (stat.czxid, stat.ephemeral_owner));
             let order = format!("{id}*{}", ids[1..].iter().map(|id| format!(" {id}")).collect::<String>());
@@ -44,7 +44,7 @@ async fn both_sides_see_the_ids_of_all_candidates() {
             }
             assert_eq!(threads[leader].ask(&format!("leave {path} {id}")).await, "left");
         }
-        in_time(observed.wait_for(|seen| matches!(seen, Observed::NoLeader))).await.unwrap();
+        in_time(observed.wait_for(|seen| matches!(seen, ObserverState::NoLeader))).await.unwrap();
         observer.close().await;
     }
     java.end().await;

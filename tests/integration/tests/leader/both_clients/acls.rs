@@ -68,11 +68,11 @@ on_every_server! {
         let client = connected(options).await;
         let latch = started(&client, "/foo/latch");
         let leadership = leads(&latch).await;
-        assert!(leadership.path().starts_with("/foo/latch/"), "{leadership:?}");
-        for path in ["/foo", "/foo/latch", leadership.path()] {
+        assert!(leadership.node_path().starts_with("/foo/latch/"), "{leadership:?}");
+        for path in ["/foo", "/foo/latch", leadership.node_path()] {
             assert_eq!(client.get_acl().for_path(path).await.unwrap().0, local, "{path}");
         }
-        let full = format!("{namespace}{}", leadership.path());
+        let full = format!("{namespace}{}", leadership.node_path());
         assert!(env.client().await.check_exists().for_path(&full).await.unwrap().is_some());
     }
 }

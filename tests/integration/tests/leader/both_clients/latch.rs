@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderState, Observed, TermEnd};
+use curator_recipes::{
+    LeaderError, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderState, ObserverState, TermEnd,
+};
 use tokio::task::JoinSet;
 
 use crate::stage::{Call, Calls, LONG, end_of, leaders, leads, named, one_leads, started};
@@ -28,8 +30,8 @@ on_every_server! {
             assert_eq!(leaders(&latches), [number]);
             assert!(leadership.is_held() && leadership.remaining() > Duration::ZERO);
             leadership.verify().await.unwrap();
-            assert_eq!(latch.our_path().as_deref(), Some(leadership.path()));
-            let stat = client.check_exists().for_path(leadership.path()).await.unwrap().unwrap();
+            assert_eq!(latch.our_path().as_deref(), Some(leadership.node_path()));
+            let stat = client.check_exists().for_path(leadership.node_path()).await.unwrap().unwrap();
             assert_eq!(leadership.token().czxid().get(), stat.czxid);
             assert_eq!(latch.leadership().unwrap().token(), leadership.token());
             terms.push(leadership.token());
@@ -123,7 +125,7 @@ on_every_server! {
             latch.abstain(Duration::ZERO);
             let leads_alone = async || {
                 let nodes = children(&client, &path).await;
-                latch.leadership().is_some_and(|term| nodes.len() == 1 && term.path().ends_with(&nodes[0]))
+                latch.leadership().is_some_and(|term| nodes.len() == 1 && term.node_path().ends_with(&nodes[0]))
             };
             eventually("one node is left, which leads", leads_alone).await;
             in_time(latch.close()).await;
@@ -223,7 +225,7 @@ on_every_server! {
             assert_eq!((latch.path(), latch.id()), (path.as_str(), id));
             let leader = in_time(latch.leader()).await.unwrap().expect("one leads");
             assert_eq!((leader.id().to_string(), leader.czxid), ("ann".to_owned(), leadership.token().czxid()));
-            assert_eq!(leader.path, leadership.path());
+            assert_eq!(leader.path, leadership.node_path());
         }
         // Java's names and data.
         let participants = in_time(latches[0].participants()).await.unwrap();
@@ -267,7 +269,7 @@ on_every_server! {
         assert_eq!(end_of(&leadership).await, TermEnd::Resigned);
         let refused = in_time(latch.leading()).await;
         assert!(matches!(refused, Err(LeaderError::Closed { .. })), "{refused:?}");
-        in_time(observer.watch().wait_for(|observed| matches!(observed, Observed::Closed))).await.unwrap();
+        in_time(observer.watch().wait_for(|observed| matches!(observed, ObserverState::Closed))).await.unwrap();
         env.wait_for_children(&client, &path, 0).await;
         in_time(latch.close()).await;
         in_time(observer.close()).await;

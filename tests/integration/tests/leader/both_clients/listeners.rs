@@ -150,7 +150,7 @@ on_every_server! {
         for _ in 0..2 {
             let leadership = leads(&latch).await;
             assert_eq!(calls.next().await, Call::IsLeader);
-            client.delete().for_path(leadership.path()).await.unwrap();
+            client.delete().for_path(leadership.node_path()).await.unwrap();
             assert_eq!(calls.next().await, Call::NotLeader);
         }
         leads(&latch).await;

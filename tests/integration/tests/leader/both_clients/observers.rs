@@ -4,7 +4,7 @@ use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, ConnectionState, CreateMode, Permission};
 use curator_integration::env::{PATIENCE, builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{Change, LeaderSelector, LeaderSelectorOptions, Observed};
+use curator_recipes::{Change, LeaderSelector, LeaderSelectorOptions, ObserverState};
 
 use crate::stage::{LONG, Terms, becomes, leads, named, sees, take_down};
 
@@ -30,7 +30,7 @@ on_every_server! {
         in_time(selector.close()).await;
         in_time(run).await.unwrap().unwrap();
         for observer in &observers {
-            in_time(observer.watch().wait_for(|seen| matches!(seen, Observed::NoLeader))).await.unwrap();
+            in_time(observer.watch().wait_for(|seen| matches!(seen, ObserverState::NoLeader))).await.unwrap();
         }
     }
 
@@ -39,7 +39,7 @@ on_every_server! {
         let observer = curator_integration::following::observer(other.clone(), &path);
         let mut observed = observer.watch();
         for _ in 0..3 {
-            in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap();
+            in_time(observed.wait_for(|observed| matches!(observed, ObserverState::NoLeader))).await.unwrap();
             let latch = named(&client, &path, "ann");
             let leadership = leads(&latch).await;
             sees(&mut observed, |leader| leader.token == leadership.token()).await;
@@ -55,7 +55,7 @@ on_every_server! {
         admin.create().creating_parents_if_needed().with_acl(hidden).for_path(&path).await.unwrap();
         let observer = curator_integration::following::observer(other, &path);
         let mut observed = observer.watch();
-        in_time(observed.wait_for(|observed| matches!(observed, Observed::Failed(_)))).await.unwrap();
+        in_time(observed.wait_for(|observed| matches!(observed, ObserverState::Failed(_)))).await.unwrap();
         admin.set_acl().with_acl(Acl::open_unsafe()).for_path(&path).await.unwrap();
         let latch = named(&admin, &path, "ann");
         let leadership = leads(&latch).await;
@@ -74,7 +74,7 @@ on_every_server! {
         admin.set_acl().with_acl(hidden).for_path(&path).await.unwrap();
         let waiting = named(&admin, &path, "bob");
         admin.delete().for_path(&observer.leader().unwrap().path).await.unwrap();
-        let stale = |seen: &Observed| matches!(seen, Observed::Stale { leader: Some(leader), .. } if leader.id == "ann");
+        let stale = |seen: &ObserverState| matches!(seen, ObserverState::Refused { leader: Some(leader), .. } if leader.id == "ann");
         in_time(observed.wait_for(stale)).await.unwrap();
         assert_eq!(observer.leader().map(|leader| leader.id).as_deref(), Some("ann"));
         admin.set_acl().with_acl(Acl::open_unsafe()).for_path(&path).await.unwrap();
@@ -94,8 +94,8 @@ on_every_server! {
         let next = admin.create().with_mode(CreateMode::EphemeralSequential).with_acl(hidden);
         next.for_path(&format!("{path}/latch-")).await.unwrap();
         in_time(latch.close()).await;
-        in_time(observed.wait_for(|seen| matches!(seen, Observed::Stale { .. } | Observed::Failed(_)))).await.unwrap();
-        let without_ann = |seen: &Observed| seen.leader().is_none_or(|leader| leader.id != "ann");
+        in_time(observed.wait_for(|seen| matches!(seen, ObserverState::Refused { .. } | ObserverState::Failed(_)))).await.unwrap();
+        let without_ann = |seen: &ObserverState| seen.leader().is_none_or(|leader| leader.id != "ann");
         let forgotten = tokio::time::timeout(PATIENCE / 10, observed.wait_for(without_ann)).await.map(drop);
         assert!(forgotten.is_ok(), "{:?}", observer.watch().borrow());
     }
@@ -109,7 +109,7 @@ on_every_server! {
         let mut observed = observer.watch();
         sees(&mut observed, |leader| leader.token == leadership.token()).await;
         in_time(latch.close()).await;
-        in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap();
+        in_time(observed.wait_for(|observed| matches!(observed, ObserverState::NoLeader))).await.unwrap();
     }
 
     async fn persistent_node_ahead_of_all_candidates_is_not_a_leader(env) {
@@ -118,13 +118,13 @@ on_every_server! {
         other.create().creating_parents_if_needed().for_path(&blocker).await.unwrap();
         let observer = curator_integration::following::observer(other.clone(), &path);
         let mut observed = observer.watch();
-        in_time(observed.wait_for(|observed| !matches!(observed, Observed::Unknown))).await.unwrap();
+        in_time(observed.wait_for(|observed| !matches!(observed, ObserverState::Loading))).await.unwrap();
         let latch = named(&client, &path, "ann");
         eventually("a candidate", async || latch.participants().await.unwrap().len() == 1).await;
         assert_eq!(in_time(latch.leader()).await.unwrap(), None);
         let candidate = latch.participants().await.unwrap().remove(0);
         assert_eq!((candidate.holds, candidate.blocked_by.as_deref()), (false, Some(blocker.as_str())));
-        assert!(matches!(*observed.borrow(), Observed::NoLeader), "{:?}", *observed.borrow());
+        assert!(matches!(*observed.borrow(), ObserverState::NoLeader), "{:?}", *observed.borrow());
         other.delete().for_path(&blocker).await.unwrap();
         let leader = sees(&mut observed, |leader| leader.id == "ann").await;
         assert_eq!(leader.token, in_time(latch.leading()).await.unwrap().token());
@@ -153,7 +153,7 @@ on_every_server! {
         let (mut terms, mut dropped) = (Vec::new(), 0);
         while let Some(change) = in_time(changes.recv()).await {
             match change {
-                Change::Item(Observed::Leader(leader)) => terms.push(leader.token),
+                Change::Item(ObserverState::Leader(leader)) => terms.push(leader.token),
                 Change::Item(_) => {}
                 Change::Dropped(count) => dropped += count,
             }

@@ -118,7 +118,7 @@ on_every_server! {
             assert!(!second.has_leadership());
             proxy.accept();
             let leadership = leads(&second).await;
-            assert_eq!(leadership.path() == node, !is_own_node_deleted);
+            assert_eq!(leadership.node_path() == node, !is_own_node_deleted);
             env.wait_for_children(&direct, &path, 1).await;
             in_time(second.close()).await;
             env.wait_for_children(&direct, &path, 0).await;
@@ -135,7 +135,7 @@ on_every_server! {
         assert_eq!(calls.next().await, Call::IsLeader);
         second.start().unwrap();
         env.wait_for_children(&two, &path, 2).await;
-        env.kill_owner_of(&two, old.path()).await;
+        env.kill_owner_of(&two, old.node_path()).await;
         assert_eq!(next_calls.next().await, Call::IsLeader);
         assert_eq!(calls.next().await, Call::NotLeader);
         let is_told = [LossReason::Session(SessionEnd::Expired), LossReason::NodeDeleted].map(TermEnd::Lost);
@@ -260,7 +260,7 @@ on_every_server! {
             assert!(Some(leadership.token()) > term);
             term = Some(leadership.token());
             assert_eq!(calls.next().await, Call::IsLeader);
-            other.delete().for_path(leadership.path()).await.unwrap();
+            other.delete().for_path(leadership.node_path()).await.unwrap();
             assert_eq!(end_of(&leadership).await, TermEnd::Lost(LossReason::NodeDeleted), "{round}");
             let refused = in_time(leadership.verify()).await;
             let reason = TermEnd::Lost(LossReason::NodeDeleted);
@@ -272,7 +272,7 @@ on_every_server! {
         let leadership = leads(&latch).await;
         let waiter = started(&other, &path);
         env.wait_for_children(&other, &path, 2).await;
-        other.delete().for_path(leadership.path()).await.unwrap();
+        other.delete().for_path(leadership.node_path()).await.unwrap();
         let next = leads(&waiter).await;
         assert_eq!(end_of(&leadership).await, TermEnd::Lost(LossReason::NodeDeleted));
         env.wait_for_children(&other, &path, 2).await;
@@ -293,7 +293,7 @@ on_every_server! {
             }
             let waiter = pair[1].clone();
             let next = tokio::spawn(async move { leads(&waiter).await });
-            other.delete().for_path(leadership.path()).await.unwrap();
+            other.delete().for_path(leadership.node_path()).await.unwrap();
             let next = in_time(next).await.unwrap();
             if is_zookeeper_async() {
                 // Its replies have no zxid, so a listing marks no owned node: the leader learns by its own watch.
@@ -311,7 +311,7 @@ on_every_server! {
         let waiter = started(&client, &path);
         for _ in 0..2 {
             let nodes = env.wait_for_children(&other, &path, 2).await;
-            let waiting = nodes.iter().find(|node| !leadership.path().ends_with(node.as_str())).unwrap().clone();
+            let waiting = nodes.iter().find(|node| !leadership.node_path().ends_with(node.as_str())).unwrap().clone();
             other.delete().for_path(&format!("{path}/{waiting}")).await.unwrap();
             eventually("the waiter is back", async || {
                 let now = children(&other, &path).await;
@@ -338,7 +338,7 @@ on_every_server! {
             let latch = started(&client, &path);
             let leadership = leads(&latch).await;
             assert!(fault == 2 || proxy.faults_done() == done + 1);
-            let node = leadership.path().rsplit_once('/').unwrap().1;
+            let node = leadership.node_path().rsplit_once('/').unwrap().1;
             eventually("one node is left", async || children(&direct, &path).await == [node]).await;
             in_time(latch.close()).await;
             env.wait_for_children(&direct, &path, 0).await;
@@ -352,7 +352,7 @@ on_every_server! {
         let waiter = started(&client, &path);
         for _ in 0..3 {
             let nodes = env.wait_for_children(&other, &path, 2).await;
-            let waiting = nodes.iter().find(|node| !leadership.path().ends_with(node.as_str())).unwrap().clone();
+            let waiting = nodes.iter().find(|node| !leadership.node_path().ends_with(node.as_str())).unwrap().clone();
             env.kill_owner_of(&other, &format!("{path}/{waiting}")).await;
             eventually("the waiter is back", async || {
                 let now = children(&other, &path).await;

@@ -95,7 +95,7 @@ on_every_server! {
         assert_eq!(calls.next_two().await, [Call::State(Reconnected), Call::IsLeader]);
         let now = leads(&latch).await;
         assert!(now.is_held() && !before.is_held() && !other.has_leadership());
-        assert_eq!((now.path(), now.token()), (before.path(), before.token()));
+        assert_eq!((now.node_path(), now.token()), (before.node_path(), before.token()));
         let mut nodes_after = children(&direct, &path).await;
         nodes.sort_unstable();
         nodes_after.sort_unstable();

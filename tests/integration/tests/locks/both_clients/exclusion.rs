@@ -81,13 +81,13 @@ on_every_server! {
             let outer = mutex.acquire().await.unwrap();
             let middle = mutex.acquire().await.unwrap();
             let inner = middle.reenter().unwrap();
-            assert_eq!((outer.path(), outer.token()), (inner.path(), inner.token()));
+            assert_eq!((outer.node_path(), outer.token()), (inner.node_path(), inner.token()));
             assert_eq!(curator_integration::env::children(&client, &path).await.len(), 1);
             // The order in which they go does not matter.
             assert_eq!(outer.release().await.unwrap(), Release::Released);
             drop(middle);
             assert!(inner.is_held() && !outer.is_held());
-            assert_eq!(mutex.participant_nodes().await.unwrap(), [inner.path()]);
+            assert_eq!(mutex.participant_nodes().await.unwrap(), [inner.node_path()]);
             assert!(inner.release().await.unwrap().is_released());
             assert!(!inner.is_held());
         })
@@ -99,11 +99,11 @@ on_every_server! {
         let mutex = InterProcessMutex::new(env.client().await, env.path("lock")).unwrap();
         let (ann, bob) = (LockOwner::new(), LockOwner::new());
         let anns = mutex.acquire_as(&ann).await.unwrap();
-        let again = mutex.acquire_timeout_as(&ann, Duration::from_secs(5)).await.unwrap().expect("the same owner");
+        let again = mutex.acquire_as_timeout(&ann, Duration::from_secs(5)).await.unwrap().expect("the same owner");
         assert!(LockOwner::scope(mutex.try_acquire()).await.unwrap().is_none());
         assert!(mutex.try_acquire().await.unwrap().is_none());
         assert!(anns.release().await.unwrap().is_released());
-        assert!(mutex.acquire_timeout_as(&bob, Duration::from_millis(200)).await.unwrap().is_none());
+        assert!(mutex.acquire_as_timeout(&bob, Duration::from_millis(200)).await.unwrap().is_none());
         assert!(again.release().await.unwrap().is_released());
         drop(in_time(mutex.acquire_as(&bob)).await.unwrap());
     }
@@ -247,7 +247,7 @@ on_every_server! {
         }
         let mutex = InterProcessMutex::new(client.clone(), &path).unwrap();
         let guard = in_time(mutex.acquire()).await.unwrap();
-        assert_eq!(mutex.participant_nodes().await.unwrap(), [guard.path()]);
+        assert_eq!(mutex.participant_nodes().await.unwrap(), [guard.node_path()]);
         assert!(guard.release().await.unwrap().is_released());
         assert_eq!(curator_integration::env::children(&client, &path).await.len(), 4);
     }

@@ -98,7 +98,7 @@ on_every_server! {
         let guard = Arc::new(guard);
         let releasing = Arc::clone(&guard);
         let released = tokio::spawn(async move { releasing.release().await });
-        direct.delete().for_path(guard.path()).await.unwrap();
+        direct.delete().for_path(guard.node_path()).await.unwrap();
         let other = in_time(InterProcessMutex::new(direct.clone(), &path).unwrap().acquire()).await.unwrap();
         proxy.accept();
         let truth = Release::AlreadyLost(LossReason::NodeDeleted);
@@ -141,7 +141,7 @@ on_every_server! {
             proxy.reset();
             in_time(proxy.wait_for_connections(connections + 1)).await;
             eventually("the own node is watched again", async || client.is_connected() && client.watchers() == 1).await;
-            direct.delete().for_path(guard.path()).await.unwrap();
+            direct.delete().for_path(guard.node_path()).await.unwrap();
             assert_eq!(in_time(guard.lost()).await, LossReason::NodeDeleted);
             assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost(LossReason::NodeDeleted));
         }
@@ -202,7 +202,7 @@ on_every_server! {
         let mutex = InterProcessMutex::new(client.clone(), &path).unwrap();
         let (one, other) = in_time(LockOwner::scope(async { tokio::join!(mutex.acquire(), mutex.acquire()) })).await;
         let (one, other) = (one.unwrap(), other.unwrap());
-        assert_eq!(one.path(), other.path());
+        assert_eq!(one.node_path(), other.node_path());
         assert!(one.release().await.unwrap().is_released());
         assert!(other.is_held());
         assert!(other.release().await.unwrap().is_released());
@@ -274,7 +274,7 @@ async fn at_the_end_of_the_sequence_numbers_a_create_whose_reply_was_lost_is_fou
     let guard = in_time(mutex.acquire()).await.unwrap();
     assert_eq!(proxy.faults_done(), 1);
     assert_eq!(server.children("/lock").unwrap(), [guard.node_name()]);
-    let stat = client.check_exists().for_path(guard.path()).await.unwrap().unwrap();
+    let stat = client.check_exists().for_path(guard.node_path()).await.unwrap().unwrap();
     assert_eq!(stat.czxid, guard.token().czxid().get());
     assert_eq!(in_time(guard.release()).await.unwrap(), Release::Released);
     assert!(server.children("/lock").unwrap().is_empty());

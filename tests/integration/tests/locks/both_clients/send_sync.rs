@@ -47,7 +47,7 @@ fn every_future_is_send(
     send(mutex.acquire_timeout(second));
     send(mutex.try_acquire());
     send(mutex.acquire_as(&owner));
-    send(mutex.acquire_timeout_as(&owner, second));
+    send(mutex.acquire_as_timeout(&owner, second));
     send(mutex.participant_nodes());
     send(LockOwner::scope(mutex.acquire()));
     send(guard.release());

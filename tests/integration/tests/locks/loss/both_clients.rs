@@ -18,7 +18,7 @@ on_every_server! {
         let mutex = InterProcessMutex::new(second.clone(), &path).unwrap();
         let waiter = tokio::spawn(async move { mutex.acquire().await.unwrap() });
         env.wait_for_children(&second, &path, 2).await;
-        env.kill_owner_of(&second, old.path()).await;
+        env.kill_owner_of(&second, old.node_path()).await;
         let new = in_time(waiter).await.unwrap();
         let reason = in_time(old.lost()).await;
         assert!(matches!(reason, LossReason::Session(_) | LossReason::NodeDeleted), "{reason}");
@@ -141,7 +141,7 @@ on_every_server! {
         let third = in_time(line.pop_front().unwrap()).await.unwrap();
         assert!(!second.is_finished());
         // A holder keeps the watch that it had as the next.
-        other.delete().for_path(third.path()).await.unwrap();
+        other.delete().for_path(third.node_path()).await.unwrap();
         assert_eq!(in_time(third.lost()).await, LossReason::NodeDeleted);
         let second = in_time(second).await.unwrap();
         assert!(second.is_held());
@@ -156,11 +156,11 @@ on_every_server! {
         let guard = mutex.acquire().await.unwrap();
         let waited = { let mutex = mutex.clone(); tokio::spawn(async move { mutex.acquire().await.unwrap() }) };
         env.wait_for_children(&client, mutex.path(), 2).await;
-        client.delete().for_path(guard.path()).await.unwrap();
+        client.delete().for_path(guard.node_path()).await.unwrap();
         assert_eq!(in_time(guard.lost()).await, LossReason::NodeDeleted);
         assert_eq!(guard.release().await.unwrap(), Release::AlreadyLost(LossReason::NodeDeleted));
         let waited = in_time(waited).await.unwrap();
-        client.delete().for_path(waited.path()).await.unwrap();
+        client.delete().for_path(waited.node_path()).await.unwrap();
         assert_eq!(in_time(waited.lost()).await, LossReason::NodeDeleted);
         assert!(!waited.is_held());
     }
@@ -170,7 +170,7 @@ on_every_server! {
         let mutex = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap();
         let owner = LockOwner::new();
         let outer = mutex.acquire_as(&owner).await.unwrap();
-        env.kill_owner_of(&client, outer.path()).await;
+        env.kill_owner_of(&client, outer.node_path()).await;
         in_time(outer.lost()).await;
         assert!(matches!(mutex.acquire_as(&owner).await, Err(LockError::LockLost { .. })));
         assert!(matches!(outer.reenter(), Err(LockError::LockLost { .. })));
@@ -185,7 +185,7 @@ on_every_server! {
         let guard = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
         let until = Instant::now() + timeout * 3 / 2;
         while Instant::now() < until {
-            client.get_data().for_path(guard.path()).await.unwrap();
+            client.get_data().for_path(guard.node_path()).await.unwrap();
             assert!(guard.is_held());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -284,7 +284,7 @@ on_every_server! {
         // A session of a minute: nobody waits for its end.
         let client = connected(builder(env.address()).session_timeout(Duration::from_secs(60))).await;
         let guard = InterProcessMutex::new(client, &path).unwrap().acquire().await.unwrap();
-        let node = guard.path().to_owned();
+        let node = guard.node_path().to_owned();
         let mutex = InterProcessMutex::new(other.clone(), &path).unwrap();
         let waiter = tokio::spawn(async move { mutex.acquire().await.unwrap() });
         env.wait_for_children(&other, &path, 2).await;

@@ -39,11 +39,11 @@ fn waiter_is_not_granted_on_a_node_that_went_with_its_session() {
             while client.watchers() < 2 {
                 tokio::time::sleep(LATENCY).await;
             }
-            ensemble.kill_session(ensemble.owner(holder.path()).unwrap());
+            ensemble.kill_session(ensemble.owner(holder.node_path()).unwrap());
             let granted = timeout(SESSION * 3, waiter).await.unwrap().unwrap();
             assert!(!holder.is_held(), "seed {seed}");
-            let owner = ensemble.owner(granted.path());
-            assert!(owner.is_some(), "seed {seed}: {} was granted without its node", granted.path());
+            let owner = ensemble.owner(granted.node_path());
+            assert!(owner.is_some(), "seed {seed}: {} was granted without its node", granted.node_path());
             assert!(granted.release().await.unwrap().is_released());
         });
     }
@@ -61,7 +61,7 @@ fn owner_knows_that_its_node_was_deleted_before_the_waiter_of_its_client_is_gran
             while client.watchers() < 2 {
                 tokio::time::sleep(LATENCY).await;
             }
-            ensemble.delete(holder.path());
+            ensemble.delete(holder.node_path());
             let granted = timeout(SESSION, waiter).await.unwrap().unwrap();
             assert!(granted.is_held() && !holder.is_held(), "seed {seed}: two guards hold one mutex");
             assert!(granted.release().await.unwrap().is_released());
@@ -75,7 +75,7 @@ fn owner_knows_that_its_node_was_deleted_when_a_listing_of_its_client_lacks_it()
     for seed in 0..SEEDS {
         simulated(seed, async |ensemble, client| {
             let holder = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
-            ensemble.delete(holder.path());
+            ensemble.delete(holder.node_path());
             let granted = InterProcessMutex::new(client, "/lock").unwrap().acquire().await.unwrap();
             assert!(granted.is_held() && !holder.is_held(), "seed {seed}: two guards hold one mutex");
             assert!(granted.release().await.unwrap().is_released());
@@ -171,7 +171,7 @@ fn waiter_is_not_granted_when_its_node_goes_while_it_reads_the_queue() {
             }
             let deleted_at = ensemble.now();
             let granted = timeout(SESSION, waiter).await.unwrap().unwrap();
-            let is_there = ensemble.owner(granted.path()).is_some();
+            let is_there = ensemble.owner(granted.node_path()).is_some();
             // The reply that proves the grant was on its way at most.
             let took = ensemble.now() - deleted_at;
             assert!(is_there || took <= LATENCY, "seed {seed}, {moment:?}: granted {took:?} behind the deletion");

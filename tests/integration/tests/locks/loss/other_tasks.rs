@@ -447,7 +447,7 @@ async fn panic_of_a_clock_ends_neither_the_session_nor_a_wait() {
     eventually("the second contender waits", async || client.watchers() > 0).await;
     clock.0.store(true, Ordering::SeqCst);
     // The notification makes the task of the connection read the clock, and the drop reads it too.
-    other.set_data().for_path(guard.path(), "").await.unwrap();
+    other.set_data().for_path(guard.node_path(), "").await.unwrap();
     drop(guard);
     assert!(timeout(PATIENCE, waiting).await.expect("the waiter is granted").unwrap().unwrap());
 }

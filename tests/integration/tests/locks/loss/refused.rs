@@ -35,7 +35,7 @@ async fn holder_whose_watch_was_refused_notices_the_deletion_of_its_node() {
         // The event of another child makes the holder watch its node.
         admin.create().for_path("/lock/child").await.unwrap();
         eventually("the watch was refused", async || server.refusals_left() == 0).await;
-        admin.delete().for_path(guard.path()).await.unwrap();
+        admin.delete().for_path(guard.node_path()).await.unwrap();
         assert_eq!(in_time(guard.lost()).await, LossReason::NodeDeleted, "{error:?}");
         admin.delete().for_path("/lock/child").await.unwrap();
     }

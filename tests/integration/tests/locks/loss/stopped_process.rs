@@ -163,7 +163,7 @@ fn hold(role: &str) {
     runtime.block_on(async {
         let client = connected(builder(address.parse().unwrap()).session_timeout(SESSION)).await;
         let guards = way.take(&client, path, |_| {}).await.unwrap();
-        let nodes: Vec<_> = guards.iter().flat_map(LockGuard::parts).map(LockGuard::path).collect();
+        let nodes: Vec<_> = guards.iter().flat_map(LockGuard::parts).map(LockGuard::node_path).collect();
         println!("\nheld {} {}", guards[0].token().czxid().get(), nodes.join(" "));
         let asked = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()).unwrap());
         assert!(asked.await.unwrap() > 0, "nobody asks any more");

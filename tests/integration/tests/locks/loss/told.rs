@@ -45,11 +45,11 @@ async fn taken(way: Way, client: &CuratorFramework) -> Vec<LockGuard> {
 
 /// The nodes that guards stand on.
 fn nodes(guards: &[LockGuard]) -> BTreeSet<String> {
-    guards.iter().flat_map(LockGuard::parts).map(|part| part.path().to_owned()).collect()
+    guards.iter().flat_map(LockGuard::parts).map(|part| part.node_path().to_owned()).collect()
 }
 
 fn stands_on(guard: &LockGuard, node: &str) -> bool {
-    guard.parts().any(|part| part.path() == node)
+    guard.parts().any(|part| part.node_path() == node)
 }
 
 /// When all of these were told, and of what; `None` if not within a session.
@@ -71,7 +71,7 @@ fn a_killed_session_is_told_at_the_next_connect() {
             simulated(async |ensemble, client| {
                 let guards = taken(way, &client).await;
                 sleep(rest).await;
-                ensemble.kill_session(ensemble.owner(guards[0].path()).unwrap());
+                ensemble.kill_session(ensemble.owner(guards[0].node_path()).unwrap());
                 let (after, reasons) = told(&ensemble, &guards).await.expect("they are told");
                 // The close, the pause before a connect, and the question for the session with its answer.
                 assert!(after <= LATENCY * 3 + LONGEST_FIRST_PAUSE + ROUNDING, "{way}: told after {after:?}");
@@ -105,7 +105,7 @@ fn longest_to_tell_of_a_deletion(way: Way, delete: impl AsyncFn(&SimulatedEnsemb
                 let lost = timeout(SESSION, guard.lost()).await.ok()?;
                 assert_eq!(lost, LossReason::NodeDeleted, "{way}");
                 for part in guard.parts() {
-                    assert_eq!(part.is_held(), part.path() != node, "{way}: {part:?}");
+                    assert_eq!(part.is_held(), part.node_path() != node, "{way}: {part:?}");
                 }
             }
             let after = ensemble.now() - from;
@@ -219,7 +219,7 @@ fn waiting_semaphore_mutex_survives_the_deletion_of_either_node() {
             sleep(WATCHED * 2).await;
             let parent = format!("{PATH}/{part}");
             let nodes = ensemble.children(&parent).into_iter().map(|node| format!("{parent}/{node}"));
-            let theirs: Vec<_> = nodes.filter(|node| node != holder[0].path()).collect();
+            let theirs: Vec<_> = nodes.filter(|node| node != holder[0].node_path()).collect();
             let [node] = &theirs[..] else { panic!("the waiter's node alone: {theirs:?}") };
             ensemble.delete(node);
             sleep(SESSION).await;

@@ -33,7 +33,7 @@ async fn pair(env: &Env, way: Way) -> Pair {
         count
     };
     // Those of the holder that are on their way out are no node of the next one.
-    let held: BTreeSet<_> = guards.iter().flat_map(LockGuard::parts).map(|part| part.path().to_owned()).collect();
+    let held: BTreeSet<_> = guards.iter().flat_map(LockGuard::parts).map(|part| part.node_path().to_owned()).collect();
     eventually("only the holder is there", async || count().await == held.len()).await;
     let next = tokio::spawn(async move {
         let guards = way.plain().take(&other, &path, |_| {}).await.unwrap();
@@ -57,7 +57,7 @@ where
     for Pair { way, client, guards, next } in pairs {
         let reasons = Arc::clone(&reasons);
         // Both, of one who writes and reads: the next one waits for both. Of a multi lock the first.
-        let nodes: BTreeSet<_> = guards.iter().map(|guard| guard.path().to_owned()).collect();
+        let nodes: BTreeSet<_> = guards.iter().map(|guard| guard.node_path().to_owned()).collect();
         let taking: Vec<_> = nodes.into_iter().map(|node| take_away(client.clone(), node)).collect();
         ends.spawn(async move {
             for taking in taking {
@@ -127,7 +127,7 @@ async fn a_loss_is_told_also_after_the_release() {
     let client = client(&server).await;
     let session = client.session().await.unwrap();
     let guard = in_time(InterProcessMutex::new(client.clone(), "/m").unwrap().acquire()).await.unwrap();
-    let owner = client.check_exists().for_path(guard.path()).await.unwrap().unwrap().ephemeral_owner;
+    let owner = client.check_exists().for_path(guard.node_path()).await.unwrap().unwrap().ephemeral_owner;
     server.kill_session(owner);
     in_time(session.ended()).await;
     assert!(matches!(guard.release().await, Ok(Release::AlreadyLost(_))));

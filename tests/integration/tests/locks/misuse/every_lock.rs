@@ -92,7 +92,7 @@ async fn assert_useless<K>(guard: &LockGuard<K>, error: &str) {
     assert!(!guard.is_held() && guard.remaining() == Duration::ZERO);
     assert_eq!(text(in_time(guard.verify()).await), error);
     assert_eq!(text(in_time(guard.protect(std::future::pending::<()>())).await), error);
-    assert!(guard.path().starts_with('/') && guard.token().czxid().get() > 0);
+    assert!(guard.node_path().starts_with('/') && guard.token().czxid().get() > 0);
 }
 
 on_every_server! {
@@ -183,9 +183,9 @@ on_every_server! {
         let options = LockOptions::new().warn_after(Duration::MAX);
         let mutex = InterProcessMutex::with_options(client.clone(), env.path("lock"), options).unwrap();
         let owner = LockOwner::new();
-        let outer = in_time(mutex.acquire_timeout_as(&owner, Duration::MAX)).await.unwrap().expect("it is free");
-        let inner = in_time(mutex.acquire_timeout_as(&owner, Duration::ZERO)).await.unwrap().expect("it has it");
-        assert!(in_time(mutex.acquire_timeout_as(&LockOwner::new(), Duration::ZERO)).await.unwrap().is_none());
+        let outer = in_time(mutex.acquire_as_timeout(&owner, Duration::MAX)).await.unwrap().expect("it is free");
+        let inner = in_time(mutex.acquire_as_timeout(&owner, Duration::ZERO)).await.unwrap().expect("it has it");
+        assert!(in_time(mutex.acquire_as_timeout(&LockOwner::new(), Duration::ZERO)).await.unwrap().is_none());
         drop(inner);
         assert!(outer.release().await.unwrap().is_released());
         // As long as it may take.
@@ -270,8 +270,8 @@ on_every_server! {
             let refused = in_time(which.lock(&client, "/closed").acquire()).await.unwrap_err();
             check(refused.to_string(), format!("{refused:?}"), "/closed/");
             let guard = in_time(which.lock(&client, "/open").acquire()).await.unwrap();
-            check(guard.path().to_owned(), format!("{guard:?}"), "/open/");
-            client.delete().for_path(guard.path()).await.unwrap();
+            check(guard.node_path().to_owned(), format!("{guard:?}"), "/open/");
+            client.delete().for_path(guard.node_path()).await.unwrap();
             let lost = in_time(guard.verify()).await.unwrap_err();
             assert!(matches!(lost, LockError::LockLost { .. }), "{lost:?}");
             check(lost.to_string(), format!("{lost:?}"), "/open/");
@@ -299,7 +299,7 @@ on_every_server! {
         let options = builder(env.address()).retry_policy(RetryNTimes::new(1, Duration::from_millis(50)));
         let client = connected(options.session_timeout(Duration::from_secs(30))).await;
         let path = env.path("lock");
-        let options = LockOptions::new().node_data(vec![7; 2 << 20]);
+        let options = LockOptions::new().data(vec![7; 2 << 20]);
         let mutex = InterProcessMutex::with_options(client.clone(), &path, options).unwrap();
         for outcome in [in_time(mutex.acquire()).await.map(Some), in_time(mutex.try_acquire()).await] {
             let error = text(outcome);
@@ -323,7 +323,7 @@ on_every_server! {
 
 /// The path of the lock to which a guard's node belongs.
 fn folder(guard: &LockGuard) -> &str {
-    guard.path().rsplit_once('/').map_or("", |(folder, _)| folder)
+    guard.node_path().rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 #[tokio::test]

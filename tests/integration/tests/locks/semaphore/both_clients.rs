@@ -132,12 +132,12 @@ on_every_server! {
     async fn leases_show_their_data_and_names(env) {
         let path = env.path("semaphore");
         let client = env.client().await;
-        let semaphore = InterProcessSemaphoreV2::with_options(client.clone(), &path, 3, SemaphoreOptions::new().node_data("worker seven")).unwrap();
+        let semaphore = InterProcessSemaphoreV2::with_options(client.clone(), &path, 3, SemaphoreOptions::new().data("worker seven")).unwrap();
         assert_eq!(semaphore.participant_nodes().await.unwrap(), Vec::<String>::new());
         let leases = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
         assert_eq!(semaphore.participant_nodes().await.unwrap(), leases.each_ref().map(|lease| lease.node_name().to_owned()));
         assert_eq!(leases[0].data().await.unwrap(), b"worker seven");
-        assert!(leases[0].path().starts_with(&format!("{path}/leases/_c_")), "{}", leases[0].path());
+        assert!(leases[0].node_path().starts_with(&format!("{path}/leases/_c_")), "{}", leases[0].node_path());
         assert!(leases[0].token() < leases[1].token());
         drop(leases);
         env.wait_for_children(&client, &format!("{path}/leases"), 0).await;

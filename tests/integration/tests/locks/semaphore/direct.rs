@@ -143,7 +143,7 @@ on_every_server! {
         let mut nodes = BTreeSet::new();
         for waiter in waiters {
             let lease = in_time(waiter).await.unwrap();
-            assert!(nodes.insert(lease.path().to_owned()));
+            assert!(nodes.insert(lease.node_path().to_owned()));
             assert!(lease.release().await.unwrap().is_released());
         }
         env.wait_for_children(&client, &format!("{path}/leases"), 0).await;

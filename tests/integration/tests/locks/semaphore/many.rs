@@ -61,7 +61,7 @@ on_every_server! {
                 let leases = in_time(semaphore.acquire_many(3)).await.unwrap();
                 let work = leases.protect(std::future::pending::<()>());
                 let deleted = async {
-                    observer.delete().for_path(leases.iter().nth(lost).unwrap().path()).await.unwrap();
+                    observer.delete().for_path(leases.iter().nth(lost).unwrap().node_path()).await.unwrap();
                     in_time(leases.lost()).await
                 };
                 let (work, reason) = tokio::join!(in_time(work), deleted);
@@ -107,13 +107,13 @@ on_every_server! {
         for protocol in BOTH {
             let semaphore = semaphore(&env, protocol, 3).await;
             let mut first = in_time(semaphore.acquire_many(3)).await.unwrap();
-            let paths: Vec<_> = first.iter().map(|lease| lease.path().to_owned()).collect();
+            let paths: Vec<_> = first.iter().map(|lease| lease.node_path().to_owned()).collect();
             for refused in [0, 3, 4] {
                 assert!(first.split(refused).is_none());
             }
             let last = first.split(2).unwrap();
-            assert_eq!(last.iter().map(|lease| lease.path()).collect::<Vec<_>>(), paths[1..]);
-            assert_eq!((first.len(), first.path()), (1, paths[0].as_str()));
+            assert_eq!(last.iter().map(|lease| lease.node_path()).collect::<Vec<_>>(), paths[1..]);
+            assert_eq!((first.len(), first.node_path()), (1, paths[0].as_str()));
             release(last).await;
             assert!(first.is_held());
             let _two = in_time(semaphore.try_acquire_many(2)).await.unwrap().expect("two are free again");
@@ -257,7 +257,7 @@ on_every_server! {
             let waiter = tokio::spawn(async move { semaphore.acquire_many(3).await.unwrap() });
             let ours = async || {
                 let mut ours = children(&observer, &leases).await;
-                ours.retain(|name| !other.path().ends_with(name.as_str()));
+                ours.retain(|name| !other.node_path().ends_with(name.as_str()));
                 // By their numbers.
                 ours.sort_by(|one, two| one.rsplit('-').next().cmp(&two.rsplit('-').next()));
                 ours

@@ -69,7 +69,7 @@ on_every_server! {
         let (client, admin, path) = (env.client().await, env.client().await, env.path("semaphore"));
         let lost = lease(&client, &path, 1).await;
         assert_eq!(slot(&lost).await, 0);
-        admin.delete().for_path(lost.path()).await.unwrap();
+        admin.delete().for_path(lost.node_path()).await.unwrap();
         let next = lease(&admin, &path, 1).await;
         assert_eq!(slot(&next).await, 0, "the guard of the lost lease still exists");
         let error = in_time(lost.slot()).await.unwrap_err();
@@ -126,7 +126,7 @@ on_every_server! {
         let ours = Arc::new(lease(&client, &path, 1).await);
         let waits = claim(&ours);
         is_waiting().await;
-        admin.delete().for_path(ours.path()).await.unwrap();
+        admin.delete().for_path(ours.node_path()).await.unwrap();
         assert!(matches!(in_time(waits).await.unwrap(), Err(LockError::LockLost { .. })));
     }
 

@@ -1,6 +1,6 @@
 //! A pool of scarce connections to a database. Each user holds a lease. Its slot is the number of a connection, and the
-//! data of its node names the user. All processes share the pool's size as a count. A holder with a silent network stops in time, and the database
-//! refuses its late write.
+//! data of its node names the user. All processes share the pool's size as a count. A holder with a silent network stops
+//! in time, and the database refuses its late write.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -34,15 +34,18 @@ impl Database {
     }
 }
 
-/// Opens the pool for one user, with the user's name as the data of the lease's node. The semaphore follows the count
-/// only while the caller keeps it.
-async fn pool(client: &CuratorFramework, path: &str, user: &str) -> Outcome<(InterProcessSemaphoreV2, SharedCount)> {
+/// Returns the size of the pool, which all processes share.
+async fn size(client: &CuratorFramework, path: &str) -> Outcome<SharedCount> {
     let size = SharedCount::new(client.clone(), format!("{path}/size"), 2)?;
     size.start()?;
     size.initialized().await?;
-    let options = SemaphoreOptions::new().data(user);
-    let leases = InterProcessSemaphoreV2::with_options(client.clone(), format!("{path}/pool"), &size, options)?;
-    Ok((leases, size))
+    Ok(size)
+}
+
+/// Opens the pool for one user, with the user's name as the data of the lease's node.
+async fn pool(client: &CuratorFramework, path: &str, user: &str) -> Outcome<InterProcessSemaphoreV2> {
+    let (size, options) = (size(client, path).await?, SemaphoreOptions::new().data(user));
+    Ok(InterProcessSemaphoreV2::with_options(client.clone(), format!("{path}/pool"), &size, options)?)
 }
 
 /// Returns the names of the lease holders, in the order of the queue.
@@ -57,13 +60,13 @@ async fn main() -> ExitCode {
     run(servers, |ensemble| async move {
         let mut database = Database::default();
         let office = ensemble.client().await?;
-        let (ann_pool, size) = pool(&office, &path, "ann").await?;
+        let (size, ann_pool) = (size(&office, &path).await?, pool(&office, &path, "ann").await?);
         size.set_count(2).await?;
         until(|| async { Ok(ann_pool.max_leases() == 2) }).await?;
         let (ben_client, ben_network) = ensemble.client_behind_a_proxy().await?;
-        let (ben_pool, _ben_size) = pool(&ben_client, &path, "ben").await?;
-        let (cleo_pool, _cleo_size) = pool(&ensemble.client().await?, &path, "cleo").await?;
-        let (dora_pool, _dora_size) = pool(&ensemble.client().await?, &path, "dora").await?;
+        let ben_pool = pool(&ben_client, &path, "ben").await?;
+        let cleo_pool = pool(&ensemble.client().await?, &path, "cleo").await?;
+        let dora_pool = pool(&ensemble.client().await?, &path, "dora").await?;
 
         let ann = ann_pool.acquire().await?;
         let ben = ben_pool.acquire().await?;

@@ -136,10 +136,11 @@ pub enum MaxLeases {
     /// This number.
     Fixed(usize),
     /// The value of a count: Curator's `SharedCountReader` constructor. Raising the limit wakes waiters. Lowering it does
-    /// not revoke leases already granted. While the limit is zero or negative, no lease is granted. Start the count and
-    /// keep it: the semaphore follows it only while it runs. All clients of the semaphore must follow the same count. A
-    /// limit that is set through this count, or a clone of it, counts before the call that sets it returns. Other clients
-    /// follow by their notifications.
+    /// not revoke leases already granted. While the limit is zero or negative, no lease is granted. Start the
+    /// count. The semaphore keeps it, and follows it until it is closed, so a listener of the count must not keep
+    /// the semaphore. All clients of the semaphore must follow the same
+    /// count. A limit that is set through this count, or a clone of it, counts before the call that sets it returns. Other
+    /// clients follow by their notifications.
     Count(SharedCount),
 }
 
@@ -168,6 +169,8 @@ struct Inner {
     /// The watch on the node with the mark, set when the mark was as expected. It fires when the path is deleted.
     protocol_watch: Mutex<Option<Watch>>,
     last_look: Mutex<LastLook>,
+    /// The count that the limit follows: the drop of its last clone ends it.
+    _count: Option<SharedCount>,
 }
 
 impl Inner {
@@ -207,36 +210,23 @@ impl InterProcessSemaphoreV2 {
         options: SemaphoreOptions,
     ) -> Result<Self, LockError> {
         let (options, protocol) = options.split();
-        let limit = match max_leases.into() {
+        let (limit, count) = match max_leases.into() {
             MaxLeases::Fixed(0) => {
                 return Err(LockError::invalid("number of leases", "it is zero, so none could ever be granted"));
             }
-            MaxLeases::Fixed(leases) => Limit::Fixed(leases),
+            MaxLeases::Fixed(leases) => (Limit::Fixed(leases), None),
             MaxLeases::Count(_) if protocol == SemaphoreProtocol::Direct => {
                 let reason = "the direct protocol cannot follow a limit that changes: clients learn of a change at \
                               different times, so the leases granted under a higher limit may exceed a lower one";
                 return Err(LockError::invalid("semaphore protocol", reason));
             }
-            MaxLeases::Count(count) => return Self::following(client, path.into(), &count, options),
+            MaxLeases::Count(count) => {
+                let invalid = |error: SharedError| LockError::invalid("number of leases", error.to_string());
+                let now = count.versioned_value().map_err(invalid)?;
+                (Limit::changing(leases_of(*now.value()), now.zxid()), Some(count))
+            }
         };
-        Self::build("semaphore", client, path.into(), Arc::new(limit), protocol, options)
-    }
-
-    /// Creates a semaphore with a limit that follows a count.
-    fn following(
-        client: CuratorFramework,
-        path: String,
-        count: &SharedCount,
-        options: LockOptions,
-    ) -> Result<Self, LockError> {
-        let invalid = |error: SharedError| LockError::invalid("number of leases", error.to_string());
-        let now = count.versioned_value().map_err(invalid)?;
-        let limit = Arc::new(Limit::changing(leases_of(*now.value()), now.zxid()));
-        let semaphore =
-            Self::build("semaphore", client, path, Arc::clone(&limit), SemaphoreProtocol::Curator, options)?;
-        let follower: Arc<dyn CountObserver> = limit;
-        count.follow(Arc::downgrade(&follower));
-        Ok(semaphore)
+        Self::build("semaphore", client, path.into(), Arc::new(limit), count, protocol, options)
     }
 
     /// Creates the semaphore of a semaphore mutex.
@@ -246,7 +236,7 @@ impl InterProcessSemaphoreV2 {
         options: LockOptions,
     ) -> Result<Self, LockError> {
         let limit = Arc::new(Limit::Fixed(1));
-        Self::build("semaphore_mutex", client, path, limit, SemaphoreProtocol::Curator, options)
+        Self::build("semaphore_mutex", client, path, limit, None, SemaphoreProtocol::Curator, options)
     }
 
     fn build(
@@ -254,6 +244,7 @@ impl InterProcessSemaphoreV2 {
         client: CuratorFramework,
         path: String,
         limit: Arc<Limit>,
+        count: Option<SharedCount>,
         protocol: SemaphoreProtocol,
         options: LockOptions,
     ) -> Result<Self, LockError> {
@@ -268,7 +259,7 @@ impl InterProcessSemaphoreV2 {
         let slots = Slots { path: make_path(&path, SLOTS), limit: Arc::clone(&limit), acl: options.acl.clone() };
         let leases = LockSpec {
             recipe,
-            limit,
+            limit: Arc::clone(&limit),
             slots: Some(Arc::new(slots)),
             signals_successor: is_direct,
             parent_data,
@@ -280,7 +271,12 @@ impl InterProcessSemaphoreV2 {
         let lock = part(LOCKS, lock, LockOptions { acl: options.acl.clone(), ..LockOptions::new() })?;
         let leases = part(LEASES, leases, options)?;
         let (protocol_watch, last_look) = (Mutex::default(), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { path, protocol, lock, leases, protocol_watch, last_look }) })
+        if let Some(count) = &count {
+            let follower: Arc<dyn CountObserver> = limit;
+            count.follow(Arc::downgrade(&follower));
+        }
+        let inner = Inner { path, protocol, lock, leases, protocol_watch, last_look, _count: count };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Returns the path of the semaphore.

@@ -53,6 +53,16 @@ on_every_server! {
         assert!(held.is_held() && second.is_held());
     }
 
+    async fn a_semaphore_keeps_the_count_that_its_limit_follows(env) {
+        let client = env.client().await;
+        let limit = count(&env, &client, "count", 1).await;
+        let semaphore = semaphore(&env, &client, &limit);
+        drop(limit);
+        let other = count(&env, &env.client().await, "count", 1).await;
+        in_time(other.set_count(2)).await.unwrap();
+        knows(&semaphore, 2).await;
+    }
+
     async fn a_lowered_limit_takes_nothing_away_and_counts_for_the_next(env) {
         let client = env.client().await;
         let limit = count(&env, &client, "count", 4).await;

@@ -21,9 +21,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::error::{Chain, Error, Result};
-use crate::model::EventType;
 use crate::model::namespace::Namespace;
 use crate::model::path::make_path;
+use crate::model::{EventType, Stat};
 use crate::session::container_reaper::{ContainerReaper, IdleParent};
 use crate::session::delete_tree::delete_tree;
 use crate::session::owned_node::KnownNode;
@@ -674,12 +674,15 @@ async fn try_clean(session: &Session, remains: &PendingDelete) -> Result<()> {
         PendingDelete::OwnEphemeral { path } => {
             // A server that lags could omit the node; after an answered write it does not.
             session.write_barrier().await?;
-            match session.exists(path).await? {
-                Some(stat) if session.id().is_some_and(|own| own.get() == stat.ephemeral_owner) => {
-                    delete_if_there(session, path, Delete::default()).await
+            let is_own = |stat: &Stat| session.id().is_some_and(|own| own.get() == stat.ephemeral_owner);
+            while let Some(stat) = session.exists(path).await?.filter(is_own) {
+                match delete_if_there(session, path, Delete { version: Some(stat.version), children: false }).await {
+                    // Another session may have replaced the node since.
+                    Err(Error::BadVersion { .. }) => {}
+                    deleted => return deleted,
                 }
-                _ => Ok(()),
             }
+            Ok(())
         }
         PendingDelete::Marked { path, data } => {
             // A server that lags could omit the node; after an answered write it does not.

@@ -5,6 +5,7 @@
 //! | [`latch`], [`candidate`] | the leader latch, and its task |
 //! | [`selector`] | the leader selector |
 //! | [`term`] | one term: the leader's view, its end, its writes |
+//! | [`held_nodes`] | the nodes that exist as long as a term |
 //! | [`handover`] | the leader's part of a hand-over; the candidate's part is in `locks/engine/candidacy.rs` |
 //! | [`observer`] | the leaders, followed by any client |
 //! | [`record_io`] | reads and writes of the path's data; the format is in `locks/engine/candidacy/record.rs` |
@@ -12,6 +13,7 @@
 pub(crate) mod candidate;
 pub(crate) mod error;
 mod handover;
+mod held_nodes;
 pub(crate) mod latch;
 pub(crate) mod observer;
 pub(crate) mod options;

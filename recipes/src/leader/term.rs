@@ -8,13 +8,17 @@ use std::time::Duration;
 
 use curator_framework::recipe::{OwnedNode, RecipeClient as _, report};
 use curator_framework::spi::{Done, Operation};
-use curator_framework::{Chain, CuratorFramework, Error, LossReason, PathText, Session, node_from_path};
+use curator_framework::{
+    Chain, CreateMode, CuratorFramework, CuratorOp, Error, LossReason, PathText, Session, Stat, node_from_path,
+    validate_path,
+};
 use parking_lot::Mutex;
 use tokio::sync::{SetOnce, watch};
 use tokio::time::timeout;
 
 use crate::held::{FencingToken, impl_held};
 use crate::leader::error::{LeaderError, TermEnd};
+use crate::leader::held_nodes::{Held, HeldNodes};
 use crate::leader::record_io::{self, Found};
 use crate::locks::GuardedTransaction;
 use crate::locks::engine::candidacy::Record;
@@ -31,18 +35,33 @@ impl Drop for Work<'_> {
     }
 }
 
-/// Has the session delete the node of a term when it is dropped, unless that was done.
-struct InBackground<'a>(&'a HoldShare);
+/// Has the session delete the nodes of a term when it is dropped, unless that was done.
+struct InBackground<'a>(&'a Term);
 
 impl Drop for InBackground<'_> {
     fn drop(&mut self) {
-        self.0.delete_in_background("dropped");
+        self.0.nodes.abandon();
+        self.0.share.delete_in_background("dropped");
+    }
+}
+
+/// The number of attempts to create a node for a term, while other clients change its path.
+const HOLD_ATTEMPTS: u32 = 16;
+
+/// Returns `true` if a path, at which a node existed or not, has changed since then.
+const fn is_news(cause: &Error, existed: bool) -> bool {
+    match cause {
+        Error::NodeExists { .. } | Error::BadVersion { .. } => true,
+        // Otherwise the parent is missing.
+        Error::NoNode { .. } => existed,
+        _ => false,
     }
 }
 
 /// The state that all views of one term share.
 pub(super) struct Term {
     share: HoldShare,
+    nodes: HeldNodes,
     number: i64,
     /// The election's path.
     path: String,
@@ -71,6 +90,7 @@ impl Term {
         marks: Option<Found>,
     ) -> Arc<Self> {
         Arc::new(Self {
+            nodes: HeldNodes::new(share.hold().session()),
             share,
             number,
             path: path.to_owned(),
@@ -192,7 +212,9 @@ impl Term {
         };
         let mark = self.marks.lock().as_ref().map(marked);
         // Views may keep the term, so a release that fails or is dropped must not keep the node.
-        let _in_any_case = InBackground(&self.share);
+        let _in_any_case = InBackground(self);
+        // Ahead of the leader's node: the next leader does not meet them. The rest follows in the background.
+        let _deleted = timeout(self.session().timeout() / 10, self.nodes.delete()).await;
         let released = self.share.release_with(mark, budget).await;
         Ok(released.inspect_err(|error| {
             tracing::debug!(error = %Chain(&error), path = self.path, "the node of a term is deleted in the background");
@@ -202,12 +224,13 @@ impl Term {
     /// Ends the term, and has the session delete its node.
     pub(super) fn abandon(&self) {
         self.resign();
-        self.share.delete_in_background("dropped");
+        drop(InBackground(self));
     }
 
     /// Ends the term, and returns its node, unless a release has taken that.
     pub(super) fn take_node(&self) -> Option<OwnedNode> {
         self.resign();
+        self.nodes.abandon();
         self.share.take_node()
     }
 
@@ -443,6 +466,83 @@ impl Leadership {
         GuardedTransaction::within(&*self.term, &self.term.share)
     }
 
+    /// Creates an ephemeral node that exists as long as the term, such as one with the leader's address at a path that all
+    /// clients know. Replaces a node without children at the path, an earlier leader's or its own. The parent must exist.
+    ///
+    /// One transaction checks the leader's node and creates this one. A leader that resigns deletes it ahead of its own
+    /// node. After another end of the term the session deletes it in the background, or goes with it. The path belongs
+    /// to the term until then. A deletion or a write by another client is not mended. Another ephemeral node of this
+    /// client at the path may be deleted. Costs two requests, and two at the end of the term.
+    ///
+    /// # Errors
+    ///
+    /// * `LeaderError::LeadershipLost`: the term is over.
+    /// * `Error::Unsupported`: the client is `zookeeper-async`, which has no transactions.
+    /// * `Error::Transaction` with the cause: `Error::NoNode` without the parent, `Error::NotEmpty` for a node with
+    ///   children, `Error::NoAuth`; `Error::NodeExists` or `Error::BadVersion` if other clients change the path all the
+    ///   time.
+    /// * `Error::InvalidPath`, `Error::SchemaViolation`.
+    /// * `Error::ConnectionLoss`: the node may have been created. The term's end deletes it. Call it again.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the node may be created. The term's end deletes it.
+    pub async fn hold_node(&self, path: impl Into<String>, data: impl Into<Vec<u8>>) -> Result<Stat, LeaderError> {
+        let (term, path, data) = (&*self.term, path.into(), data.into());
+        validate_path(&path)?;
+        let _alone = term.nodes.creating.lock().await;
+        term.check()?;
+        let before = term.nodes.get(&path);
+        let (mut retries, mut attempts) = (term.client.retry_loop(), 0);
+        let (mut is_unknown, mut existed) = (false, false);
+        loop {
+            attempts += 1;
+            let held = async {
+                let found = term.session().exists(&path).await?;
+                existed = found.is_some();
+                self.hold_node_once(&path, &data, found.map(|found| found.version)).await
+            };
+            let error = match held.await {
+                Ok(stat) if term.nodes.set(&path, Some(Held::Created(stat.czxid))) => return Ok(stat),
+                Ok(_) => return Err(term.over(term.end().unwrap_or(TermEnd::Resigned))),
+                Err(error) => error,
+            };
+            is_unknown |= error.outcome_unknown();
+            let failed = match error {
+                LeaderError::Framework(Error::Transaction { cause, .. })
+                    if is_news(&cause, existed) && attempts < HOLD_ATTEMPTS =>
+                {
+                    continue;
+                }
+                LeaderError::Framework(error) => retries.failed(error).await.map_err(|error| term.failed(error)),
+                error => Err(error),
+            };
+            if let Err(error) = failed {
+                if !is_unknown {
+                    term.nodes.set(&path, before);
+                }
+                return Err(error);
+            }
+            retries.reconnected(term.session()).await.map_err(|error| term.failed(error))?;
+        }
+    }
+
+    /// Creates a node in place of one in this version.
+    async fn hold_node_once(&self, path: &str, data: &[u8], found: Option<i32>) -> Result<Stat, LeaderError> {
+        let create = CuratorOp::create(path).with_mode(CreateMode::Ephemeral).with_data(data);
+        let set = CuratorOp::set_data(path, data);
+        // The earlier leader deletes its node by the version, so this one gets another. And replies have the stats of
+        // nodes that are set, but not of those that are created.
+        let sets = 1 + usize::from(found == Some(1));
+        let delete = found.map(|version| CuratorOp::delete(path).with_version(version));
+        let operations = delete.into_iter().chain([create]).chain(std::iter::repeat_n(set, sets));
+        if !self.term.nodes.set(path, Some(Held::Perhaps)) {
+            return Err(self.term.over(self.term.end().unwrap_or(TermEnd::Resigned)));
+        }
+        let results = self.transaction().operations(operations).commit().await?;
+        Ok(results.into_iter().rev().find_map(|result| result.result_stat).unwrap_or_default())
+    }
+
     /// Proclaims some data, which every [observer](crate::LeaderObserver) of the election gets with the leader: etcd's
     /// `Proclaim`. One transaction checks the leader's node and writes the data of the election's path. The data counts
     /// until this leader proclaims anew or its term ends. Costs two requests. While a
@@ -477,7 +577,7 @@ impl_held!(Leadership, LeaderError);
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leadership")
-            .field("path", &self.path())
+            .field("path", &self.node_path())
             .field("token", &self.token())
             .field("is_held", &self.is_held())
             .finish_non_exhaustive()

@@ -525,6 +525,7 @@ mod recipes {
         LeaderSelector::run_until(_, Ready<()>, fn(Leadership) -> Ready<Result<(), String>>): Send;
         Leadership::ended(_): Send Sync;
         Leadership::lost(_): Send Sync;
+        Leadership::hold_node(_, String, Vec<u8>): Send;
         Leadership::proclaim(_, Vec<u8>): Send;
         Leadership::protect(_, Ready<()>): Send Sync;
         Leadership::verify(_): Send;

@@ -9,6 +9,7 @@ mod cluster;
 mod delays;
 mod ends;
 mod handovers;
+mod held_nodes;
 mod in_process;
 mod moves;
 mod simulated;

@@ -16,7 +16,7 @@ use crate::operations::{LONG, Local};
 
 const LATENCY: Duration = Duration::from_millis(3);
 const PATH: &str = "/election";
-const OF_LATCHES: [&str; 14] = [
+const OF_LATCHES: [&str; 15] = [
     "Changes::recv",
     "LeaderLatch::leading_timeout",
     "LeaderLatch::close",
@@ -27,6 +27,7 @@ const OF_LATCHES: [&str; 14] = [
     "LeaderLatch::resign",
     "LeaderLatch::resign_to_timeout",
     "Leadership::ended",
+    "Leadership::hold_node",
     "Leadership::lost",
     "Leadership::proclaim",
     "Leadership::protect",
@@ -92,6 +93,7 @@ async fn call_of_latch(method: &str, ours: &LeaderLatch, other: &LeaderLatch, st
                 }),
             }
         }
+        "Leadership::hold_node" => Box::pin(async move { _ = term().hold_node("/held", "data").await.unwrap() }),
         "Leadership::proclaim" => Box::pin(async move { term().proclaim("data").await.unwrap() }),
         "Leadership::protect" => Box::pin(async move { term().protect(sleep(TURN)).await.unwrap() }),
         "Leadership::verify" => Box::pin(async move { term().verify().await.unwrap() }),

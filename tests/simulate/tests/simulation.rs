@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 /// How many fresh seeds.
 const FRESH: u64 = 40;
 /// Seeds of storms that found something once, with the generator of that time.
-const KEPT: [u64; 17] = [
+const KEPT: [u64; 18] = [
     1051,
     1368,
     2835,
@@ -36,6 +36,7 @@ const KEPT: [u64; 17] = [
     3_290_279_204,
     3_290_282_108,
     4_067_300_147,
+    1_806_213_987,
 ];
 /// Those with a storm of an election that found something.
 const KEPT_ELECTIONS: [u64; 9] = [1049, 1147, 1185, 1626, 1962, 3036, 3332, 1_531_191_909, 708_997];
@@ -46,8 +47,18 @@ const KEPT_BARRIERS: [u64; 6] = [7, 8, 600_703, 720_415, 747_642, 3_807_273_269]
 /// Those with a storm of a latch that found something.
 const KEPT_LATCHES: [u64; 8] = [5, 7, 24, 20_404, 20_742, 20_846, 21_467, 722_243];
 /// Those with a hard storm that found something.
-const KEPT_HARD: [u64; 8] =
-    [610_434_232, 720_000_339, 720_000_649, 720_001_841, 720_002_114, 1_846_335_001, 4_111_075_979, 4_111_078_442];
+const KEPT_HARD: [u64; 10] = [
+    610_434_232,
+    720_000_339,
+    720_000_649,
+    720_001_841,
+    720_002_114,
+    1_846_335_001,
+    4_111_075_979,
+    4_111_078_442,
+    1_806_212_247,
+    1_806_212_408,
+];
 
 fn assert_well(seed: u64) {
     for storm in Storm::of(seed) {

@@ -1,7 +1,7 @@
 //! The shared count.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::{Chain, ConnectionState, CuratorFramework, ListenerId};
@@ -60,14 +60,6 @@ where
     fn count_changed(&self, shared: &dyn SharedCountReader, count: i32) {
         self(shared, count);
     }
-}
-
-/// A recipe of this crate that follows a count.
-#[cfg_attr(not(test), allow(dead_code, reason = "for recipes that follow a count"))]
-pub(crate) trait CountObserver: Send + Sync {
-    /// Takes a count. It must return at once. Several threads may call at a time, so an older count, of a smaller zxid,
-    /// may come after a newer one.
-    fn changed(&self, count: &VersionedValue<i32>);
 }
 
 /// A number that all processes share, with a local copy that is kept up to date: Curator's `SharedCount`.
@@ -197,9 +189,7 @@ impl SharedCount {
     ///
     /// When the future is dropped the count may be set.
     pub async fn set_count(&self, count: i32) -> Result<(), SharedError> {
-        self.value.set_value(to_bytes(count)).await?;
-        self.tell_followers();
-        Ok(())
+        self.value.set_value(to_bytes(count)).await
     }
 
     /// Sets the count if it is still the previous one: see [`SharedValue::try_set_value`], also for lost replies. After
@@ -213,16 +203,7 @@ impl SharedCount {
     ///
     /// When the future is dropped the count may be set.
     pub async fn try_set_count(&self, previous: &VersionedValue<i32>, count: i32) -> Result<bool, SharedError> {
-        let is_set = self.value.try_set_value(&previous.with(to_bytes(*previous.value())), to_bytes(count)).await?;
-        self.tell_followers();
-        Ok(is_set)
-    }
-
-    /// Passes the newest known count to the followers, before the notification of the change arrives.
-    fn tell_followers(&self) {
-        if let Some(count) = self.broadcast.decode(&self.value.versioned_value()) {
-            self.broadcast.tell_followers(&count);
-        }
+        self.value.try_set_value(&previous.with(to_bytes(*previous.value())), to_bytes(count)).await
     }
 
     /// Adds a closure as a listener: see [`SharedValue::add_listener`].
@@ -233,16 +214,6 @@ impl SharedCount {
     /// Removes a listener. A call that is already queued may still reach it.
     pub fn remove_listener(&self, id: ListenerId) {
         self.value.remove_listener(id);
-    }
-
-    /// Calls the follower at once with the present count, then at each change before the listeners, and before
-    /// [`set_count`](Self::set_count) and [`try_set_count`](Self::try_set_count) return. A dropped follower is not called.
-    pub(crate) fn follow(&self, follower: Weak<dyn CountObserver>) {
-        let Some(strong) = follower.upgrade() else { return };
-        self.broadcast.add_follower(follower);
-        if let Some(count) = self.broadcast.decode(&self.value.versioned_value()) {
-            strong.changed(&count);
-        }
     }
 
     /// Stops the count: see [`SharedValue::close`].
@@ -329,25 +300,19 @@ impl SharedValueListener for Decoding {
     }
 }
 
-/// The receivers of counts in the value's own task.
+/// The channel of counts.
 struct CountBroadcast {
     path: String,
     /// `None` after the close.
     channel: Mutex<Option<watch::Sender<VersionedValue<i32>>>>,
     /// The newest count, for channels that are opened after the close.
     last: Mutex<VersionedValue<i32>>,
-    followers: Mutex<Vec<Weak<dyn CountObserver>>>,
 }
 
 impl CountBroadcast {
     fn new(path: String, seed: i32) -> Self {
         let seed = VersionedValue::seed(seed);
-        Self {
-            path,
-            channel: Mutex::new(Some(watch::Sender::new(seed))),
-            last: Mutex::new(seed),
-            followers: Mutex::new(Vec::new()),
-        }
+        Self { path, channel: Mutex::new(Some(watch::Sender::new(seed))), last: Mutex::new(seed) }
     }
 
     fn watch(&self) -> watch::Receiver<VersionedValue<i32>> {
@@ -362,36 +327,11 @@ impl CountBroadcast {
             .inspect_err(|error| tracing::warn!(error = %Chain(&error), "the last count stays"))
             .ok()
     }
-
-    fn add_follower(&self, follower: Weak<dyn CountObserver>) {
-        let mut followers = self.followers.lock();
-        // Before each growth, so that the list is at most twice as long as needed.
-        if followers.len() == followers.capacity() {
-            followers.retain(|follower| follower.strong_count() > 0);
-        }
-        followers.push(follower);
-    }
-
-    fn tell_followers(&self, count: &VersionedValue<i32>) {
-        // Called and dropped outside of the lock: a follower may call back into the count.
-        let mut alive = Vec::new();
-        self.followers.lock().retain(|follower| match follower.upgrade() {
-            Some(follower) => {
-                alive.push(follower);
-                true
-            }
-            None => false,
-        });
-        for follower in alive {
-            follower.changed(count);
-        }
-    }
 }
 
 impl ChangeSink for CountBroadcast {
     fn changed(&self, value: &Bytes) {
         let Some(count) = self.decode(value) else { return };
-        self.tell_followers(&count);
         *self.last.lock() = count;
         if let Some(sender) = &*self.channel.lock() {
             sender.send_replace(count);
@@ -401,8 +341,6 @@ impl ChangeSink for CountBroadcast {
     fn closed(&self) {
         let sender = self.channel.lock().take();
         drop(sender);
-        let followers = std::mem::take(&mut *self.followers.lock());
-        drop(followers);
     }
 }
 
@@ -437,70 +375,19 @@ mod tests {
         }
     }
 
-    #[derive(Default)]
-    struct Heard(Mutex<Vec<i32>>);
-
-    impl CountObserver for Heard {
-        fn changed(&self, count: &VersionedValue<i32>) {
-            self.0.lock().push(*count.value());
-        }
-    }
-
-    fn follow<F: CountObserver + 'static>(count: &SharedCount, follower: &Arc<F>) {
-        let follower: Arc<dyn CountObserver> = Arc::<F>::clone(follower);
-        count.follow(Arc::downgrade(&follower));
-    }
-
+    /// Also if its transaction is older: the servers may have returned to a backup.
     #[test]
-    fn a_follower_hears_the_present_count_and_then_each_change() {
+    fn the_channel_has_each_count_at_once_in_the_order_of_the_changes() {
         let count = count(5);
-        let (early, late) = (Arc::new(Heard::default()), Arc::new(Heard::default()));
-        follow(&count, &early);
-        let change = |zxid, bytes: Vec<u8>| {
-            let value = VersionedValue::new(Zxid::new(zxid), 0, bytes);
-            count.value.cache().update(value.clone());
-            count.broadcast.changed(&value);
-        };
-        change(1, to_bytes(6));
-        follow(&count, &late);
-        change(2, vec![1, 2, 3]);
-        change(3, to_bytes(7));
-        assert_eq!((&*early.0.lock(), &*late.0.lock()), (&vec![5, 6, 7], &vec![6, 7]));
-        assert_eq!(*count.watch().borrow(), VersionedValue::new(Zxid::new(3), 0, 7));
-        drop(early);
-        change(4, to_bytes(8));
-        assert_eq!(count.broadcast.followers.lock().len(), 1);
-        assert_eq!(*late.0.lock(), [6, 7, 8]);
-    }
-
-    #[test]
-    fn dropped_followers_of_a_constant_count_take_no_room() {
-        let count = count(5);
-        for _ in 0..10_000 {
-            follow(&count, &Arc::new(Heard::default()));
-        }
-        let kept = count.broadcast.followers.lock().len();
-        assert!(kept < 100, "{kept} followers");
-    }
-
-    /// A follower may call back into the count, because no lock is held.
-    #[test]
-    fn a_follower_may_ask_and_follow() {
-        struct Curious(SharedCount, Arc<Heard>);
-        impl CountObserver for Curious {
-            fn changed(&self, count: &VersionedValue<i32>) {
-                assert_eq!(self.0.versioned_value().unwrap(), *count);
-                follow(&self.0, &self.1);
-                drop(self.0.watch());
-            }
-        }
-        let count = count(5);
-        let heard = Arc::new(Heard::default());
-        let follower = Arc::new(Curious(count.clone(), Arc::clone(&heard)));
-        follow(&count, &follower);
-        let value = VersionedValue::new(Zxid::new(1), 0, to_bytes(6));
-        count.value.cache().update(value.clone());
-        count.broadcast.changed(&value);
-        assert!(heard.0.lock().starts_with(&[5, 6]), "{:?}", heard.0.lock());
+        let (cache, counts) = (count.value.cache(), count.watch());
+        let value = |zxid, bytes: Vec<u8>| VersionedValue::new(Zxid::new(zxid), 0, bytes);
+        cache.update(value(5, to_bytes(6)));
+        assert_eq!(*counts.borrow(), VersionedValue::new(Zxid::new(5), 0, 6));
+        cache.update(value(4, to_bytes(8)));
+        assert_eq!(*counts.borrow().value(), 6, "an older read");
+        cache.update(value(6, vec![1, 2, 3]));
+        assert_eq!(*counts.borrow().value(), 6, "not a count");
+        cache.replace(&value(6, vec![1, 2, 3]), value(3, to_bytes(7)));
+        assert_eq!(*counts.borrow(), VersionedValue::new(Zxid::new(3), 0, 7));
     }
 }

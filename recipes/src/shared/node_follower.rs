@@ -15,8 +15,9 @@ use crate::standing::{Pauses, catch_up};
 
 pub(super) type Bytes = VersionedValue<Vec<u8>>;
 
-/// An observer in the value's own task, called before the listeners. It must return at once.
+/// An observer of the copy. It must return at once.
 pub(super) trait ChangeSink: Send + Sync {
+    /// Takes the newest value, in the order of the changes, before the call returns that has set it.
     fn changed(&self, value: &Bytes);
 
     /// Called at the close, perhaps more than once.
@@ -43,6 +44,8 @@ struct Newest {
 pub(super) struct CachedValue {
     path: String,
     newest: Mutex<Newest>,
+    /// The number of the newest value that the sink and the channel have. Locked while they get one.
+    passed_on: Mutex<u64>,
     /// `None` after the close.
     channel: Mutex<Option<watch::Sender<Bytes>>>,
     /// `None` after the close.
@@ -59,6 +62,7 @@ impl CachedValue {
             channel: Mutex::new(Some(watch::Sender::new(seed.clone()))),
             load: watch::Sender::new(Some(Load::Begun)),
             newest: Mutex::new(Newest { number: 0, value: seed }),
+            passed_on: Mutex::default(),
             sink,
             listeners: Listeners::default(),
         }
@@ -86,6 +90,21 @@ impl CachedValue {
         let is_replaced = before.is_some_and(|before| newest.value == *before && value != *before);
         if value.zxid() > newest.value.zxid() || is_replaced {
             *newest = Newest { number: newest.number + 1, value };
+        }
+        drop(newest);
+        self.pass_on();
+    }
+
+    /// Passes on the newest value to the sink and the channel.
+    fn pass_on(&self) {
+        let mut passed_on = self.passed_on.lock();
+        let Newest { number, value } = self.newest.lock().clone();
+        if std::mem::replace(&mut *passed_on, number) != number {
+            if let Some(sink) = &self.sink {
+                sink.changed(&value);
+            }
+            let channel = self.channel.lock().clone();
+            channel.inspect(|channel| drop(channel.send_replace(value)));
         }
     }
 
@@ -163,13 +182,13 @@ pub(super) struct Read {
 pub(super) struct NodeFollower {
     cache: Arc<CachedValue>,
     client: CuratorFramework,
-    /// The number of the newest value that was passed on.
-    published: u64,
+    /// The number of the newest value that the listeners were told of.
+    told: u64,
 }
 
 impl NodeFollower {
     pub(super) fn new(cache: Arc<CachedValue>, client: CuratorFramework) -> Self {
-        Self { cache, client, published: 0 }
+        Self { cache, client, told: 0 }
     }
 
     /// Reads the node.
@@ -197,8 +216,8 @@ impl NodeFollower {
             let missing = match self.read().await {
                 Ok(Read { found, changed }) => {
                     self.cache.update(found?);
-                    // Calls no listener: the first value is not a change.
-                    self.publish();
+                    // The first value is not a change.
+                    self.news();
                     return Ok(changed);
                 }
                 Err(error @ Error::NoNode { .. }) => error,
@@ -286,7 +305,7 @@ impl NodeFollower {
                             tracing::warn!(error = %Chain(&error), "a shared value cannot be read, the last one stays")
                         }
                     }
-                    if let Some(newest) = self.publish() {
+                    if let Some(newest) = self.news() {
                         let (cache, newest) = (Arc::clone(&self.cache), Arc::new(newest));
                         self.cache.listeners.notify(move |listener| listener.value_changed(&*cache, newest.value()));
                     }
@@ -302,20 +321,10 @@ impl NodeFollower {
         }
     }
 
-    /// Passes on the newest value to the sink and the channel. Returns it, or `None` if that was done before.
-    fn publish(&mut self) -> Option<Bytes> {
-        let Newest { number, value: newest } = self.cache.newest.lock().clone();
-        if number == self.published {
-            return None;
-        }
-        self.published = number;
-        if let Some(sink) = &self.cache.sink {
-            sink.changed(&newest);
-        }
-        if let Some(sender) = &*self.cache.channel.lock() {
-            sender.send_replace(newest.clone());
-        }
-        Some(newest)
+    /// Returns the newest value, unless the listeners know it.
+    fn news(&mut self) -> Option<Bytes> {
+        let Newest { number, value } = self.cache.newest.lock().clone();
+        (std::mem::replace(&mut self.told, number) != number).then_some(value)
     }
 }
 

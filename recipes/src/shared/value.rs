@@ -223,8 +223,7 @@ impl SharedValue {
         self.owner.cache.versioned_value()
     }
 
-    /// Returns the value as a channel, for async code. The value's own task sends to it, shortly after
-    /// [`value`](Self::value) returns the same. The channel closes when the value is closed or dropped.
+    /// Returns the value as a channel, for async code. It has what [`value`](Self::value) returns. The channel closes when the value is closed or dropped.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<VersionedValue<Vec<u8>>> {
         self.owner.cache.watch()

@@ -1,33 +1,25 @@
 //! The number of leases.
 
-use curator_framework::Zxid;
 use tokio::sync::watch;
+
+use crate::shared::VersionedValue;
+
+/// The counts that a limit follows.
+type Counts = watch::Receiver<VersionedValue<i32>>;
 
 /// A number of leases.
 #[derive(Debug)]
 pub(crate) enum Limit {
     Fixed(usize),
     /// It may change while contenders wait.
-    Changing(watch::Sender<Dated>),
-}
-
-/// A limit, and the transaction that set it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Dated {
-    leases: usize,
-    zxid: Zxid,
+    Changing(Counts),
 }
 
 impl Limit {
-    /// Creates a limit that may change, with its present number.
-    pub(crate) fn changing(leases: usize, zxid: Zxid) -> Self {
-        Self::Changing(watch::Sender::new(Dated { leases, zxid }))
-    }
-
     pub(crate) fn get(&self) -> usize {
         match self {
             Self::Fixed(leases) => *leases,
-            Self::Changing(now) => now.borrow().leases,
+            Self::Changing(counts) => leases_of(&counts.borrow()),
         }
     }
 
@@ -35,30 +27,30 @@ impl Limit {
         matches!(self, Self::Fixed(_))
     }
 
-    /// Sets a limit that may change, unless a later transaction has set it. Wakes all waiters if the number differs.
-    pub(crate) fn set(&self, leases: usize, zxid: Zxid) {
-        if let Self::Changing(now) = self {
-            now.send_if_modified(|now| {
-                let is_later = zxid > now.zxid;
-                is_later && std::mem::replace(now, Dated { leases, zxid }).leases != leases
-            });
-        }
-    }
-
     /// Follows the limit from now on.
     pub(crate) fn follow(&self) -> LimitWatch {
         match self {
             Self::Fixed(leases) => LimitWatch::Fixed(*leases),
-            Self::Changing(now) => LimitWatch::Changing(now.subscribe()),
+            Self::Changing(counts) => {
+                let mut counts = counts.clone();
+                let seen = leases_of(&counts.borrow_and_update());
+                LimitWatch::Changing(counts, seen)
+            }
         }
     }
+}
+
+/// Returns the limit for a count.
+fn leases_of(count: &VersionedValue<i32>) -> usize {
+    usize::try_from(*count.value()).unwrap_or_default()
 }
 
 /// One waiter's view of a limit.
 #[derive(Debug)]
 pub(crate) enum LimitWatch {
     Fixed(usize),
-    Changing(watch::Receiver<Dated>),
+    /// The counts, and the limit that was seen last.
+    Changing(Counts, usize),
 }
 
 impl LimitWatch {
@@ -66,15 +58,21 @@ impl LimitWatch {
     pub(crate) fn get(&mut self) -> usize {
         match self {
             Self::Fixed(leases) => *leases,
-            Self::Changing(now) => now.borrow_and_update().leases,
+            Self::Changing(counts, seen) => {
+                *seen = leases_of(&counts.borrow_and_update());
+                *seen
+            }
         }
     }
 
-    /// Resolves at the next change.
+    /// Resolves when the limit differs from the last one.
     pub(crate) async fn changed(&mut self) {
-        if let Self::Changing(now) = self {
+        if let Self::Changing(counts, seen) = self {
+            let differs = |count: &VersionedValue<i32>| leases_of(count) != *seen;
             // Boxed: few limits change, and all waiters wait here.
-            if Box::pin(now.changed()).await.is_ok() {
+            let changed = Box::pin(counts.wait_for(differs)).await.map(|count| leases_of(&count));
+            if let Ok(leases) = changed {
+                *seen = leases;
                 return;
             }
         }
@@ -91,15 +89,25 @@ impl LimitWatch {
 
 #[cfg(test)]
 mod tests {
+    use curator_framework::Zxid;
+    use futures_util::FutureExt as _;
+
     use super::*;
 
-    /// Two threads may pass on two changes in any order.
     #[test]
-    fn an_older_limit_does_not_replace_a_newer_one() {
-        let limit = Limit::changing(1, Zxid::new(-1));
-        for (leases, zxid, expected) in [(4, 7, 4), (2, 9, 2), (4, 7, 2), (3, 8, 2), (5, 10, 5), (5, 11, 5)] {
-            limit.set(leases, Zxid::new(zxid));
-            assert_eq!(limit.get(), expected, "after {leases} leases at {zxid}");
-        }
+    fn a_waiter_wakes_only_if_the_limit_differs() {
+        let count = |zxid, leases| VersionedValue::new(Zxid::new(zxid), 0, leases);
+        let counts = watch::Sender::new(count(1, 4));
+        let limit = Limit::Changing(counts.subscribe());
+        let mut followed = limit.follow();
+        counts.send_replace(count(2, 4));
+        assert_eq!((followed.changed().now_or_never(), limit.get()), (None, 4));
+        // Servers that return to a backup have smaller transactions.
+        counts.send_replace(count(1, 2));
+        assert_eq!((followed.changed().now_or_never(), limit.get()), (Some(()), 2));
+        counts.send_replace(count(3, -1));
+        assert_eq!((followed.get(), followed.changed().now_or_never()), (0, None));
+        drop(counts);
+        assert_eq!((followed.changed().now_or_never(), limit.get()), (None, 0));
     }
 }

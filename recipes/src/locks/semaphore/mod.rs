@@ -31,7 +31,7 @@ use crate::locks::mutex::LOCK_NAME;
 use crate::locks::options::{LockOptions, SemaphoreOptions};
 use crate::locks::participants::{Participant, ParticipantKind};
 use crate::locks::reentrancy::caller::Caller;
-use crate::shared::{CountObserver, SharedCount, SharedError, VersionedValue};
+use crate::shared::{SharedCount, SharedError};
 
 /// Curator's name for the nodes of leases.
 const LEASE_NAME: &str = "lease-";
@@ -222,8 +222,8 @@ impl InterProcessSemaphoreV2 {
             }
             MaxLeases::Count(count) => {
                 let invalid = |error: SharedError| LockError::invalid("number of leases", error.to_string());
-                let now = count.versioned_value().map_err(invalid)?;
-                (Limit::changing(leases_of(*now.value()), now.zxid()), Some(count))
+                count.count().map_err(invalid)?;
+                (Limit::Changing(count.watch()), Some(count))
             }
         };
         Self::build("semaphore", client, path.into(), Arc::new(limit), count, protocol, options)
@@ -271,10 +271,6 @@ impl InterProcessSemaphoreV2 {
         let lock = part(LOCKS, lock, LockOptions { acl: options.acl.clone(), ..LockOptions::new() })?;
         let leases = part(LEASES, leases, options)?;
         let (protocol_watch, last_look) = (Mutex::default(), Mutex::default());
-        if let Some(count) = &count {
-            let follower: Arc<dyn CountObserver> = limit;
-            count.follow(Arc::downgrade(&follower));
-        }
         let inner = Inner { path, protocol, lock, leases, protocol_watch, last_look, _count: count };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -437,17 +433,6 @@ impl fmt::Debug for InterProcessSemaphoreV2 {
 
 fn set_of(leases: Vec<Lease>) -> LeaseSet {
     LeaseSet::all(leases.into_iter().map(LockGuard::from))
-}
-
-/// Returns the limit for a count.
-fn leases_of(count: i32) -> usize {
-    usize::try_from(count).unwrap_or_default()
-}
-
-impl CountObserver for Limit {
-    fn changed(&self, count: &VersionedValue<i32>) {
-        self.set(leases_of(*count.value()), count.zxid());
-    }
 }
 
 impl Lease {

@@ -6,8 +6,8 @@ use curator_framework::{CreateMode, CuratorFramework, FixedEnsembleProvider, Los
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{self, options};
 use curator_recipes::{
-    CuratorCache, CuratorCacheOptions, DistributedAtomicLong, InterProcessMutex, LeaderLatch, LeaderLatchOptions,
-    NodeState, PersistentNode, SharedCount, SharedValue, UniqueIds,
+    CuratorCache, CuratorCacheOptions, DistributedAtomicLong, InterProcessMutex, InterProcessSemaphoreV2, LeaderLatch,
+    LeaderLatchOptions, NodeState, PersistentNode, SharedCount, SharedValue, UniqueIds,
 };
 use curator_test::wire::{ErrorCode, OpCode};
 use curator_test::{Backup, FaultProxy, TestingServer};
@@ -225,6 +225,22 @@ async fn shared_value_takes_the_restored_value() {
     in_time(watched.wait_for(|value| value.value() == b"old")).await.unwrap();
     assert_eq!(value.value(), b"old");
     assert_eq!(counts_up(&count).await, 7);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limit_of_a_semaphore_follows_the_restored_count() {
+    let server = in_process::server();
+    let client = connected(options(&server)).await;
+    let count = SharedCount::new(client.clone(), "/count", 1).unwrap();
+    count.start().unwrap();
+    in_time(count.initialized()).await.unwrap();
+    let semaphore = InterProcessSemaphoreV2::new(client.clone(), "/semaphore", &count).unwrap();
+    let backup = server.backup();
+    in_time(count.set_count(2)).await.unwrap();
+    in_time(count.set_count(3)).await.unwrap();
+    assert_eq!(semaphore.max_leases(), 3);
+    restore(&server, &backup);
+    eventually("the limit of the backup", async || semaphore.max_leases() == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -156,7 +156,9 @@ impl Past {
         if is_denied(parent) || self.is_unlisted(parent) {
             return;
         }
-        let unlisted = self.spells.iter_mut().filter(|(path, spells)| spells.is_unlisted && parent_of(path) == parent);
+        let is_listed =
+            |path: &str, spells: &Spells| spells.is_unlisted && parent_of(path) == parent && !is_denied(path);
+        let unlisted = self.spells.iter_mut().filter(|(path, spells)| is_listed(path, spells));
         let listed = unlisted.map(|(path, spells)| {
             spells.list(now);
             path.clone()

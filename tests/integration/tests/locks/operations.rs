@@ -321,7 +321,7 @@ pub(crate) fn holding() -> Vec<Holding> {
             }
         );
         case!("Revoker::attempt_revoke", which, Kept, 1, None, |client| boxed(which, client).await, |guard| {
-            assert_eq!(Revoker::attempt_revoke(&client, guard.path()).await.unwrap(), RevokeOutcome::Requested);
+            assert_eq!(Revoker::attempt_revoke(&client, guard.node_path()).await.unwrap(), RevokeOutcome::Requested);
             vec![]
         });
     }

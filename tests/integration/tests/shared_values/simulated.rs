@@ -44,9 +44,11 @@ fn next<T>(told: &Receiver<T>) -> T {
     told.recv_timeout(PATIENCE).unwrap()
 }
 
-/// Resolves when the value's task has seen a value, and so has the listeners told of it.
+/// Resolves when the value's task has read a value, and has told the listeners of it.
 async fn is_seen(value: &SharedValue, wanted: &[u8]) {
     value.watch().wait_for(|value| value.value() == wanted).await.unwrap();
+    // The copy has a write of this object already: a notification and a read follow.
+    tokio::time::sleep(LATENCY * 4).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,7 +61,7 @@
 //! assert!(guard.node_name().ends_with("-lock-0000000000"));
 //! assert_eq!(client.get_children().for_path("/locks/printer").await?, [guard.node_name()]);
 //!
-//! let (_, stat) = client.get_data().for_path(guard.path()).await?;
+//! let (_, stat) = client.get_data().for_path(guard.node_path()).await?;
 //! assert_eq!(stat.czxid, guard.token().czxid().get());
 //! assert_ne!(stat.ephemeral_owner, 0); // it goes with the session
 //!

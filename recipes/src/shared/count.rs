@@ -375,7 +375,7 @@ mod tests {
         }
     }
 
-    /// Also if its transaction is older: the servers may have returned to a backup.
+    /// A backup to which the servers return has older transactions.
     #[test]
     fn the_channel_has_each_count_at_once_in_the_order_of_the_changes() {
         let count = count(5);

@@ -131,7 +131,7 @@ fn holder_that_gives_up_its_refused_watch_is_found() {
             admin.create().for_path("/lock/child").await.unwrap();
             eventually("the watch was refused", async || server.refusals_left() == 0).await;
             curator_integration::env::answered(&[first.clone()]).await;
-            admin.delete().for_path(guard.path()).await.unwrap();
+            admin.delete().for_path(guard.node_path()).await.unwrap();
             let next = InterProcessMutex::new(admin.clone(), "/lock").unwrap().acquire().await.unwrap();
             curator_integration::env::answered(&[first.clone()]).await;
             guard.is_held() && next.is_held()

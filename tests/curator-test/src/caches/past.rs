@@ -62,16 +62,12 @@ impl Spells {
         }
     }
 
-    /// Shows the node to the clients, in a list of its parent's children.
+    /// Shows to the clients that the node exists, in a list of its parent's children. A client that knows it does not read
+    /// it again.
     fn list(&mut self, now: Moment) {
-        if std::mem::take(&mut self.is_unlisted)
-            && let Some((newest, earlier)) = self.all.split_last_mut()
-        {
-            newest.noticed.get_or_insert(now);
-            for spell in earlier {
-                spell.until.get_or_insert(now);
-                spell.noticed.get_or_insert(now);
-            }
+        self.is_unlisted = false;
+        for spell in &mut self.all {
+            spell.noticed.get_or_insert(now);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::recipe::RecipeClient as _;
-use curator_framework::{Changes, CuratorFramework, Error, LossReason};
+use curator_framework::{Changes, CuratorFramework, Error, LossReason, SessionEnd};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -391,7 +391,15 @@ impl LeaderSelector {
                 return Ok(TermOutcome::Done(output));
             }
             Err(Some(end)) => end,
-            Err(None) => leadership.ended().await,
+            Err(None) => {
+                tenure.term.resign();
+                if let Some(reason) = tenure.term.loss() {
+                    return Ok(TermOutcome::Lost(reason));
+                }
+                // The deadline had passed, and a reply has moved it since. The work is dropped, so another one leads.
+                let _released = tenure.term.release().await;
+                return Ok(TermOutcome::Lost(LossReason::Session(SessionEnd::DeadlinePassed)));
+            }
         };
         match end {
             TermEnd::Lost(reason) => Ok(TermOutcome::Lost(reason)),

@@ -39,7 +39,7 @@ const KEPT: [u64; 18] = [
     1_806_213_987,
 ];
 /// Those with a storm of an election that found something.
-const KEPT_ELECTIONS: [u64; 9] = [1049, 1147, 1185, 1626, 1962, 3036, 3332, 1_531_191_909, 708_997];
+const KEPT_ELECTIONS: [u64; 10] = [1049, 1147, 1185, 1626, 1962, 3036, 3332, 1_531_191_909, 708_997, 3_590_144_066];
 /// Those with a storm of caches that found something.
 const KEPT_CACHES: [u64; 1] = [2_404_384_897];
 /// Those with a storm of a double barrier that found something.

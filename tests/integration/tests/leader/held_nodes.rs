@@ -1,9 +1,9 @@
-//! Nodes that stand as long as a term.
+//! Nodes that exist as long as a term.
 
 use curator_framework::{CuratorFramework, Error};
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{LeaderError, LossReason, TermEnd};
+use curator_recipes::{LeaderError, LeaderLatch, Leadership, LossReason, TermEnd};
 use curator_test::wire::OpCode;
 
 use crate::stage::{end_of, leads, named};
@@ -14,6 +14,12 @@ async fn data_of(client: &CuratorFramework, path: &str) -> Option<Vec<u8>> {
         Err(Error::NoNode { .. }) => None,
         Err(error) => panic!("{error}"),
     }
+}
+
+async fn leader(client: &CuratorFramework, election: &str) -> (LeaderLatch, Leadership) {
+    let latch = named(client, election, "ann");
+    let leadership = leads(&latch).await;
+    (latch, leadership)
 }
 
 on_every_server! {
@@ -43,8 +49,7 @@ on_every_server! {
     async fn it_replaces_a_node_without_children_and_no_other(env) {
         let (election, address, full) = (env.path("election"), env.path("address"), env.path("full"));
         let (client, other) = (env.client().await, env.client().await);
-        let latch = named(&client, &election, "ann");
-        let leadership = leads(&latch).await;
+        let (latch, leadership) = leader(&client, &election).await;
         other.create().with_data("earlier").for_path(&address).await.unwrap();
         in_time(leadership.hold_node(&address, "ann")).await.unwrap();
         assert_eq!(data_of(&other, &address).await.as_deref(), Some(&b"ann"[..]));
@@ -65,8 +70,7 @@ on_every_server! {
     async fn it_goes_with_a_term_that_is_lost_and_leaves_that_of_the_next_term(env) {
         let (election, address) = (env.path("election"), env.path("address"));
         let (client, other) = (env.client().await, env.client().await);
-        let latch = named(&client, &election, "ann");
-        let leadership = leads(&latch).await;
+        let (latch, leadership) = leader(&client, &election).await;
         in_time(leadership.hold_node(&address, "old")).await.unwrap();
         other.delete().for_path(leadership.node_path()).await.unwrap();
         assert_eq!(end_of(&leadership).await, TermEnd::Lost(LossReason::NodeDeleted));
@@ -82,11 +86,9 @@ on_every_server! {
     }
 
     async fn it_goes_with_the_term_if_its_creation_was_dropped(env) {
-        let (election, address) = (env.path("election"), env.path("address"));
-        let (proxy, other) = (env.proxy(), env.client().await);
+        let (address, proxy, other) = (env.path("address"), env.proxy(), env.client().await);
         let client = connected(builder(proxy.address())).await;
-        let latch = named(&client, &election, "ann");
-        let leadership = leads(&latch).await;
+        let (latch, leadership) = leader(&client, &env.path("election")).await;
         proxy.drop_reply(OpCode::Multi, 1);
         let faults = proxy.faults_done();
         let (term, path) = (leadership.clone(), address.clone());
@@ -100,11 +102,9 @@ on_every_server! {
     }
 
     async fn a_lost_reply_to_its_creation_replaces_it(env) {
-        let (election, address) = (env.path("election"), env.path("address"));
-        let (proxy, other) = (env.proxy(), env.client().await);
+        let (address, proxy, other) = (env.path("address"), env.proxy(), env.client().await);
         let client = connected(builder(proxy.address())).await;
-        let latch = named(&client, &election, "ann");
-        let leadership = leads(&latch).await;
+        let (latch, leadership) = leader(&client, &env.path("election")).await;
         proxy.drop_reply(OpCode::Multi, 1);
         let stat = in_time(leadership.hold_node(&address, "ann")).await.unwrap();
         let found = other.check_exists().for_path(&address).await.unwrap().unwrap();

@@ -391,15 +391,14 @@ impl LeaderSelector {
                 return Ok(TermOutcome::Done(output));
             }
             Err(Some(end)) => end,
-            Err(None) => {
-                tenure.term.resign();
-                if let Some(reason) = tenure.term.loss() {
-                    return Ok(TermOutcome::Lost(reason));
+            Err(None) => match tenure.term.end() {
+                Some(end) => end,
+                // The deadline had passed, and a reply has moved it since. The work is dropped, so another candidate leads.
+                None => {
+                    let _released = tenure.term.release().await;
+                    TermEnd::Lost(LossReason::Session(SessionEnd::DeadlinePassed))
                 }
-                // The deadline had passed, and a reply has moved it since. The work is dropped, so another one leads.
-                let _released = tenure.term.release().await;
-                return Ok(TermOutcome::Lost(LossReason::Session(SessionEnd::DeadlinePassed)));
-            }
+            },
         };
         match end {
             TermEnd::Lost(reason) => Ok(TermOutcome::Lost(reason)),

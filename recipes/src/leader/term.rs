@@ -175,7 +175,7 @@ impl Term {
     }
 
     /// Returns the end of the term, if it is over.
-    fn end(&self) -> Option<TermEnd> {
+    pub(super) fn end(&self) -> Option<TermEnd> {
         self.over.get().copied().or_else(|| self.loss().map(TermEnd::Lost))
     }
 
@@ -214,7 +214,8 @@ impl Term {
         // Views may keep the term, so a release that fails or is dropped must not keep the node.
         let _in_any_case = InBackground(self);
         // Ahead of the leader's node: the next leader does not meet them. The rest follows in the background.
-        let _deleted = timeout(self.session().timeout() / 10, self.nodes.delete()).await;
+        let deleted = timeout(self.session().timeout() / 10, self.nodes.delete());
+        let _deleted = self.client.within(budget, deleted).await;
         let released = self.share.release_with(mark, budget).await;
         Ok(released.inspect_err(|error| {
             tracing::debug!(error = %Chain(&error), path = self.path, "the node of a term is deleted in the background");

@@ -12,8 +12,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use curator_framework::recipe::RecipeClient as _;
-use curator_framework::{CuratorFramework, Error as FrameworkError, ExponentialBackoffRetry};
+use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
 use curator_test::{FaultProxy, TestingServer};
 use tokio::net::TcpStream;
 
@@ -134,12 +133,9 @@ pub fn started(connect_string: &str, session_timeout: Duration) -> Outcome<Curat
 pub async fn first_word(client: &CuratorFramework) -> Outcome {
     let failed = async {
         loop {
-            match client.no_answer("connecting") {
-                // A client that has just connected is about to return its session.
-                FrameworkError::ConnectionLoss { cause: Some(cause), .. } if !cause.is_time_over() => {
-                    return cause.to_string();
-                }
-                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+            match client.connect_error() {
+                Some(cause) => return cause.to_string(),
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
     };

@@ -233,6 +233,22 @@ pub enum Error {
     },
 }
 
+/// An error of a recipe, for [`RetryLoop::done`](crate::RetryLoop::done).
+pub trait RecipeError: From<Error> {
+    /// Returns the error of the framework that this one is, or itself.
+    ///
+    /// # Errors
+    ///
+    /// The error itself, if it is one of the recipe. It is not retried.
+    fn into_framework(self) -> Result<Error, Self>;
+}
+
+impl RecipeError for Error {
+    fn into_framework(self) -> Result<Error, Self> {
+        Ok(self)
+    }
+}
+
 impl Error {
     /// Returns `true` if the same request may succeed later: after `ConnectionLoss` and `SessionExpired`, as in
     /// Curator's `RetryPolicy.allowRetry`. It may also succeed after ZooKeeper's operation timeout, moved session and
@@ -245,6 +261,12 @@ impl Error {
             Self::ZooKeeper { code, .. } => matches!(*code, OPERATION_TIMEOUT | SESSION_MOVED | THROTTLED),
             _ => false,
         }
+    }
+
+    /// Returns `true` if the same request may succeed later in the same session.
+    #[must_use]
+    pub fn is_retryable_in_session(&self) -> bool {
+        self.is_retryable() && !matches!(self, Self::SessionExpired { .. })
     }
 
     /// Returns `true` if a write may have been applied although it failed with this error.

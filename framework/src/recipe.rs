@@ -10,6 +10,7 @@
 //! | [`Subscription`], [`SubscriptionEvent`], [`Resync`], [`KnownNodes`] | all changes of a node or a subtree in one session, with a resync |
 //! | [`WatchedData`], [`Found`] | reads that set a watch |
 //! | [`ProtectedId`], [`protected`], [`owning_session`] | the id in a node's name, and the session that owns a node |
+//! | [`RecipeError`] | a recipe's error, which a retry loop may repeat |
 //! | [`Budget`] | the end of a wait |
 //! | [`Listeners`], [`catch_panic`], [`report`], [`report_metric`] | calls of the program's code, which may panic or block |
 //!
@@ -51,6 +52,7 @@
 //! ```
 
 pub use crate::client::recipe::RecipeClient;
+pub use crate::error::RecipeError;
 pub use crate::model::new_node::{NodeSpec, Parents};
 pub use crate::model::protected::ProtectedId;
 pub use crate::model::{owning_session, protected};

@@ -222,6 +222,7 @@ pub mod curator_methods {
     #[allow(unused_imports, reason = "the links of the page")]
     use {crate::*, curator_framework::*};
 }
+mod errors;
 mod groups;
 mod held;
 pub mod how_it_works;

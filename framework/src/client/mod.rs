@@ -22,7 +22,7 @@ use crate::client::recipe::RecipeClient as _;
 use crate::core::config::DefaultData;
 use crate::core::retry_loop::RetryLoop;
 use crate::core::{ClientCore, LifeCycle, Shutdown, TaskEnd, WeakCore};
-use crate::error::{Error, INTERNAL_WAIT, Result};
+use crate::error::{ConnectError, Error, INTERNAL_WAIT, Result};
 #[cfg(doc)]
 use crate::model::acl_provider::AclProvider;
 #[cfg(doc)]
@@ -232,6 +232,12 @@ impl CuratorFramework {
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.connection_state().is_some_and(ConnectionState::is_connected)
+    }
+
+    /// Returns why the newest attempt to connect failed. `None` while no attempt has failed since the last connection.
+    #[must_use]
+    pub fn connect_error(&self) -> Option<Arc<ConnectError>> {
+        self.core.shared().connect_error()
     }
 
     /// Returns the listeners to the connection's state.

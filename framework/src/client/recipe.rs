@@ -16,9 +16,10 @@ use crate::error::{Error, PathText, Result};
 use crate::model::compression::CompressionProvider;
 use crate::model::new_node::Parents;
 use crate::model::{Acl, CreateMode};
-#[cfg(doc)]
+use crate::operations::{CuratorTransaction, CuratorTransactionResult};
 use crate::session::Session;
 use crate::sync::budget::Budget;
+use crate::zookeeper::Operation;
 
 /// Extends [`CuratorFramework`] with the methods that only recipes call. Code that calls one imports the trait, under no
 /// name: `use curator_framework::recipe::RecipeClient as _`.
@@ -106,6 +107,22 @@ pub trait RecipeClient: sealed::Sealed {
     #[allow(clippy::wrong_self_convention, reason = "the reverse of `to_stored`")]
     fn from_stored(&self, path: &str, stored: Vec<u8>, compressed: Option<bool>) -> Result<Vec<u8>>;
 
+    /// Makes the changes of a transaction in this session, after the operations in `before`. No retry. The result leaves
+    /// `before` out; the index of an error counts them.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CuratorTransaction::commit`].
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the changes may be made.
+    fn commit_in(
+        transaction: &CuratorTransaction<'_>,
+        session: &Session,
+        before: &[Operation],
+    ) -> impl Future<Output = Result<Vec<CuratorTransactionResult>>> + Send;
+
     /// Returns how the parents of a lock's nodes are created.
     #[must_use]
     fn lock_parents(&self) -> Parents;
@@ -189,6 +206,14 @@ impl RecipeClient for CuratorFramework {
 
     fn from_stored(&self, path: &str, stored: Vec<u8>, compressed: Option<bool>) -> Result<Vec<u8>> {
         self.core.read_stored(path, stored, compressed)
+    }
+
+    async fn commit_in(
+        transaction: &CuratorTransaction<'_>,
+        session: &Session,
+        before: &[Operation],
+    ) -> Result<Vec<CuratorTransactionResult>> {
+        transaction.commit_in(session, before).await
     }
 
     fn lock_parents(&self) -> Parents {

@@ -188,7 +188,7 @@ impl Shared {
 
     /// Returns the error of credentials that a server refused at the newest attempt to connect.
     fn refusal(&self) -> Option<Error> {
-        let cause = self.connect_error.lock().clone().filter(|error| error.refuses_credentials())?;
+        let cause = self.connect_error().filter(|error| error.refuses_credentials())?;
         Some(Error::AuthFailed { cause })
     }
 
@@ -202,6 +202,11 @@ impl Shared {
                 return refusal;
             }
         }
+    }
+
+    /// Returns the newest failure to connect since the last connection.
+    pub(crate) fn connect_error(&self) -> Option<Arc<ConnectError>> {
+        self.connect_error.lock().clone()
     }
 
     pub(crate) fn connected(&self) {
@@ -306,15 +311,14 @@ impl ClientCore {
         let is_connected = self.shared().session.get().is_some_and(|session| session.is_connected());
         let cause = match is_connected {
             true => Some(Arc::new(ConnectError::time_over())),
-            false => self.shared().connect_error.lock().clone(),
+            false => self.shared().connect_error(),
         };
         Error::ConnectionLoss { request: request.into(), sent: true, cause }
     }
 
     /// Returns the `ConnectionLoss` of a request that was not sent.
     pub(crate) fn not_connected(&self, request: &str) -> Error {
-        let cause = self.shared().connect_error.lock().clone();
-        Error::ConnectionLoss { request: request.into(), sent: false, cause }
+        Error::ConnectionLoss { request: request.into(), sent: false, cause: self.shared().connect_error() }
     }
 
     pub(crate) fn connection_timeout(&self) -> Duration {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::core::ClientCore;
 use crate::environment::randomness::unit_interval;
-use crate::error::{Chain, Error, INTERNAL_EARLIER, INTERNAL_WAIT, Result};
+use crate::error::{Chain, Error, INTERNAL_EARLIER, INTERNAL_WAIT, RecipeError, Result};
 use crate::retry::RetryAttempt;
 use crate::session::Session;
 
@@ -16,6 +17,22 @@ use crate::session::Session;
 /// connection timeout limits the wait for a connection over the whole operation, not for each try. Nested steps of one
 /// operation share one loop, so their budgets do not multiply. A policy that gives up on a step gives up on the
 /// operation.
+///
+/// The loop itself stands in the code of the operation. A method that takes the attempt as an `AsyncFnMut` would make
+/// futures that the compiler does not accept as `Send`, here and in the code of users that spawns them.
+///
+/// ```no_run
+/// # async fn run(client: &curator_framework::CuratorFramework, path: &str) -> Result<(), curator_framework::Error> {
+/// let mut retries = client.retry_loop();
+/// let stat = loop {
+///     let session = retries.connected(path).await?;
+///     if let Some(stat) = retries.done(session.exists(path).await, path).await? {
+///         break stat;
+///     }
+/// };
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct RetryLoop {
     client: ClientCore,
@@ -68,6 +85,40 @@ impl RetryLoop {
         Ok(session)
     }
 
+    /// Returns the client's session. Waits out a lost connection as the policy allows. Names the path in the error.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`session`](Self::session), once the policy gives up.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, its waits may have been counted.
+    pub async fn connected(&mut self, path: &str) -> Result<Session> {
+        loop {
+            match self.session().await {
+                Ok(session) => return Ok(session),
+                Err(error) => self.failed(error.about(path)).await?,
+            }
+        }
+    }
+
+    /// Books an attempt on a path. Returns the value of a success, and `None` if another attempt may follow.
+    ///
+    /// # Errors
+    ///
+    /// The attempt's error, if it is one of the recipe; the errors of [`failed`](Self::failed).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`failed`](Self::failed).
+    pub async fn done<T, E: RecipeError>(&mut self, attempt: Result<T, E>, path: &str) -> Result<Option<T>, E> {
+        match attempt {
+            Ok(value) => Ok(Some(value)),
+            Err(error) => Ok(self.failed(error.into_framework()?.about(path)).await.map(|()| None)?),
+        }
+    }
+
     /// Resolves when this session is connected again.
     ///
     /// # Errors
@@ -108,6 +159,33 @@ impl RetryLoop {
     #[doc(alias = "takeException")]
     pub async fn failed(&mut self, error: Error) -> Result<()> {
         if self.client.retry_policy().allow_retry(&error) { self.pause_after(error).await } else { Err(error) }
+    }
+
+    /// Books a failed request of one session. Returns once it may be repeated there: after the pause of a throttled
+    /// request, and as soon as a lost connection is back.
+    ///
+    /// Boxed: a rare branch must not enlarge every caller's future.
+    ///
+    /// # Errors
+    ///
+    /// The error itself, if the request cannot succeed in this session or the policy gives up; the errors of
+    /// [`reconnected`](Self::reconnected).
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the retry may have been counted.
+    pub fn failed_in<'a>(&'a mut self, session: &'a Session, error: Error) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let mut error = error;
+            while error.is_retryable_in_session() {
+                self.failed(error).await?;
+                match self.reconnected(session).await {
+                    Ok(()) => return Ok(()),
+                    Err(next) => error = next,
+                }
+            }
+            Err(error)
+        })
     }
 
     /// Books a failed try like [`failed`](Self::failed), for an error that the recipe can repair. The policy decides

@@ -219,13 +219,10 @@ impl<'a> CreateBuilder<'a> {
     async fn create_plain(&self, path: &str, data: &[u8]) -> Result<(String, Stat)> {
         let mut retries = self.client.retry_loop();
         loop {
-            let result = match retries.session().await {
-                Ok(session) => self.create_once(&session, &mut retries, path, data).await,
-                Err(error) => Err(error),
-            };
-            match result {
-                Ok(created) => return Ok(created),
-                Err(error) => retries.failed(error.about(path)).await?,
+            let session = retries.connected(path).await?;
+            let created = self.create_once(&session, &mut retries, path, data).await;
+            if let Some(created) = retries.done(created, path).await? {
+                return Ok(created);
             }
         }
     }
@@ -268,22 +265,14 @@ impl<'a> CreateBuilder<'a> {
         let mut retries = self.client.retry_loop();
         let mut claim: Option<OwnedNode> = None;
         loop {
-            let result = match retries.session().await {
-                Ok(session) => {
-                    let claim = self.claim_in(&mut claim, session, path);
-                    self.find_or_create(claim, path, data).await
+            let claim_now = self.claim_in(&mut claim, retries.connected(path).await?, path);
+            let created = self.find_or_create(claim_now, path, data).await;
+            // An error drops the owned node, which deletes its node.
+            if let Some(created) = retries.done(created, path).await? {
+                if let Some(claim) = claim {
+                    claim.into_unmanaged();
                 }
-                Err(error) => Err(error),
-            };
-            match result {
-                Ok(created) => {
-                    if let Some(claim) = claim {
-                        claim.into_unmanaged();
-                    }
-                    return Ok(created);
-                }
-                // The error drops the owned node, which deletes its node.
-                Err(error) => retries.failed(error.about(path)).await?,
+                return Ok(created);
             }
         }
     }

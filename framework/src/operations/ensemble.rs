@@ -145,11 +145,8 @@ impl<'a> ReconfigBuilder<'a> {
         }
         let mut retries = self.client.retry_loop();
         loop {
-            let changed = match retries.session().await {
-                Ok(session) => session.reconfig(&self.joining, &self.leaving, &self.members, self.version).await,
-                Err(error) => Err(error),
-            };
-            match changed {
+            let session = retries.connected(CONFIG_NODE).await?;
+            match session.reconfig(&self.joining, &self.leaving, &self.members, self.version).await {
                 Ok((data, stat)) => return Ok(EnsembleConfig::new(data, stat)),
                 Err(error) if self.version.is_some() && error.outcome_unknown() => return Err(error),
                 Err(error) => retries.failed(error).await?,

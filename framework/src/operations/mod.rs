@@ -37,13 +37,9 @@ where
     validate_path(path)?;
     let mut retries = client.retry_loop();
     loop {
-        let result = match retries.session().await {
-            Ok(session) => operation(session).await,
-            Err(error) => Err(error),
-        };
-        match result {
-            Ok(value) => return Ok(value),
-            Err(error) => retries.failed(error.about(path)).await?,
+        let attempt = operation(retries.connected(path).await?).await;
+        if let Some(value) = retries.done(attempt, path).await? {
+            return Ok(value);
         }
     }
 }

@@ -267,17 +267,12 @@ impl<'a> CuratorTransaction<'a> {
         }
     }
 
-    /// Makes the changes in this session, after the operations in `before`, for recipes. No retry. The result leaves
-    /// `before` out; the index of an error counts them.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`commit`](Self::commit).
-    ///
-    /// # Cancel safety
-    ///
-    /// When the future is dropped, the changes may be made.
-    pub async fn commit_in(&self, session: &Session, before: &[Operation]) -> Result<Vec<CuratorTransactionResult>> {
+    /// See [`RecipeClient::commit_in`](crate::recipe::RecipeClient::commit_in).
+    pub(crate) async fn commit_in(
+        &self,
+        session: &Session,
+        before: &[Operation],
+    ) -> Result<Vec<CuratorTransactionResult>> {
         // For each create that replaces a node, whether a node is known to exist.
         let mut exists = vec![false; self.operations.len()];
         let mut attempts = 0;

@@ -129,13 +129,10 @@ impl UniqueIds {
         let (mut ids, mut retries) = (Vec::new(), self.shared.client.retry_loop());
         while ids.len() < count {
             let left = count - ids.len();
-            let drawn = match retries.session().await {
-                Ok(session) => self.shared.draw(&session, left.min(LARGEST_BATCH), &mut ids).await,
-                Err(error) => Err(error),
-            };
-            match drawn {
-                Ok(()) => retries.progressed(),
-                Err(error) => retries.failed(error.about(&self.shared.path)).await?,
+            let session = retries.connected(&self.shared.path).await?;
+            let drawn = self.shared.draw(&session, left.min(LARGEST_BATCH), &mut ids).await;
+            if retries.done(drawn, &self.shared.path).await?.is_some() {
+                retries.progressed();
             }
         }
         Ok(ids)

@@ -17,7 +17,7 @@ use crate::leader::record_io::{self, Found};
 use crate::leader::term::Term;
 use crate::locks::LockOptions;
 use crate::locks::engine::candidacy::{Candidacy, LATCH_NAME, LatchDriver, Record};
-use crate::locks::engine::{Acquired, LockInternals, LockSpec, WaitMode, acquire, passes_in_session, retry_in_session};
+use crate::locks::engine::{Acquired, LockInternals, LockSpec, WaitMode, acquire};
 use crate::locks::guard::hold::{HoldShare, Release};
 use crate::locks::reentrancy::caller::Caller;
 use crate::standing::{Pauses, Stop};
@@ -292,10 +292,10 @@ impl Candidate {
                     Ok(Some(LossReason::ConnectionError)) => {
                         self.internals.client().no_answer("asking for the node of a leader")
                     }
-                    Err(error) if passes_in_session(&error) => error,
+                    Err(error) if error.is_retryable_in_session() => error,
                     verified => return verified,
                 };
-                retry_in_session(error, &session, &mut retries).await?;
+                retries.failed_in(&session, error).await?;
             }
         };
         let resumed = tokio::select! {
@@ -305,7 +305,7 @@ impl Candidate {
         };
         match resumed {
             Ok(None) => Ok(self.internals.acquired_from(owned, None)),
-            Err(error) if passes_in_session(&error) => Err(Attempt::Failed(error.into())),
+            Err(error) if error.is_retryable_in_session() => Err(Attempt::Failed(error.into())),
             _ => Err(Attempt::Led),
         }
     }
@@ -482,7 +482,7 @@ async fn claim(
             }
             // The record was written meanwhile.
             Err(Error::Transaction { index: 1, cause, .. }) if matches!(*cause, Error::BadVersion { .. }) => {}
-            Err(error) => retry_in_session(error, session, retries).await?,
+            Err(error) => retries.failed_in(session, error).await?,
         }
         found = record_io::read(session, retries, path).await?;
     }

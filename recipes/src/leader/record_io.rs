@@ -4,7 +4,6 @@ use curator_framework::spi::{Done, Operation};
 use curator_framework::{Error, RetryLoop, Session, Stat};
 
 use crate::locks::engine::candidacy::Record;
-use crate::locks::engine::retry_in_session;
 
 /// The data of an election's path, as it was read.
 #[derive(Debug, Clone, Default)]
@@ -62,7 +61,7 @@ pub(super) async fn read(session: &Session, retries: &mut RetryLoop, path: &str)
     loop {
         match session.get_data(path).await {
             Ok((data, stat)) => return Ok(Found::new(&data, stat)),
-            Err(error) => retry_in_session(error, session, retries).await?,
+            Err(error) => retries.failed_in(session, error).await?,
         }
     }
 }

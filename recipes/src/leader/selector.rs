@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::recipe::RecipeClient as _;
-use curator_framework::{Changes, CuratorFramework, Error, LossReason, SessionEnd};
+use curator_framework::{Changes, CuratorFramework, Error, LossReason};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -381,7 +381,7 @@ impl LeaderSelector {
         };
         state.publish(LeaderState::Waiting { position: None });
         let end = match ended {
-            Ok(output) => {
+            Ok(Some(output)) => {
                 // The last poll may have lasted longer than the term.
                 if let Some(reason) = tenure.term.loss() {
                     return Ok(TermOutcome::Lost(reason));
@@ -391,22 +391,16 @@ impl LeaderSelector {
                 return Ok(TermOutcome::Done(output));
             }
             Err(Some(end)) => end,
-            Err(None) => match tenure.term.end() {
-                Some(end) => end,
-                // The deadline had passed, and a reply has moved it since. The work is dropped, so another candidate leads.
-                None => {
-                    let _released = tenure.term.release().await;
-                    TermEnd::Lost(LossReason::Session(SessionEnd::DeadlinePassed))
-                }
-            },
+            Ok(None) | Err(None) => tenure.term.end_or_passed(),
         };
-        match end {
-            TermEnd::Lost(reason) => Ok(TermOutcome::Lost(reason)),
-            TermEnd::Resigned => {
-                let _released = tenure.term.release().await;
-                Ok(TermOutcome::Interrupted)
-            }
+        // After a deadline that has passed and was moved since, the work is dropped too: another candidate leads.
+        if end == TermEnd::Resigned || tenure.term.loss().is_none() {
+            let _released = tenure.term.release().await;
         }
+        Ok(match end {
+            TermEnd::Lost(reason) => TermOutcome::Lost(reason),
+            TermEnd::Resigned => TermOutcome::Interrupted,
+        })
     }
 
     /// Ends the present term: its work is dropped. [`run`](Self::run) joins again. Returns `false` if the selector does

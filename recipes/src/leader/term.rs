@@ -9,8 +9,8 @@ use std::time::Duration;
 use curator_framework::recipe::{OwnedNode, RecipeClient as _, report};
 use curator_framework::spi::{Done, Operation};
 use curator_framework::{
-    Chain, CreateMode, CuratorFramework, CuratorOp, Error, LossReason, PathText, Session, Stat, node_from_path,
-    validate_path,
+    Chain, CreateMode, CuratorFramework, CuratorOp, Error, LossReason, PathText, Session, SessionEnd, Stat,
+    node_from_path, validate_path,
 };
 use parking_lot::Mutex;
 use tokio::sync::{SetOnce, watch};
@@ -177,6 +177,12 @@ impl Term {
     /// Returns the end of the term, if it is over.
     pub(super) fn end(&self) -> Option<TermEnd> {
         self.over.get().copied().or_else(|| self.loss().map(TermEnd::Lost))
+    }
+
+    /// Returns the end of a term that was seen over: without another one, its deadline had passed, and a reply has moved it
+    /// since.
+    pub(super) fn end_or_passed(&self) -> TermEnd {
+        self.end().unwrap_or(TermEnd::Lost(LossReason::Session(SessionEnd::DeadlinePassed)))
     }
 
     pub(super) fn path_text(&self) -> PathText {
@@ -456,7 +462,7 @@ impl Leadership {
         let _counted = Work(&self.term.works);
         match while_held(|| self.is_held(), self.ended(), work).await {
             Ok(output) => Ok(output),
-            Err(end) => Err(self.term.over(end.or_else(|| self.term.end()).unwrap_or(TermEnd::Resigned))),
+            Err(end) => Err(self.term.over(end.unwrap_or_else(|| self.term.end_or_passed()))),
         }
     }
 
@@ -515,7 +521,11 @@ impl Leadership {
                 {
                     continue;
                 }
-                LeaderError::Framework(error) => retries.failed(error).await.map_err(|error| term.failed(error)),
+                LeaderError::Framework(error) => match retries.failed(error).await {
+                    Ok(()) => retries.reconnected(term.session()).await,
+                    failed => failed,
+                }
+                .map_err(|error| term.failed(error)),
                 error => Err(error),
             };
             if let Err(error) = failed {
@@ -524,7 +534,6 @@ impl Leadership {
                 }
                 return Err(error);
             }
-            retries.reconnected(term.session()).await.map_err(|error| term.failed(error))?;
         }
     }
 

@@ -80,7 +80,7 @@ macro_rules! acquire_methods {
     };
 }
 
-/// Defines `acquire_as` and `acquire_as_timeout`, for a reentrant lock.
+/// Defines `acquire_as`, `acquire_as_timeout` and `try_acquire_as`, for a reentrant lock.
 macro_rules! owner_methods {
     ($lock:ident => $guard:ty) => {
         impl $lock {
@@ -123,6 +123,25 @@ macro_rules! owner_methods {
             ) -> impl Future<Output = Result<Option<$guard>, $crate::locks::error::LockError>> + Send {
                 let at = std::panic::Location::caller();
                 async move { self.acquire_for(Caller::with_owner(owner, at), WaitMode::within(budget)).await }
+            }
+
+            /// Tries once, for this owner: see [`try_acquire`](Self::try_acquire).
+            /// [Bind the guard](crate#bind-the-guard): `if ….is_some()` releases the lock before its block begins.
+            ///
+            /// # Errors
+            ///
+            /// As [`try_acquire`](Self::try_acquire).
+            ///
+            /// # Cancel safety
+            ///
+            /// As [`acquire`](Self::acquire).
+            #[track_caller]
+            pub fn try_acquire_as(
+                &self,
+                owner: &LockOwner,
+            ) -> impl Future<Output = Result<Option<$guard>, $crate::locks::error::LockError>> + Send {
+                let at = std::panic::Location::caller();
+                async move { self.acquire_for(Caller::with_owner(owner, at), WaitMode::Once).await }
             }
         }
     };

@@ -10,7 +10,7 @@ use crate::locks::acquire_methods::{acquire_methods, owner_methods};
 use crate::locks::engine::driver::{
     LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, is_far_from_the_end, standard_sequence,
 };
-use crate::locks::engine::{Acquired, Contention, LockInternals, LockSpec, WaitMode, no_end, retry_in_session};
+use crate::locks::engine::{Acquired, Contention, LockInternals, LockSpec, WaitMode, no_end};
 use crate::locks::error::LockError;
 use crate::locks::guard::hold::{Hold, HoldShare};
 use crate::locks::guard::kinds;
@@ -366,7 +366,7 @@ impl Halves {
             loop {
                 match writing.verify().await {
                     Ok(_) => return Result::Ok(owned),
-                    Err(error) => retry_in_session(error, writing.session(), &mut retries).await?,
+                    Err(error) => retries.failed_in(writing.session(), error).await?,
                 }
             }
         };

@@ -1,7 +1,7 @@
 //! Values that all processes share.
 
 mod count;
-mod error;
+pub(crate) mod error;
 mod listeners;
 mod node_follower;
 mod value;

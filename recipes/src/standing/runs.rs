@@ -80,12 +80,12 @@ impl Runs {
 pub(crate) struct Polls(Mutex<()>);
 
 impl Polls {
-    /// Runs work that is polled only while `may_run` is true.
-    pub(crate) async fn of<F: Future>(&self, may_run: impl Fn() -> bool, work: F) -> F::Output {
+    /// Runs work that is polled only while `may_run` is true. Returns `None` as soon as it is false.
+    pub(crate) async fn of<F: Future>(&self, may_run: impl Fn() -> bool, work: F) -> Option<F::Output> {
         let mut work = pin!(work);
         std::future::poll_fn(|cx| {
             let _poll = self.0.lock();
-            if may_run() { work.as_mut().poll(cx) } else { Poll::Pending }
+            if may_run() { work.as_mut().poll(cx).map(Some) } else { Poll::Ready(None) }
         })
         .await
     }
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(ended.get(), 0, "it was being polled");
         polls.unless_running(end);
         assert_eq!(ended.get(), 1);
-        assert!(poll!(&mut work).is_pending(), "it is not polled again");
+        assert_eq!(poll!(&mut work), Poll::Ready(None), "it is not polled again");
         assert_eq!(ended.get(), 1);
     }
 

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use curator_cli::contenders::is_of_one_node;
-use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{
     AddWatchMode, Chain, CuratorFramework, Error, EventType, PersistentEvent, PersistentWatcher, Watch,
 };
@@ -494,7 +493,7 @@ pub(crate) async fn follow_connection(
                 reconnects.fetch_add(1, Ordering::Relaxed);
             }
             let since = if changed { now() } else { link.since };
-            let cause = if next.is_connected() { None } else { cause(&client) };
+            let cause = client.connect_error().filter(|_| !next.is_connected()).map(|cause| cause.to_string());
             let is_new = link.state != state || link.cause != cause;
             *link = Link { since, cause, ..next };
             is_new
@@ -519,13 +518,5 @@ pub(crate) async fn follow_connection(
             // Each attempt may fail for another reason.
             () = sleep(PAUSE), if !link.is_connected() => {}
         }
-    }
-}
-
-/// Returns the reason of the newest failure to connect.
-fn cause(client: &CuratorFramework) -> Option<String> {
-    match client.no_answer("the connection") {
-        Error::ConnectionLoss { cause: Some(cause), .. } if !cause.is_time_over() => Some(cause.to_string()),
-        _ => None,
     }
 }

@@ -9,7 +9,6 @@ use super::nodes::{Nodes, drift};
 use super::plan::entering::{Entering, Input, Quorum, Step};
 use crate::barriers::error::BarrierError;
 use crate::barriers::session::{check_transactions, connected};
-use crate::locks::engine::retry_in_session;
 
 /// The session timeout, divided by this, is the longest reply time of a healthy server. A member that leaves looks for
 /// dead members after the same time.
@@ -137,7 +136,7 @@ impl<'a> Attempt<'a> {
             step = match input {
                 Ok(input) => plan.next(input),
                 Err(error) => {
-                    retry_in_session(error, &self.session, retries).await?;
+                    retries.failed_in(&self.session, error).await?;
                     plan.next(Input::Interrupted { may_stand: self.owned.is_uncertain() })
                 }
             };

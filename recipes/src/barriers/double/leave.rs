@@ -10,7 +10,6 @@ use super::nodes::{Nodes, drift};
 use super::plan::leaving::{Input, Leaving, Step};
 use crate::barriers::error::BarrierError;
 use crate::barriers::session::connected;
-use crate::locks::engine::retry_in_session;
 
 /// The state of a leave, which a later call goes on with.
 pub(super) struct Departing {
@@ -120,7 +119,7 @@ impl Attempt<'_> {
         };
         match input {
             Err(error) if leave.lost.is_none() => {
-                retry_in_session(error, &self.session, retries).await?;
+                retries.failed_in(&self.session, error).await?;
                 Ok(Input::Interrupted)
             }
             input => input,

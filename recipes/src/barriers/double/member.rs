@@ -17,7 +17,6 @@ use super::plan::leaving::Leaving;
 use crate::barriers::error::BarrierError;
 use crate::barriers::node_hold::NodeHold;
 use crate::held::{FencingToken, impl_held};
-use crate::locks::engine::retry_in_session;
 
 /// A member that has entered a [`DistributedDoubleBarrier`](crate::DistributedDoubleBarrier), until it leaves.
 ///
@@ -99,7 +98,7 @@ impl BarrierMember {
                     return Ok(Zxid::new(*self.round.get_or_init(|| ready.czxid)));
                 }
                 Ok(_) => return Err(self.hold.lost_with(self.hold.loss().unwrap_or(LossReason::NodeDeleted))),
-                Err(error) => retry_in_session(error, self.hold.session(), &mut retries).await?,
+                Err(error) => retries.failed_in(self.hold.session(), error).await?,
             }
         }
     }
@@ -173,7 +172,7 @@ impl BarrierMember {
         loop {
             match self.watch_others_once(&mut others).await {
                 Ok(id) => return Ok(id),
-                Err(error) => retry_in_session(error, self.hold.session(), &mut retries).await?,
+                Err(error) => retries.failed_in(self.hold.session(), error).await?,
             }
         }
     }

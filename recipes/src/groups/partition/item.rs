@@ -301,17 +301,19 @@ where
 }
 
 /// Runs the work until the item is not wanted, then until the end of its grace. Without work the item stays owned.
-async fn attend(inner: &Inner, ownership: &Ownership, wish: &mut Wish, work: impl Future<Output = ()>) {
+/// Returns at once if the work may not be polled any more, `None`: the item is lost.
+async fn attend(inner: &Inner, ownership: &Ownership, wish: &mut Wish, work: impl Future<Output = Option<()>>) {
     let mut work = pin!(work.fuse());
-    let is_done = tokio::select! {
+    let done = tokio::select! {
         biased;
-        () = wish.is_over() => false,
-        () = &mut work => true,
+        () = wish.is_over() => None,
+        done = &mut work => Some(done),
     };
-    if is_done {
-        return wish.is_over().await;
+    match done {
+        Some(None) => return,
+        Some(Some(())) => return wish.is_over().await,
+        None => ownership.revoke(),
     }
-    ownership.revoke();
     if timeout(inner.grace, work).await.is_err() {
         let (path, item) = (inner.path.to_string(), ownership.name.to_string());
         let grace_s = inner.grace.as_secs_f64();

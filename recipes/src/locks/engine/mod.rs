@@ -42,7 +42,7 @@ use self::candidacy::Candidacy;
 use self::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
 pub(crate) use self::limit::Limit;
 use self::plan::Rules;
-pub(crate) use self::queue_node::{adopt, children_of, passes_in_session, retry_in_session, verify_in_session};
+pub(crate) use self::queue_node::{adopt, children_of, verify_in_session};
 pub(crate) use self::same_session::Entry;
 use self::sequence_wrap::{CreationOrder, by_creation};
 pub(crate) use self::wait_mode::{Contention, WaitMode};

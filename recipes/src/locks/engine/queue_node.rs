@@ -1,8 +1,5 @@
 //! The creation of the own node in the queue, also when replies are lost.
 
-use std::future::Future;
-use std::pin::Pin;
-
 use curator_framework::recipe::{Created, LossSignal, OwnedNode, Parents, RecipeClient as _};
 use curator_framework::{CreateMode, CuratorFramework, Error, LossReason, RetryLoop, Session, Stat, make_path};
 
@@ -28,7 +25,7 @@ impl LockInternals {
                 Err(Error::NodeExists { .. }) if owned.is_uncertain() => return Ok(None),
                 // Another client, which deletes empty nodes, has deleted the parents that were just created.
                 Err(error @ Error::NoNode { .. }) => Box::pin(retries.pause_after(error)).await?,
-                Err(error) => retry_in_session(error, &session, retries).await?,
+                Err(error) => retries.failed_in(&session, error).await?,
             }
         }
     }
@@ -55,7 +52,7 @@ impl LockInternals {
                     owned.adopt(&own, &stat, &[]).await?;
                     return Ok(owned);
                 }
-                Err(error) => retry_in_session(error, session, retries).await?,
+                Err(error) => retries.failed_in(session, error).await?,
             }
         }
     }
@@ -77,32 +74,6 @@ pub(crate) async fn adopt(owned: &mut OwnedNode, base_path: &str, children: &[St
     own.retain(|name| *name != oldest);
     let others: Vec<&str> = own.iter().map(String::as_str).collect();
     owned.adopt(&oldest, &stat, &others).await
-}
-
-/// Waits out a lost connection or a throttled request in the same session, as the retry policy allows. Returns every
-/// other error.
-///
-/// Boxed: a rare branch must not enlarge every waiter's future.
-pub(crate) fn retry_in_session<'a>(
-    mut error: Error,
-    session: &'a Session,
-    retries: &'a mut RetryLoop,
-) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>> {
-    Box::pin(async move {
-        while passes_in_session(&error) {
-            retries.failed(error).await?;
-            match retries.reconnected(session).await {
-                Ok(()) => return Ok(()),
-                Err(next) => error = next,
-            }
-        }
-        Err(error)
-    })
-}
-
-/// Returns whether the request may succeed later in the same session.
-pub(crate) fn passes_in_session(error: &Error) -> bool {
-    error.is_retryable() && !matches!(error, Error::SessionExpired { .. })
 }
 
 /// Returns the children of a lock. Its node cannot be deleted before its children: without it the own node is gone too.
@@ -127,7 +98,7 @@ pub(crate) async fn verify_in_session(
             Ok(loss) => return Ok(loss),
             Err(error) => error.about(path),
         };
-        if let Err(error) = retry_in_session(error, session, &mut retries).await {
+        if let Err(error) = retries.failed_in(session, error).await {
             // The session may have ended in the meantime.
             return signal.loss().map(Some).ok_or_else(|| error.about(path));
         }

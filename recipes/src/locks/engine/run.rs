@@ -10,7 +10,7 @@ use crate::locks::engine::driver::SortedChildren;
 use crate::locks::engine::limit::LimitWatch;
 use crate::locks::engine::plan::{Action, Arm, Armed, Epoch, Input, Listing, Plan, Proof, Rules, WaitSet, Watched};
 use crate::locks::engine::prefetch::Prefetched;
-use crate::locks::engine::queue_node::{adopt, children_of, passes_in_session, retry_in_session};
+use crate::locks::engine::queue_node::{adopt, children_of};
 use crate::locks::engine::same_session::{self, Contenders, Entry};
 use crate::locks::engine::sequence_wrap::{CreationOrder, by_creation};
 use crate::locks::engine::waits::{deleted_by, first, own_event, resolved, watch_held, watch_node, watched};
@@ -76,7 +76,7 @@ pub(super) async fn contend(
                 // Wait for the reply: the next contender must not find this node ahead of its own.
                 return match contender.owned.delete().await {
                     // The refusal is certain all the same, and the session deletes the node later.
-                    Err(error) if !passes_in_session(&error) => Err(error),
+                    Err(error) if !error.is_retryable_in_session() => Err(error),
                     _ => Ok(None),
                 };
             }
@@ -161,7 +161,7 @@ impl<'a> Contender<'a> {
             Ok(outcome) => self.plan(plan, outcome, rules),
             Err(error) => {
                 contention.is_unknown();
-                retry_in_session(error, self.session, retries).await?;
+                retries.failed_in(self.session, error).await?;
                 plan.next(Input::Reconnected, rules)
             }
         };

@@ -6,7 +6,7 @@ use std::slice;
 use std::time::Duration;
 
 use curator_framework::recipe::RecipeClient as _;
-use curator_framework::{LossReason, PathText, node_from_path};
+use curator_framework::{LossReason, PathText, SessionEnd, node_from_path};
 use futures_util::future::{join_all, select_all};
 
 use crate::held::{FencingToken, impl_held};
@@ -313,9 +313,13 @@ impl<K> LockGuard<K> {
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output, LockError> {
         let reason = match while_held(|| self.is_held(), self.lost(), work).await {
             Ok(output) => return Ok(output),
-            Err(reason) => reason.or_else(|| self.loss()),
+            Err(Some(reason)) => reason,
+            Err(None) => {
+                self.shares().try_for_each(HoldShare::check_held)?;
+                // The deadline had passed, and a reply has moved it since. The work is dropped too.
+                LossReason::Session(SessionEnd::DeadlinePassed)
+            }
         };
-        let Some(reason) = reason else { return Err(LockError::invalid("guard", "it was released")) };
         Err(LockError::LockLost { path: self.lock_path().clone(), reason })
     }
 

@@ -13,7 +13,7 @@ use curator_framework::{CreateMode, Error, LossReason, RetryLoop, Session, Watch
 use futures_util::future::{join, join_all};
 
 use crate::locks::engine::driver::SortedChildren;
-use crate::locks::engine::{Acquired, WaitMode, adopt, children_of, retry_in_session};
+use crate::locks::engine::{Acquired, WaitMode, adopt, children_of};
 use crate::locks::error::LockError;
 use crate::locks::semaphore::take::LeaseAttempt;
 use crate::locks::semaphore::{LEASE_NAME, SemaphoreProtocol};
@@ -165,7 +165,7 @@ impl LeaseAttempt<'_> {
         }
         // One retry for all creates: a lost connection fails all of them at once.
         if let Some(error) = failed {
-            retry_in_session(error, self.session, retries).await?;
+            retries.failed_in(self.session, error).await?;
             for node in nodes.iter_mut().filter(|node| node.node_name().is_none()) {
                 leases.create(node, retries).await?;
             }
@@ -197,7 +197,7 @@ impl LeaseAttempt<'_> {
         loop {
             match self.look_for_own_on(&self.session.pinned(), nodes).await {
                 Ok(look) => return Ok(look),
-                Err(error) => retry_in_session(error, self.session, retries).await?,
+                Err(error) => retries.failed_in(self.session, error).await?,
             }
         }
     }

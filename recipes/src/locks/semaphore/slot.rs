@@ -9,7 +9,7 @@ use curator_framework::{Acl, CuratorFramework, Error, RetryLoop, Session, Watch,
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 
-use crate::locks::engine::{Limit, children_of, retry_in_session};
+use crate::locks::engine::{Limit, children_of};
 use crate::locks::error::LockError;
 use crate::locks::guard::hold::Hold;
 
@@ -80,7 +80,7 @@ impl Slots {
             let (taken, watch) = match self.taken(session, watches).await {
                 Ok(listed) => listed,
                 Err(error) => {
-                    retry_in_session(error, session, &mut retries).await?;
+                    retries.failed_in(session, error).await?;
                     continue;
                 }
             };
@@ -145,7 +145,7 @@ impl Slots {
                 }
                 Err(error) => error,
             };
-            retry_in_session(error, session, retries).await?;
+            retries.failed_in(session, error).await?;
         }
     }
 }

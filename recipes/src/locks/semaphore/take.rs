@@ -14,7 +14,7 @@ use futures_util::future::{BoxFuture, join};
 use futures_util::stream::FuturesUnordered;
 
 use crate::locks::engine::driver::Predicate;
-use crate::locks::engine::{AcquireOnce, Acquired, Contention, LockInternals, WaitMode, children_of, retry_in_session};
+use crate::locks::engine::{AcquireOnce, Acquired, Contention, LockInternals, WaitMode, children_of};
 use crate::locks::error::LockError;
 use crate::locks::guard::protect::first_of;
 use crate::locks::label::Label;
@@ -110,7 +110,7 @@ impl LeaseAttempt<'_> {
             match Box::pin(self.session.in_one_write(both)).await {
                 (Ok(()), Ok(step)) => return Ok(step),
                 (Err(error), _) => retry_request(error, self.session, retries).await?,
-                (_, Err(error)) => retry_in_session(error, self.session, retries).await?,
+                (_, Err(error)) => retries.failed_in(self.session, error).await?,
             }
             self.contention.is_unknown();
         }
@@ -186,7 +186,7 @@ impl LeaseAttempt<'_> {
                 match self.session.set_data(lease.path(), Vec::new(), Some(i32::MAX)).await {
                     Err(Error::NoAuth { .. }) => return Err(Inner::is_not_writable()),
                     Ok(_) | Err(Error::BadVersion { .. }) => break,
-                    Err(error) => retry_in_session(error, self.session, retries).await?,
+                    Err(error) => retries.failed_in(self.session, error).await?,
                 }
             }
         }
@@ -246,10 +246,10 @@ fn lost(session: &Session, reason: LossReason, path: &str) -> LockError {
     }
 }
 
-/// Calls [`retry_in_session`] for an error of the framework, and returns any other error.
+/// Books an error of the framework, and returns any other error.
 async fn retry_request(error: LockError, session: &Session, retries: &mut RetryLoop) -> Result<(), LockError> {
     match error {
-        LockError::Framework(error) => Ok(retry_in_session(error, session, retries).await?),
+        LockError::Framework(error) => Ok(retries.failed_in(session, error).await?),
         error => Err(error),
     }
 }

@@ -223,7 +223,6 @@ mod framework {
         CuratorFramework::sync(_, _): Send;
         CuratorFramework::within_one_session(_, _, fn(Session) -> Ready<Result<(), Error>>): Send Sync;
         CuratorTransaction::commit(_): Send;
-        CuratorTransaction::commit_in(_, _, _): Send;
         DeleteBuilder::for_path(_, _): Send;
         EnsureContainers::ensure(_): Send;
         ExistsBuilder::for_path(_, _): Send;
@@ -490,6 +489,7 @@ mod recipes {
         InterProcessMutex::participant_nodes(_): Send;
         InterProcessMutex::participants(_): Send;
         InterProcessMutex::try_acquire(_): Send;
+        InterProcessMutex::try_acquire_as(_, _): Send;
         InterProcessReadWriteLock::participants(_): Send;
         InterProcessSemaphoreMutex::acquire(_): Send;
         InterProcessSemaphoreMutex::acquire_timeout(_, _): Send;
@@ -577,6 +577,7 @@ mod recipes {
         ReadLock::participant_nodes(_): Send;
         ReadLock::participants(_): Send;
         ReadLock::try_acquire(_): Send;
+        ReadLock::try_acquire_as(_, _): Send;
         Revoker::attempt_revoke(_, _): Send;
         SharedCount::close(_): Send Sync;
         SharedCount::set_count(_, _): Send;
@@ -602,6 +603,7 @@ mod recipes {
         WriteLock::participant_nodes(_): Send;
         WriteLock::participants(_): Send;
         WriteLock::try_acquire(_): Send;
+        WriteLock::try_acquire_as(_, _): Send;
         }
     }
 }

@@ -177,7 +177,8 @@ pub(crate) fn taking(budget: Duration) -> Vec<Taking> {
                 acquire_timeout(budget),
                 try_acquire(),
                 acquire_as(&LockOwner::new()),
-                acquire_as_timeout(&LockOwner::new(), budget)
+                acquire_as_timeout(&LockOwner::new(), budget),
+                try_acquire_as(&LockOwner::new())
             );
         };
     }
@@ -427,6 +428,9 @@ pub(crate) fn holding() -> Vec<Holding> {
     }));
     all.push(beside("ReadLock::acquire_as_timeout", 2, |lock, owner| {
         Box::pin(async move { lock.read_lock().acquire_as_timeout(&owner, LONG).await.unwrap().guards() })
+    }));
+    all.push(beside("ReadLock::try_acquire_as", 2, |lock, owner| {
+        Box::pin(async move { lock.read_lock().try_acquire_as(&owner).await.unwrap().guards() })
     }));
     all.push(beside("WriteLock::acquire_as", 0, |lock, owner| {
         Box::pin(async move { lock.write_lock().acquire_as(&owner).await.unwrap().guards() })

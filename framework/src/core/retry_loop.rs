@@ -18,7 +18,7 @@ use crate::session::Session;
 /// operation share one loop, so their budgets do not multiply. A policy that gives up on a step gives up on the
 /// operation.
 ///
-/// The loop itself stands in the code of the operation. A method that takes the attempt as an `AsyncFnMut` would make
+/// The loop itself is part of the code of the operation. A method that takes the attempt as an `AsyncFnMut` would make
 /// futures that the compiler does not accept as `Send`, here and in the code of users that spawns them.
 ///
 /// ```no_run

@@ -6,8 +6,8 @@ use curator_framework::recipe::RecipeError;
 use crate::barriers::error::BarrierError;
 use crate::caches::error::CacheError;
 use crate::counters::error::CounterError;
+use crate::engine::error::LockError;
 use crate::leader::error::LeaderError;
-use crate::locks::error::LockError;
 use crate::nodes::error::NodeError;
 use crate::shared::error::SharedError;
 

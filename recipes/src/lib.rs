@@ -222,6 +222,7 @@ pub mod curator_methods {
     #[allow(unused_imports, reason = "the links of the page")]
     use {crate::*, curator_framework::*};
 }
+mod engine;
 mod errors;
 mod groups;
 mod held;
@@ -259,6 +260,11 @@ pub use counters::{
     PromotedToLock, UniqueIds,
 };
 pub use curator_framework::{Changes, ListenerId, LossReason};
+pub use engine::{
+    GuardedTransaction, LockError, LockInternalsDriver, LockOptions, LockOwner, Participant, ParticipantKind,
+    Predicate, Release, RevocationListener, RevokeOutcome, Revoker, SemaphoreProtocol, SortedChildren,
+    StandardLockInternalsDriver, standard_sequence,
+};
 pub use groups::group::Group;
 pub use groups::member::{GroupMember, GroupMemberOptions};
 pub use groups::members::{GroupState, Member, MemberChange, Members};
@@ -268,14 +274,10 @@ pub use leader::{
     CloseMode, Leader, LeaderError, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector,
     LeaderSelectorOptions, LeaderState, Leadership, ObserverState, TermEnd, TermOutcome,
 };
-pub use locks::error::LockError;
 pub use locks::{
-    GuardedTransaction, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
-    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LeaseSet, LockGuard, LockInternalsDriver, LockOptions,
-    LockOwner, MaxLeases, MultiLockGuard, MutexGuard, MutexOptions, MutexQueue, Participant, ParticipantKind,
-    Predicate, ReadGuard, ReadLock, Release, RevocationListener, RevokeOutcome, Revoker, SemaphoreMutexGuard,
-    SemaphoreOptions, SemaphoreProtocol, SortedChildren, StandardLockInternalsDriver, WriteGuard, WriteLock,
-    guard_kinds, standard_sequence,
+    InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
+    InterProcessSemaphoreV2, Lease, LeaseSet, LockGuard, MaxLeases, MultiLockGuard, MutexGuard, MutexOptions,
+    MutexQueue, ReadGuard, ReadLock, SemaphoreMutexGuard, SemaphoreOptions, WriteGuard, WriteLock, guard_kinds,
 };
 pub use nodes::error::NodeError;
 pub use nodes::options::{ForeignData, PersistentNodeOptions, PersistentTtlNodeOptions};

@@ -7,8 +7,8 @@ use curator_framework::recipe::{LossSignal, OwnedNode, RecipeClient as _};
 use curator_framework::{CuratorFramework, LossReason, Session};
 
 use crate::barriers::error::BarrierError;
+use crate::engine::verify_in_session;
 use crate::held::FencingToken;
-use crate::locks::engine::verify_in_session;
 
 /// The hold on an owned node, from its creation until its owner gives it up.
 pub(super) struct NodeHold {

@@ -9,8 +9,8 @@ use curator_framework::{CuratorFramework, LossReason};
 use crate::barriers::error::BarrierError;
 use crate::barriers::exact_node::create_exact_node;
 use crate::barriers::node_hold::NodeHold;
+use crate::engine::hold::Release;
 use crate::held::{FencingToken, impl_held};
-use crate::locks::Release;
 
 /// A barrier that is set as long as this guard exists and its session lasts:
 /// [`DistributedBarrier::set_owned`](crate::DistributedBarrier::set_owned).

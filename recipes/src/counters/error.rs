@@ -2,7 +2,7 @@
 
 use curator_framework::{Error, PathText};
 
-use crate::locks::error::LockError;
+use crate::engine::error::LockError;
 
 /// An error of a counter or an atomic value.
 ///

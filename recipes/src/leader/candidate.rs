@@ -10,16 +10,16 @@ use curator_framework::{Chain, CuratorFramework, Error, LossReason, RetryLoop, n
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::engine::caller::Caller;
+use crate::engine::candidacy::{Candidacy, LATCH_NAME, LatchDriver, Record};
+use crate::engine::hold::{HoldShare, Release};
+use crate::engine::options::LockOptions;
+use crate::engine::{Acquired, LockInternals, LockSpec, WaitMode, acquire};
 use crate::leader::error::{LeaderError, TermEnd};
 use crate::leader::latch::{LeaderState, Shared};
 use crate::leader::options::{CloseMode, LeaderLatchOptions};
 use crate::leader::record_io::{self, Found};
 use crate::leader::term::Term;
-use crate::locks::LockOptions;
-use crate::locks::engine::candidacy::{Candidacy, LATCH_NAME, LatchDriver, Record};
-use crate::locks::engine::{Acquired, LockInternals, LockSpec, WaitMode, acquire};
-use crate::locks::guard::hold::{HoldShare, Release};
-use crate::locks::reentrancy::caller::Caller;
 use crate::standing::{Pauses, Stop};
 
 /// The orders of the latch's owner to the task.

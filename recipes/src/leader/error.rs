@@ -4,7 +4,7 @@ use std::fmt;
 
 use curator_framework::{LossReason, PathText};
 
-use crate::locks::error::LockError;
+use crate::engine::error::LockError;
 use crate::standing::StartError;
 
 /// The reason why a term has ended.

@@ -17,13 +17,13 @@ use curator_framework::spi::Operation;
 use curator_framework::{Error, Session, Watch, make_path, node_from_path, parent_of};
 use tokio::time::sleep;
 
+use crate::engine::candidacy::{LATCH_NAME, call};
+use crate::engine::driver::{is_far_from_the_end, standard_sequence};
+use crate::engine::hold::Release;
+use crate::engine::participants::Participant;
 use crate::leader::error::LeaderError;
 use crate::leader::record_io::Found;
 use crate::leader::term::Term;
-use crate::locks::engine::candidacy::{LATCH_NAME, call};
-use crate::locks::engine::driver::{is_far_from_the_end, standard_sequence};
-use crate::locks::guard::hold::Release;
-use crate::locks::participants::Participant;
 
 /// The state of a wish.
 enum Wish {

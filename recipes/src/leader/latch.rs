@@ -8,15 +8,15 @@ use curator_framework::recipe::{Budget, Listeners, RecipeClient as _};
 use curator_framework::{Changes, CuratorFramework, ListenerId, make_path};
 use tokio::sync::watch;
 
+use crate::engine::LockInternals;
+use crate::engine::candidacy::{Candidacy, Place};
+use crate::engine::hold::Release;
+use crate::engine::participants::{Participant, ParticipantKind};
 use crate::leader::candidate::{Candidate, Orders, latch_internals};
 use crate::leader::error::LeaderError;
 use crate::leader::observer::LeaderObserver;
 use crate::leader::options::{CloseMode, LeaderLatchOptions};
 use crate::leader::term::Leadership;
-use crate::locks::engine::LockInternals;
-use crate::locks::engine::candidacy::{Candidacy, Place};
-use crate::locks::guard::hold::Release;
-use crate::locks::participants::{Participant, ParticipantKind};
 use crate::standing::changes::{Change, Published};
 use crate::standing::{StandingTask, first_found};
 

@@ -6,9 +6,9 @@
 //! | [`selector`] | the leader selector |
 //! | [`term`] | one term: the leader's view, its end, its writes |
 //! | [`held_nodes`] | the nodes that exist as long as a term |
-//! | [`handover`] | the leader's part of a hand-over; the candidate's part is in `locks/engine/candidacy.rs` |
+//! | [`handover`] | the leader's part of a hand-over; the candidate's part is in `engine/run/calls.rs` |
 //! | [`observer`] | the leaders, followed by any client |
-//! | [`record_io`] | reads and writes of the path's data; the format is in `locks/engine/candidacy/record.rs` |
+//! | [`record_io`] | reads and writes of the path's data; the format is in `engine/candidacy/record.rs` |
 
 pub(crate) mod candidate;
 pub(crate) mod error;

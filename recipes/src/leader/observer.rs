@@ -12,14 +12,14 @@ use curator_framework::{
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use crate::engine::candidacy::LATCH_NAME;
+use crate::engine::driver::LOCK_NAME;
+use crate::engine::driver::standard_sequence;
+use crate::engine::options::LockOptions;
+use crate::engine::{LockInternals, LockSpec};
 use crate::held::FencingToken;
 use crate::leader::error::LeaderError;
 use crate::leader::record_io::Found;
-use crate::locks::LockOptions;
-use crate::locks::engine::candidacy::LATCH_NAME;
-use crate::locks::engine::driver::standard_sequence;
-use crate::locks::engine::{LockInternals, LockSpec};
-use crate::locks::mutex::LOCK_NAME;
 use crate::standing::changes::{Change, Published};
 use crate::standing::{Pauses, StandingTask, Stop, catch_up, first_found, within};
 

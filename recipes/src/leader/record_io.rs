@@ -3,7 +3,7 @@
 use curator_framework::spi::{Done, Operation};
 use curator_framework::{Error, RetryLoop, Session, Stat};
 
-use crate::locks::engine::candidacy::Record;
+use crate::engine::candidacy::Record;
 
 /// The data of an election's path, as it was read.
 #[derive(Debug, Clone, Default)]

@@ -16,15 +16,15 @@ use parking_lot::Mutex;
 use tokio::sync::{SetOnce, watch};
 use tokio::time::timeout;
 
+use crate::engine::candidacy::Record;
+use crate::engine::guarded_transaction::GuardedTransaction;
+use crate::engine::guarded_transaction::Tenure;
+use crate::engine::hold::{HoldShare, Release};
+use crate::engine::protect::while_held;
 use crate::held::{FencingToken, impl_held};
 use crate::leader::error::{LeaderError, TermEnd};
 use crate::leader::held_nodes::{Held, HeldNodes};
 use crate::leader::record_io::{self, Found};
-use crate::locks::GuardedTransaction;
-use crate::locks::engine::candidacy::Record;
-use crate::locks::guard::guarded_transaction::Tenure;
-use crate::locks::guard::hold::{HoldShare, Release};
-use crate::locks::guard::protect::while_held;
 
 /// One future under protection. Its drop counts it as ended.
 struct Work<'a>(&'a watch::Sender<usize>);

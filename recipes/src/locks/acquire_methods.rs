@@ -23,11 +23,11 @@ macro_rules! acquire_methods {
             /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background. See
             /// [cancelling an acquire](crate::InterProcessMutex#cancelling-an-acquire).
             #[track_caller]
-            pub fn acquire(&self) -> impl Future<Output = Result<$guard, $crate::locks::error::LockError>> + Send {
+            pub fn acquire(&self) -> impl Future<Output = Result<$guard, $crate::engine::error::LockError>> + Send {
                 let at = std::panic::Location::caller();
                 async move {
                     let granted = self.acquire_for(Caller::in_scope(at), WaitMode::Forever).await?;
-                    granted.ok_or_else($crate::locks::engine::no_end)
+                    granted.ok_or_else($crate::engine::no_end)
                 }
             }
 
@@ -51,7 +51,7 @@ macro_rules! acquire_methods {
             pub fn acquire_timeout(
                 &self,
                 budget: std::time::Duration,
-            ) -> impl Future<Output = Result<Option<$guard>, $crate::locks::error::LockError>> + Send {
+            ) -> impl Future<Output = Result<Option<$guard>, $crate::engine::error::LockError>> + Send {
                 let at = std::panic::Location::caller();
                 async move { self.acquire_for(Caller::in_scope(at), WaitMode::within(budget)).await }
             }
@@ -72,7 +72,7 @@ macro_rules! acquire_methods {
             #[track_caller]
             pub fn try_acquire(
                 &self,
-            ) -> impl Future<Output = Result<Option<$guard>, $crate::locks::error::LockError>> + Send {
+            ) -> impl Future<Output = Result<Option<$guard>, $crate::engine::error::LockError>> + Send {
                 let at = std::panic::Location::caller();
                 async move { self.acquire_for(Caller::in_scope(at), WaitMode::Once).await }
             }
@@ -97,11 +97,11 @@ macro_rules! owner_methods {
             pub fn acquire_as(
                 &self,
                 owner: &LockOwner,
-            ) -> impl Future<Output = Result<$guard, $crate::locks::error::LockError>> + Send {
+            ) -> impl Future<Output = Result<$guard, $crate::engine::error::LockError>> + Send {
                 let at = std::panic::Location::caller();
                 async move {
                     let granted = self.acquire_for(Caller::with_owner(owner, at), WaitMode::Forever).await?;
-                    granted.ok_or_else($crate::locks::engine::no_end)
+                    granted.ok_or_else($crate::engine::no_end)
                 }
             }
 
@@ -120,7 +120,7 @@ macro_rules! owner_methods {
                 &self,
                 owner: &LockOwner,
                 budget: std::time::Duration,
-            ) -> impl Future<Output = Result<Option<$guard>, $crate::locks::error::LockError>> + Send {
+            ) -> impl Future<Output = Result<Option<$guard>, $crate::engine::error::LockError>> + Send {
                 let at = std::panic::Location::caller();
                 async move { self.acquire_for(Caller::with_owner(owner, at), WaitMode::within(budget)).await }
             }
@@ -139,7 +139,7 @@ macro_rules! owner_methods {
             pub fn try_acquire_as(
                 &self,
                 owner: &LockOwner,
-            ) -> impl Future<Output = Result<Option<$guard>, $crate::locks::error::LockError>> + Send {
+            ) -> impl Future<Output = Result<Option<$guard>, $crate::engine::error::LockError>> + Send {
                 let at = std::panic::Location::caller();
                 async move { self.acquire_for(Caller::with_owner(owner, at), WaitMode::Once).await }
             }

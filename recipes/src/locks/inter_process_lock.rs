@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::locks::error::LockError;
+use crate::engine::error::LockError;
 use crate::locks::guard::lock_guard::LockGuard;
-use crate::locks::multi::InterProcessMultiLock;
 use crate::locks::mutex::InterProcessMutex;
 use crate::locks::read_write::{ReadLock, WriteLock};
 use crate::locks::semaphore_mutex::InterProcessSemaphoreMutex;
@@ -53,15 +52,16 @@ pub trait InterProcessLock: Send + Sync + fmt::Debug {
     fn is_acquired_in_this_process(&self) -> bool;
 }
 
+/// Implements the trait by the methods of the lock.
 macro_rules! inter_process_lock {
     ($($lock:ident),*) => {$(
-        #[async_trait]
-        impl InterProcessLock for $lock {
+        #[async_trait::async_trait]
+        impl $crate::locks::inter_process_lock::InterProcessLock for $lock {
             async fn acquire(&self) -> Result<LockGuard, LockError> {
                 Self::acquire(self).await.map(Into::into)
             }
 
-            async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>, LockError> {
+            async fn acquire_timeout(&self, budget: std::time::Duration) -> Result<Option<LockGuard>, LockError> {
                 Ok(Self::acquire_timeout(self, budget).await?.map(Into::into))
             }
 
@@ -76,4 +76,5 @@ macro_rules! inter_process_lock {
     )*};
 }
 
-inter_process_lock!(InterProcessMutex, InterProcessSemaphoreMutex, ReadLock, WriteLock, InterProcessMultiLock);
+inter_process_lock!(InterProcessMutex, InterProcessSemaphoreMutex, ReadLock, WriteLock);
+pub(super) use inter_process_lock;

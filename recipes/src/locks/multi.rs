@@ -10,15 +10,15 @@ use curator_framework::{Chain, CuratorFramework};
 use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;
 
+use crate::engine::WaitMode;
+use crate::engine::caller::Caller;
+use crate::engine::error::LockError;
+use crate::engine::protect::first_of;
 use crate::locks::acquire_methods::acquire_methods;
-use crate::locks::engine::WaitMode;
-use crate::locks::error::LockError;
 use crate::locks::guard::kinds;
 use crate::locks::guard::lock_guard::LockGuard;
-use crate::locks::guard::protect::first_of;
-use crate::locks::inter_process_lock::InterProcessLock;
+use crate::locks::inter_process_lock::{InterProcessLock, inter_process_lock};
 use crate::locks::mutex::InterProcessMutex;
-use crate::locks::reentrancy::caller::Caller;
 
 /// Several locks that are acquired together or not at all: Curator's `InterProcessMultiLock`. Cheap to clone.
 ///
@@ -70,6 +70,7 @@ pub struct InterProcessMultiLock {
 }
 
 acquire_methods!(InterProcessMultiLock => MultiLockGuard);
+inter_process_lock!(InterProcessMultiLock);
 
 /// The guard of an [`InterProcessMultiLock`].
 pub type MultiLockGuard = LockGuard<kinds::Multi>;

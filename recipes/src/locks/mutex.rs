@@ -5,19 +5,17 @@ use std::sync::Arc;
 
 use curator_framework::CuratorFramework;
 
+use crate::engine::caller::Caller;
+use crate::engine::driver::LOCK_NAME;
+use crate::engine::error::LockError;
+use crate::engine::owner::LockOwner;
+use crate::engine::participants::{Participant, ParticipantKind};
+use crate::engine::{LockInternals, LockSpec, WaitMode};
 use crate::locks::acquire_methods::{acquire_methods, owner_methods};
-use crate::locks::engine::{LockInternals, LockSpec, WaitMode};
-use crate::locks::error::LockError;
 use crate::locks::guard::kinds;
 use crate::locks::guard::lock_guard::LockGuard;
 use crate::locks::options::{MutexOptions, MutexQueue};
-use crate::locks::participants::{Participant, ParticipantKind};
-use crate::locks::reentrancy::caller::Caller;
-use crate::locks::reentrancy::owner::LockOwner;
-use crate::locks::reentrancy::reentrant::Reentrant;
-
-/// Curator's name for the nodes of a mutex.
-pub(crate) const LOCK_NAME: &str = "lock-";
+use crate::locks::reentrant::Reentrant;
 
 /// A mutex across processes: Curator's `InterProcessMutex`.
 ///

@@ -4,14 +4,14 @@ use std::fmt;
 
 use curator_framework::CuratorFramework;
 
+use crate::engine::WaitMode;
+use crate::engine::caller::Caller;
+use crate::engine::error::LockError;
+use crate::engine::options::LockOptions;
+use crate::engine::participants::Participant;
 use crate::locks::acquire_methods::acquire_methods;
-use crate::locks::engine::WaitMode;
-use crate::locks::error::LockError;
 use crate::locks::guard::kinds;
 use crate::locks::guard::lock_guard::LockGuard;
-use crate::locks::options::LockOptions;
-use crate::locks::participants::Participant;
-use crate::locks::reentrancy::caller::Caller;
 use crate::locks::semaphore::InterProcessSemaphoreV2;
 
 /// A mutex that is not reentrant for any owner: Curator's `InterProcessSemaphoreMutex`. Cheap to clone; all clones are

@@ -30,11 +30,11 @@ pub use self::item::OwnedItem;
 use self::item::Ownership;
 pub use self::options::PartitionOptions;
 use self::settling::{Claim, View};
+use crate::engine::driver::LOCK_NAME;
+use crate::engine::options::LockOptions;
+use crate::engine::{LockInternals, LockSpec};
 use crate::groups::member::{GroupMember, GroupMemberOptions};
 use crate::groups::members::Members;
-use crate::locks::LockOptions;
-use crate::locks::engine::{LockInternals, LockSpec};
-use crate::locks::mutex::LOCK_NAME;
 use crate::nodes::error::NodeError;
 use crate::standing::runs::{Runs, until};
 

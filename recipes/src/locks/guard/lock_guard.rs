@@ -9,12 +9,12 @@ use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{LossReason, PathText, SessionEnd, node_from_path};
 use futures_util::future::{join_all, select_all};
 
+use crate::engine::error::LockError;
+use crate::engine::guarded_transaction::GuardedTransaction;
+use crate::engine::hold::{HoldShare, Release};
+use crate::engine::protect::while_held;
 use crate::held::{FencingToken, impl_held};
-use crate::locks::error::LockError;
-use crate::locks::guard::guarded_transaction::GuardedTransaction;
-use crate::locks::guard::hold::{HoldShare, Release};
 use crate::locks::guard::kinds::{Any, Exclusive, GuardKind, Reentrant, Several};
-use crate::locks::guard::protect::while_held;
 
 /// The guard of a lock. Dropping it sends the delete of the lock's node at once, from the thread that drops it.
 /// [`release`](Self::release) waits for the reply and returns the outcome.

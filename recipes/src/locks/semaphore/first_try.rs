@@ -12,26 +12,14 @@ use curator_framework::recipe::{OwnedNode, RecipeClient as _};
 use curator_framework::{CreateMode, Error, LossReason, RetryLoop, Session, Watch};
 use futures_util::future::{join, join_all};
 
-use crate::locks::engine::driver::SortedChildren;
-use crate::locks::engine::{Acquired, WaitMode, adopt, children_of};
-use crate::locks::error::LockError;
-use crate::locks::semaphore::take::LeaseAttempt;
-use crate::locks::semaphore::{LEASE_NAME, SemaphoreProtocol};
+use crate::engine::driver::SortedChildren;
+use crate::engine::error::LockError;
+use crate::engine::semaphore_protocol::SemaphoreProtocol;
+use crate::engine::{Acquired, WaitMode, adopt, children_of};
+use crate::locks::semaphore::state::{LEASE_NAME, LastLook, LeaseAttempt};
 
 /// The most leases of a first try, because it creates their nodes in one write.
 const MOST: usize = 64;
-
-/// The result of this client's last look at the path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum LastLook {
-    /// The client has not looked yet.
-    #[default]
-    None,
-    /// No contender was queued, and enough leases were free.
-    Free,
-    /// Too few leases were free, or a contender was queued.
-    TooFew,
-}
 
 /// The leases and the state of the queue, from two reads on one connection.
 struct Look {

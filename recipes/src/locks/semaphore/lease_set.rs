@@ -1,8 +1,10 @@
-//! Several leases as one guard.
+//! The guards of one lease and of several.
 
-use crate::locks::guard::kinds::SeveralLeases;
+use crate::locks::guard::kinds::{OneLease, SeveralLeases};
 use crate::locks::guard::lock_guard::LockGuard;
-use crate::locks::semaphore::Lease;
+
+/// The guard of a lease of an [`InterProcessSemaphoreV2`](crate::InterProcessSemaphoreV2).
+pub type Lease = LockGuard<OneLease>;
 
 /// The leases of one [`acquire_many`](crate::InterProcessSemaphoreV2::acquire_many): at least one. The set is held
 /// while all of its leases are held, and lost with the first of them.

@@ -1,41 +1,12 @@
 //! The mark in the path, by which its clients agree on the protocol.
 
-use std::fmt;
-
 use curator_framework::recipe::{NodeSpec, RecipeClient as _};
 use curator_framework::{Acl, Error, Permission, RetryLoop, Session, Watch, make_path};
 
-use crate::locks::engine::LockInternals;
-use crate::locks::error::LockError;
-use crate::locks::semaphore::{DIRECT_MARK, Inner, LEASE_NAME};
-
-/// The protocol that decides which client gets the next lease. All clients of a path must use the same protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum SemaphoreProtocol {
-    /// Curator's protocol, the default: a client holds a mutex while it takes a lease. For paths shared with Java.
-    #[default]
-    Curator,
-    /// A protocol without the mutex, for paths that only this crate uses. If no lease is free, it saves requests, and a
-    /// hand-off takes one round trip less.
-    ///
-    /// The first client creates the path with a mark. On a path that exists without the mark, an acquire fails with
-    /// [`LockError::ProtocolMismatch`]. So does an acquire by Curator's protocol on a path with the mark. To change the
-    /// protocol, delete the path.
-    ///
-    /// Java's clients do not check the mark. At a limit of one, a waiting Java client and a direct client behind it
-    /// deadlock. The limit cannot follow a [`SharedCount`](crate::SharedCount).
-    Direct,
-}
-
-impl fmt::Display for SemaphoreProtocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Curator => "curator",
-            Self::Direct => "direct",
-        })
-    }
-}
+use crate::engine::LockInternals;
+use crate::engine::error::LockError;
+use crate::engine::semaphore_protocol::SemaphoreProtocol;
+use crate::locks::semaphore::state::{DIRECT_MARK, Inner, LEASE_NAME};
 
 /// The mark in a node of the semaphore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,27 +13,19 @@ use curator_framework::{Chain, Error, LossReason, PathText, RetryLoop, Session};
 use futures_util::future::{BoxFuture, join};
 use futures_util::stream::FuturesUnordered;
 
-use crate::locks::engine::driver::Predicate;
-use crate::locks::engine::{AcquireOnce, Acquired, Contention, LockInternals, WaitMode, children_of};
-use crate::locks::error::LockError;
-use crate::locks::guard::protect::first_of;
-use crate::locks::label::Label;
-use crate::locks::semaphore::first_try::{FirstStep, FirstTry, LastLook};
-use crate::locks::semaphore::{Inner, SemaphoreProtocol};
+use crate::engine::driver::Predicate;
+use crate::engine::error::LockError;
+use crate::engine::label::Label;
+use crate::engine::protect::first_of;
+use crate::engine::semaphore_protocol::SemaphoreProtocol;
+use crate::engine::{AcquireOnce, Acquired, Contention, LockInternals, WaitMode, children_of};
+use crate::locks::semaphore::first_try::{FirstStep, FirstTry};
+use crate::locks::semaphore::state::{Inner, LastLook, LeaseAttempt};
 
 /// An acquire of one or several leases.
 pub(super) struct LeaseRequest<'a> {
     pub(super) semaphore: &'a Inner,
     pub(super) wanted: usize,
-}
-
-/// One attempt of a request, in one session.
-pub(super) struct LeaseAttempt<'a> {
-    pub(super) semaphore: &'a Inner,
-    pub(super) wanted: usize,
-    pub(super) session: &'a Session,
-    pub(super) mode: WaitMode,
-    pub(super) contention: &'a Contention,
 }
 
 /// The nodes that a queued attempt holds so far. Dropping it deletes them in the background.

@@ -164,7 +164,7 @@ const ROWS: [Row; 19] = [
             "model/types owning_session",
             "model/types from_bits",
             "shared/versioned new",
-            "locks/engine/driver get",
+            "engine/driver get",
         ],
         |_ensemble, _client| {
             let _numbers = [0, 1, u64::MAX].map(|seed| SeededRandomness::new(seed).next());
@@ -382,12 +382,12 @@ const ROWS: [Row; 19] = [
     ),
     row!(
         [
-            "locks/semaphore/mod new",
-            "locks/semaphore/mod with_options",
+            "locks/semaphore/semaphore_v2 new",
+            "locks/semaphore/semaphore_v2 with_options",
             "locks/semaphore/lease_set split",
-            "locks/semaphore/mod acquire_many",
-            "locks/semaphore/mod acquire_many_timeout",
-            "locks/semaphore/mod try_acquire_many",
+            "locks/semaphore/semaphore_v2 acquire_many",
+            "locks/semaphore/semaphore_v2 acquire_many_timeout",
+            "locks/semaphore/semaphore_v2 try_acquire_many",
         ],
         |_ensemble, client| {
             for size in SIZES {

@@ -11,7 +11,7 @@ const ENUMS: [(&str, &str); 7] = [
     ("CounterError", "recipes/src/counters/error.rs"),
     ("Error", "framework/src/error.rs"),
     ("LeaderError", "recipes/src/leader/error.rs"),
-    ("LockError", "recipes/src/locks/error.rs"),
+    ("LockError", "recipes/src/engine/error.rs"),
     ("SharedError", "recipes/src/shared/error.rs"),
 ];
 

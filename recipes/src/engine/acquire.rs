@@ -1,0 +1,137 @@
+//! Attempts, one session after the other, until one is granted.
+
+use std::future::Future;
+
+use curator_framework::{CuratorFramework, Error, RetryLoop, Session};
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+use crate::engine::error::LockError;
+use crate::engine::label::Label;
+use crate::engine::metrics;
+use crate::engine::wait_mode::{Contention, WaitMode};
+
+/// A lock that can be attempted in one session after another until it is granted.
+pub(crate) trait AcquireOnce: Sync {
+    /// The result of a grant.
+    type Granted: Send;
+
+    /// Returns the label of the lock in spans and metrics.
+    fn label(&self) -> &Label;
+
+    /// Makes one attempt in one session, and records in `contention` whether another contender is ahead. Returns
+    /// `Ok(None)` only in the mode `Once`, if another contender has the lock.
+    fn acquire_once(
+        &self,
+        session: &Session,
+        retries: &mut RetryLoop,
+        mode: WaitMode,
+        contention: &Contention,
+    ) -> impl Future<Output = Result<Option<Self::Granted>, LockError>> + Send;
+}
+
+/// Logs and counts how an acquire ended, also when its future is dropped.
+struct Log<'a> {
+    path: &'a str,
+    label: &'a Label,
+    began: Instant,
+    outcome: &'static str,
+}
+
+impl Drop for Log<'_> {
+    fn drop(&mut self) {
+        let wait = self.began.elapsed();
+        metrics::acquire_ended(self.label, self.outcome, wait);
+        tracing::debug!(path = self.path, wait_s = wait.as_secs_f64(), outcome = self.outcome, "lock acquire");
+    }
+}
+
+/// Attempts until one is granted or the wait is over, within a span.
+pub(crate) async fn acquire<A: AcquireOnce>(
+    client: &CuratorFramework,
+    path: &str,
+    mode: WaitMode,
+    what: &A,
+) -> Result<Option<A::Granted>, LockError> {
+    let label = what.label();
+    let span = tracing::info_span!("acquire", path, recipe = label.recipe, lock = label.as_str());
+    // Boxed: the future of an acquire stays small wherever a caller keeps it.
+    Box::pin(acquire_in_span(client, path, mode, what).instrument(span)).await
+}
+
+async fn acquire_in_span<A: AcquireOnce>(
+    client: &CuratorFramework,
+    path: &str,
+    mode: WaitMode,
+    what: &A,
+) -> Result<Option<A::Granted>, LockError> {
+    let mut log = Log { path, label: what.label(), began: Instant::now(), outcome: "cancelled" };
+    let contention = Contention::default();
+    let attempts = std::pin::pin!(attempts(client, mode, &contention, what));
+    let outcome = mode.bound(client, path, &contention, attempts).await.map_err(|error| error.about(path));
+    log.outcome = match &outcome {
+        Ok(Some(Some(_))) => "granted",
+        Ok(_) => "timeout",
+        Err(_) => "error",
+    };
+    Ok(outcome?.flatten())
+}
+
+async fn attempts<A: AcquireOnce>(
+    client: &CuratorFramework,
+    mode: WaitMode,
+    contention: &Contention,
+    what: &A,
+) -> Result<Option<A::Granted>, LockError> {
+    let mut retries = client.retry_loop();
+    loop {
+        let attempted = match retries.session().await {
+            Ok(session) => what.acquire_once(&session, &mut retries, mode, contention).await,
+            Err(error) => Err(error.into()),
+        };
+        match attempted {
+            // The own node or the parent was deleted: the next attempt creates a node at the back of the queue. A try needs
+            // this too: only a reply that shows another contender ahead refuses it.
+            Err(LockError::Framework(error @ Error::NoNode { .. })) => {
+                contention.is_unknown();
+                Box::pin(retries.pause_after(error)).await?;
+            }
+            Err(error) if mode == WaitMode::Once => return Err(error),
+            Err(LockError::Framework(error)) => {
+                contention.is_unknown();
+                Box::pin(retries.failed(error)).await?;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Returns the error for an acquire without a budget that returned `None`, which cannot happen.
+pub(crate) fn no_end() -> LockError {
+    Error::Closed.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use curator_framework::RetryNTimes;
+
+    use super::*;
+    use crate::engine::options::LockOptions;
+    use crate::engine::{LockInternals, LockSpec};
+
+    /// Ten thousand waiters may share a process.
+    #[tokio::test]
+    async fn a_waiter_is_small() {
+        let client = CuratorFramework::new_client("nowhere:1", RetryNTimes::new(1, Duration::ZERO)).unwrap();
+        let lock =
+            LockInternals::new(client.clone(), "/lock".into(), LockSpec::queue("lock-"), LockOptions::new()).unwrap();
+        let in_front = size_of_val(&acquire(&client, "/lock", WaitMode::Forever, &lock));
+        let boxed = size_of_val(&acquire_in_span(&client, "/lock", WaitMode::Forever, &lock));
+        println!("{in_front} bytes, and {boxed} on the heap");
+        assert!(in_front < 256, "{in_front} bytes");
+        // All of a wait, but for the short steps of the engine.
+        assert!(boxed < 2_240, "{boxed} bytes");
+    }
+}

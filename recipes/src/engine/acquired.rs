@@ -1,0 +1,31 @@
+//! The node of a contender that was granted the lock.
+
+use curator_framework::recipe::OwnedNode;
+
+use crate::engine::revocation::Revocation;
+use crate::engine::same_session::Entry;
+
+/// A node that was granted the lock.
+#[derive(Debug)]
+pub(crate) struct Acquired {
+    pub(crate) owned: OwnedNode,
+    /// The facts that the session's other contenders may read.
+    pub(crate) entry: Option<Entry>,
+    /// The transaction that created the node.
+    pub(crate) fencing_token: i64,
+    pub(crate) revocation: Option<Revocation>,
+    /// The number of contenders ahead when it joined.
+    pub(crate) queue_position: usize,
+}
+
+impl Acquired {
+    /// Returns the path of its node.
+    pub(crate) fn path(&self) -> &str {
+        self.owned.path().unwrap_or_default()
+    }
+
+    /// Returns the name of its node.
+    pub(crate) fn name(&self) -> &str {
+        self.owned.node_name().unwrap_or_default()
+    }
+}

@@ -1,0 +1,163 @@
+//! The part of the engine for leader latches alone: the position in the queue, and the move directly behind the leader.
+//!
+//! A leader that resigns in favour of a candidate writes a wish into the path's data. It calls the candidate by a node
+//! that it creates and deletes, and that the candidate watches. The candidate then creates a node with the leader's
+//! number and deletes its own, in one transaction. The name of the new node sorts behind the leader's, so the candidate
+//! goes on waiting until the leader has left.
+
+mod record;
+
+use curator_framework::spi::Operation;
+use curator_framework::{CreateMode, Error, Session, Stat, Watch, make_path};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+pub(crate) use self::record::Record;
+use crate::engine::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
+
+/// Curator's name for the nodes of a latch.
+pub(crate) const LATCH_NAME: &str = "latch-";
+
+/// The position of a candidate in the newest listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The name of its node.
+    pub(crate) own: String,
+    /// The number of candidates ahead.
+    pub(crate) position: usize,
+}
+
+/// The way of one latch through the queue.
+#[derive(Debug, Default)]
+pub(crate) struct Candidacy {
+    place: watch::Sender<Option<Place>>,
+    /// The last candidate that was seen directly ahead.
+    last_ahead: Mutex<Option<String>>,
+    /// The path's data behind the newest listing.
+    read: Mutex<Option<(Vec<u8>, Stat)>>,
+}
+
+impl Candidacy {
+    /// Returns the position as a channel. It is `None` while no listing has shown the own node.
+    pub(crate) fn place(&self) -> watch::Receiver<Option<Place>> {
+        self.place.subscribe()
+    }
+
+    /// Returns the name of the last candidate that was seen directly ahead.
+    pub(crate) fn last_ahead(&self) -> Option<String> {
+        self.last_ahead.lock().clone()
+    }
+
+    /// Takes the path's data as it was read behind the newest listing, if it was. It has every write of the leaders
+    /// without a node in that listing.
+    pub(crate) fn take_read(&self) -> Option<(Vec<u8>, Stat)> {
+        self.read.lock().take()
+    }
+
+    /// Lists with a watch, and reads the path's data in the same write: a listing after a deletion nearly always grants.
+    pub(super) async fn list(&self, at: &Session, base_path: &str) -> Result<(Vec<String>, Watch), Error> {
+        let both = futures_util::future::join(at.get_children_watched(base_path), at.get_data(base_path));
+        let (children, read) = at.in_one_write(both).await;
+        *self.read.lock() = read.ok();
+        children
+    }
+
+    /// Forgets the position, before another attempt and after a term.
+    pub(crate) fn begin(&self) {
+        self.take_read();
+        self.place.send_replace(None);
+        *self.last_ahead.lock() = None;
+    }
+
+    /// Records that the contender is directly behind the leader now.
+    pub(super) fn is_behind(&self, leader: &str) {
+        *self.last_ahead.lock() = Some(leader.to_owned());
+    }
+
+    pub(super) fn listed(&self, own: &str, queue: &SortedChildren) {
+        let Some(position) = queue.position(own) else { return };
+        if let Some(ahead) = position.checked_sub(1).and_then(|ahead| queue.get(ahead)) {
+            *self.last_ahead.lock() = Some(ahead.to_owned());
+        }
+        let place = Some(Place { own: own.to_owned(), position });
+        self.place.send_if_modified(|before| {
+            let is_new = *before != place;
+            *before = place;
+            is_new
+        });
+    }
+}
+
+/// The order of a latch: the queue's. A candidate may move ahead of a waiter, so no deletion alone grants leadership.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LatchDriver;
+
+impl LockInternalsDriver for LatchDriver {
+    fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate {
+        match StandardLockInternalsDriver.gets_the_lock(children, ours, max_leases) {
+            Predicate::WatchNode { node, .. } => Predicate::WatchNode { node, is_last_blocker: false },
+            decided => decided,
+        }
+    }
+}
+
+/// Returns the operations that call a candidate: a node is created and deleted at a path that the candidate watches. No
+/// listing ever shows that node. A write of the candidate's own node would call it too, but also the latch behind it,
+/// and Java's takes only a deletion into account and sets no other watch.
+pub(crate) fn call(session: &Session, base_path: &str, candidate: &str) -> [Operation; 2] {
+    let path = call_path(base_path, candidate);
+    let (acl, mode) = (session.acl_for(&path), CreateMode::Ephemeral);
+    let create = Operation::Create { path: path.clone(), data: Vec::new(), acl, mode };
+    [create, Operation::Delete { path, version: None }]
+}
+
+pub(super) fn call_path(base_path: &str, candidate: &str) -> String {
+    make_path(base_path, &format!("{candidate}-call"))
+}
+
+/// Returns the name of a node with the number of the leader's, without an id: `latch-0000000007`.
+pub(super) fn name_beside<'a>(leader: &'a str, lock_name: &str) -> Option<&'a str> {
+    leader.rfind(lock_name).map(|begin| &leader[begin..])
+}
+
+#[cfg(test)]
+mod tests {
+    use curator_framework::node_from_path;
+
+    use super::*;
+
+    fn queue(names: &[&str]) -> SortedChildren {
+        SortedChildren::new(names.iter().map(|name| (*name).to_owned()), "latch-", &LatchDriver)
+    }
+
+    #[test]
+    fn a_candidate_beside_the_leader_waits_for_it() {
+        let leader = "_c_00000000-0000-4000-8000-000000000001-latch-0000000005";
+        let moved = "_c_00000000-0000-4000-8000-000000000002-latch-0000000005";
+        let other = "_c_00000000-0000-4000-8000-000000000000-latch-0000000006";
+        let waits_for = |node: &str| Predicate::WatchNode { node: node.into(), is_last_blocker: false };
+        let both = queue(&[other, moved, leader]);
+        assert_eq!(LatchDriver.gets_the_lock(&both, moved, 1), waits_for(leader));
+        assert_eq!(LatchDriver.gets_the_lock(&both, other, 1), waits_for(moved));
+        assert_eq!(LatchDriver.gets_the_lock(&queue(&[other, moved]), moved, 1), Predicate::Acquired);
+        assert_eq!(name_beside(leader, "latch-"), Some("latch-0000000005"));
+        assert_eq!(name_beside("readme", "latch-"), None);
+        let call = call_path("/election", moved);
+        assert_eq!(queue(&[node_from_path(&call)]).len(), 0, "a call is not a candidate");
+    }
+
+    #[test]
+    fn the_place_is_that_of_the_newest_listing() {
+        let candidacy = Candidacy::default();
+        let place = candidacy.place();
+        candidacy.listed("b-latch-2", &queue(&["a-latch-1", "b-latch-2"]));
+        assert_eq!(*place.borrow(), Some(Place { own: "b-latch-2".into(), position: 1 }));
+        candidacy.listed("b-latch-2", &queue(&["b-latch-2"]));
+        assert_eq!(*place.borrow(), Some(Place { own: "b-latch-2".into(), position: 0 }));
+        assert_eq!(candidacy.last_ahead().as_deref(), Some("a-latch-1"));
+        candidacy.listed("b-latch-2", &queue(&[]));
+        assert!(place.borrow().is_some(), "a listing without the own node shows no place");
+        candidacy.begin();
+        assert_eq!((place.borrow().clone(), candidacy.last_ahead()), (None, None));
+    }
+}

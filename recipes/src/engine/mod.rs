@@ -1,0 +1,66 @@
+//! The engine of every lock: Curator's `LockInternals`.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | [`driver`], [`read_write_driver`] | sort the contenders and choose among them |
+//! | [`plan`] | decides what a contender does next; pure |
+//! | [`run`], [`waits`] | performs it: requests, watches, waits |
+//! | [`acquire`], [`wait_mode`] | one attempt after the other, within a budget |
+//! | [`queue_node`], [`requests`] | create, find and check the node, also when replies are lost |
+//! | `run/prefetch.rs`, `plan/two_ahead.rs`, [`same_session`] | optimisations, one a file |
+//! | [`candidacy`], `run/calls.rs` | the place in the queue, and a move in it, for leader latches |
+//! | [`sequence_wrap`] | the order near the end of ZooKeeper's counter |
+//! | [`limit`], [`slot`] | a number of leases that may change, and the numbers of leases |
+//! | [`internals`] | the properties of a lock, and what its contenders in this process share |
+//! | [`hold`], [`revocation`], [`guarded_transaction`], [`protect`] | what a grant is for its holder |
+//! | [`participants`] | the holders and the waiters, as others see them |
+//! | [`error`], [`options`], [`owner`], [`caller`], [`label`], [`metrics`] | what the callers of locks pass and get |
+mod acquire;
+mod acquired;
+pub(crate) mod caller;
+pub(crate) mod candidacy;
+pub(crate) mod driver;
+pub(crate) mod error;
+pub(crate) mod guarded_transaction;
+pub(crate) mod hold;
+mod internals;
+pub(crate) mod label;
+mod limit;
+pub(crate) mod metrics;
+#[cfg(test)]
+mod model;
+pub(crate) mod options;
+pub(crate) mod owner;
+pub(crate) mod participants;
+mod plan;
+pub(crate) mod protect;
+mod queue_node;
+pub(crate) mod read_write_driver;
+mod requests;
+pub(crate) mod revocation;
+mod run;
+mod same_session;
+pub(crate) mod semaphore_protocol;
+mod sequence_wrap;
+pub(crate) mod slot;
+mod wait_mode;
+mod waits;
+
+pub(crate) use self::acquire::{AcquireOnce, acquire, no_end};
+pub(crate) use self::acquired::Acquired;
+pub(crate) use self::internals::{LockInternals, LockSpec};
+pub(crate) use self::limit::Limit;
+pub(crate) use self::requests::{adopt, children_of, verify_in_session};
+pub(crate) use self::wait_mode::{Contention, WaitMode};
+
+pub use self::driver::{
+    LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, standard_sequence,
+};
+pub use self::error::LockError;
+pub use self::guarded_transaction::GuardedTransaction;
+pub use self::hold::Release;
+pub use self::options::LockOptions;
+pub use self::owner::LockOwner;
+pub use self::participants::{Participant, ParticipantKind};
+pub use self::revocation::{RevocationListener, RevokeOutcome, Revoker};
+pub use self::semaphore_protocol::SemaphoreProtocol;

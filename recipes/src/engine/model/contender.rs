@@ -1,0 +1,795 @@
+//! The contenders: the runner's part in actions, replies and notifications.
+
+use crate::engine::driver::SortedChildren;
+use crate::engine::model::properties::{self, Cause};
+use crate::engine::model::scenario::{Kind, Quirk, Scenario, Spec};
+use crate::engine::model::world::{
+    Answer, Event, Nodes, Position, Request, Session, Step, Target, Violation, What, World,
+};
+use crate::engine::plan::{Action, Arm, Armed, DeletedBy, Input, Listing, Plan, Watched};
+
+/// One attempt of a contender: the ids in the names of its nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Owner {
+    pub(super) session: usize,
+    /// The other contenders of the session can find it.
+    is_entered: bool,
+    /// Its one node.
+    node: Option<usize>,
+    says_first: Option<u64>,
+    pub(super) delete: Delete,
+}
+
+/// A delete by the owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Delete {
+    Idle,
+    Outstanding,
+    Done,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Contender {
+    pub(super) session: usize,
+    pub(super) kind: Kind,
+    asks_once: bool,
+    pub(super) owner: usize,
+    /// Its one node, or the newest that it knows.
+    pub(super) node: Option<usize>,
+    plan: Plan,
+    pub(super) phase: Phase,
+    awaited: Option<Watch>,
+    /// The owner of the node that it waits for, if it was found in the session.
+    awaited_owner: Option<usize>,
+    own: Option<Watch>,
+    early: Option<Prefetched>,
+    /// A create has lost its reply.
+    is_uncertain: bool,
+    /// It holds the lock, and its session has been notified that its node is gone.
+    pub(super) is_notified: bool,
+    /// The limit that it knows.
+    pub(super) limit: u8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Phase {
+    /// It waits for the turn to contend.
+    Idle,
+    /// It waits for replies, or has received them.
+    Asks(Ask),
+    /// A request has failed with the connection.
+    Failed,
+    Wait(Wait),
+    /// It waits for the reply to the owner's delete of the node.
+    AsksOwner {
+        epoch: u64,
+        wait: Wait,
+        owner: usize,
+    },
+    Holds,
+    /// It creates the node of a reader, as this owner.
+    Downgrades(usize),
+    /// It deletes its node.
+    Leaves,
+    Over,
+}
+
+/// Requests that are outstanding, and their replies.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Ask {
+    what: Asked,
+    /// The connection on which they were sent, or of the reply to the create.
+    epoch: u64,
+    outstanding: u8,
+    node: Option<Watch>,
+    own: Option<Watch>,
+    listed: Option<Nodes>,
+    /// The position of the session's server when they were sent.
+    sent: Position,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Asked {
+    Create { is_done: bool },
+    Barrier,
+    Settle { is_gone: bool },
+    List,
+    Arm { node: bool, own: bool, list: bool },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Prefetched {
+    epoch: u64,
+    listed: Nodes,
+    sent: Position,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Wait {
+    node: Option<usize>,
+    /// The owner of the node, if it was found in the session.
+    owner: Option<usize>,
+    hears_holder: bool,
+}
+
+/// A waiter in the session's registry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Watch {
+    pub(super) target: Target,
+    found: Option<Found>,
+    pub(super) fired: Option<(Event, u64)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Found {
+    epoch: u64,
+    has_signalled: bool,
+}
+
+impl Watch {
+    fn new(target: Target) -> Self {
+        Self { target, found: None, fired: None }
+    }
+
+    /// Tells if the server has the watch.
+    pub(super) fn is_set(&self) -> bool {
+        self.found.is_some()
+    }
+}
+
+/// The result of an action, for the planner.
+enum Outcome {
+    Plain(Input<'static>, Option<Cause>),
+    Listed(u64, Nodes, Position),
+    Armed {
+        epoch: u64,
+        node: Watched,
+        own: Watched,
+        listed: Option<(Nodes, Position)>,
+    },
+    /// The own node is gone, so the attempt fails.
+    Gone,
+}
+
+impl Contender {
+    pub(super) fn new(spec: &Spec, limit: u8) -> Self {
+        Self {
+            session: spec.session,
+            kind: spec.kind,
+            asks_once: spec.asks_once,
+            owner: 0,
+            node: None,
+            plan: Plan::default(),
+            phase: Phase::Idle,
+            awaited: None,
+            awaited_owner: None,
+            own: None,
+            early: None,
+            is_uncertain: false,
+            is_notified: false,
+            limit,
+        }
+    }
+
+    pub(super) fn watches(&self) -> impl Iterator<Item = &Watch> {
+        let asked = match &self.phase {
+            Phase::Asks(ask) => [ask.node.as_ref(), ask.own.as_ref()],
+            _ => [None, None],
+        };
+        [self.awaited.as_ref(), self.own.as_ref()].into_iter().chain(asked).flatten()
+    }
+
+    fn watches_mut(&mut self) -> impl Iterator<Item = &mut Watch> {
+        let asked = match &mut self.phase {
+            Phase::Asks(ask) => [ask.node.as_mut(), ask.own.as_mut()],
+            _ => [None, None],
+        };
+        [self.awaited.as_mut(), self.own.as_mut()].into_iter().chain(asked).flatten()
+    }
+
+    /// Returns whether the contender watches its own node.
+    pub(super) fn watches_own(&self) -> bool {
+        self.own.is_some()
+    }
+
+    fn ask(&mut self) -> Option<&mut Ask> {
+        if let Phase::Asks(ask) = &mut self.phase { Some(ask) } else { None }
+    }
+}
+
+fn has_fired(watch: Option<&Watch>) -> bool {
+    watch.is_some_and(|watch| watch.fired.is_some())
+}
+
+impl World {
+    pub(super) fn steps_of_contender(
+        &self,
+        index: usize,
+        contender: &Contender,
+        scenario: &Scenario,
+        steps: &mut Vec<Step>,
+    ) {
+        if self.sessions[contender.session].is_over {
+            return;
+        }
+        match &contender.phase {
+            // In the order of the contenders, which is that of their nodes.
+            Phase::Idle => {
+                let is_next = self.contenders[..index].iter().all(|before| before.phase != Phase::Idle);
+                steps.extend((is_next && self.turn.is_none()).then_some(Step::Turn(index)));
+            }
+            Phase::Asks(ask) => steps.extend((ask.outstanding == 0).then_some(Step::Run(index))),
+            Phase::Failed => steps.push(Step::Run(index)),
+            Phase::Wait(wait) => {
+                let hears = self.hears_holder(wait, scenario);
+                let limit_has_changed = contender.limit != self.sessions[contender.session].limit;
+                let awaited = contender.awaited.as_ref().is_none_or(|watch| watch.fired.is_some());
+                if has_fired(contender.own.as_ref()) || hears.is_some() || awaited || limit_has_changed {
+                    steps.push(Step::Run(index));
+                } else if contender.own.is_none() && scenario.waits_last {
+                    steps.push(Step::WaitsLong(index));
+                }
+            }
+            Phase::AsksOwner { owner, .. } => {
+                steps.extend((self.owner_delete(*owner) != Delete::Outstanding).then_some(Step::Run(index)));
+            }
+            Phase::Holds => {
+                let position = self.sessions[contender.session].position;
+                let is_gone = contender.node.is_some_and(|node| !self.nodes[node].exists_at(position));
+                steps.push(if is_gone { Step::Look(index) } else { Step::Release(index) });
+                if scenario.downgrades && contender.kind == Kind::Write && !is_gone {
+                    steps.push(Step::Downgrade(index));
+                }
+            }
+            Phase::Downgrades(_) | Phase::Leaves | Phase::Over => {}
+        }
+    }
+
+    /// Begins an attempt.
+    pub(super) fn new_owner(&mut self, contender: usize) {
+        let session = self.contenders[contender].session;
+        self.contenders[contender].owner = self.owners.len();
+        self.owners.push(Owner { session, is_entered: true, node: None, says_first: None, delete: Delete::Idle });
+    }
+
+    pub(super) fn begin(&mut self, contender: usize, scenario: &Scenario) -> Result<(), Violation> {
+        let (plan, action) = Plan::new();
+        let it = &mut self.contenders[contender];
+        (it.plan, it.limit) = (plan, self.sessions[it.session].limit);
+        if scenario.quirk == Some(Quirk::SaysFirstAtOnce) {
+            self.owners[it.owner].says_first = Some(self.sessions[it.session].epoch);
+        }
+        self.perform(contender, action, None, scenario)
+    }
+
+    /// Ends a failed attempt: its possible nodes are deleted, and another attempt begins.
+    fn begin_again(&mut self, contender: usize, scenario: &Scenario) -> Result<(), Violation> {
+        let owner = self.contenders[contender].owner;
+        if self.contenders[contender].is_uncertain
+            || self.nodes.iter().any(|it| it.owner == owner && it.deleted.is_none())
+        {
+            self.send(contender, What::Clean);
+        }
+        self.owners[owner].is_entered = false;
+        let Contender { session, kind, asks_once, limit, .. } = self.contenders[contender];
+        let spec = Spec { session, kind, asks_once };
+        self.contenders[contender] = Contender::new(&spec, limit);
+        self.new_owner(contender);
+        self.begin(contender, scenario)
+    }
+
+    /// Ends the contender: it holds nothing, and sends nothing more.
+    pub(super) fn is_done(&mut self, contender: usize) {
+        let it = &mut self.contenders[contender];
+        self.owners[it.owner].is_entered = false;
+        (it.plan, it.phase, it.early, it.awaited_owner) = (Plan::default(), Phase::Over, None, None);
+        (it.awaited, it.own, it.is_uncertain, it.is_notified) = (None, None, false, false);
+        if self.turn == Some(contender) {
+            self.turn = None;
+        }
+    }
+
+    pub(super) fn give_up(&mut self, contender: usize) {
+        self.send(contender, What::Clean);
+        self.is_done(contender);
+    }
+
+    pub(super) fn release(&mut self, contender: usize) {
+        let it = &mut self.contenders[contender];
+        (it.phase, it.own) = (Phase::Leaves, None);
+        self.owners[it.owner].delete = Delete::Outstanding;
+        if let Some(node) = it.node {
+            self.send(contender, What::Delete(node));
+        }
+    }
+
+    pub(super) fn downgrade(&mut self, contender: usize) {
+        let Contender { session, node, .. } = self.contenders[contender];
+        self.contenders[contender].phase = Phase::Downgrades(self.owners.len());
+        self.owners.push(Owner { session, is_entered: false, node: None, says_first: None, delete: Delete::Idle });
+        self.send(contender, What::CreateReader);
+        if let Some(node) = node {
+            self.send(contender, What::Exists(node));
+        }
+    }
+
+    /// Carries out the create of a reader node with the writer's number, unless it was carried out before.
+    pub(super) fn create_reader(&mut self, request: &Request) -> Answer {
+        let Contender { phase: Phase::Downgrades(owner), node: Some(writer), .. } = self.contenders[request.contender]
+        else {
+            return Answer::NoNode;
+        };
+        let is_there = self.nodes.iter().any(|node| node.owner == owner && node.deleted.is_none());
+        if is_there { Answer::Done } else { self.create(owner, Kind::Read, self.nodes[writer].number) }
+    }
+
+    /// Ends a downgrade: the reader's node exists, and the writer's was read behind it.
+    fn is_downgraded(&mut self, contender: usize, writer_is_there: bool) {
+        let Phase::Downgrades(reader) = self.contenders[contender].phase else { return };
+        let Some(node) = self.nodes.iter().rposition(|node| node.owner == reader) else { return };
+        let writer = self.contenders[contender].node;
+        if let (true, Some(writer)) = (writer_is_there, writer) {
+            let owner = self.contenders[contender].owner;
+            (self.owners[owner].delete, self.owners[owner].is_entered) = (Delete::Outstanding, false);
+            let it = &mut self.contenders[contender];
+            (it.phase, it.own, it.kind, it.node) = (Phase::Holds, None, Kind::Read, Some(node));
+            self.send(contender, What::Delete(writer));
+            self.contenders[contender].owner = reader;
+        } else {
+            // The write lock is lost.
+            self.contenders[contender].owner = reader;
+            self.give_up(contender);
+        }
+    }
+
+    pub(super) fn waits_long(&mut self, contender: usize, scenario: &Scenario) -> Result<(), Violation> {
+        self.decide(contender, Outcome::Plain(Input::WaitsLong, None), scenario)
+    }
+
+    /// Fails the requests that are outstanding on the lost connection.
+    pub(super) fn loses_connection(&mut self, contender: usize) {
+        let it = &mut self.contenders[contender];
+        let Phase::Asks(ask) = &mut it.phase else { return };
+        match ask.what {
+            _ if ask.outstanding == 0 => {}
+            // The listing behind it has failed.
+            Asked::Create { is_done: true } => ask.outstanding = 0,
+            // The create is sent again, without a listing.
+            Asked::Create { is_done: false } => {
+                ask.outstanding = 1;
+                it.is_uncertain = true;
+                self.send(contender, What::Create);
+            }
+            // The watch on the node is set, the watch on the own node is not.
+            Asked::Arm { node: true, list: false, .. } if ask.node.as_ref().is_none_or(Watch::is_set) => {
+                it.awaited = ask.node.take();
+                it.phase = Phase::Failed;
+            }
+            _ => it.phase = Phase::Failed,
+        }
+    }
+
+    /// Takes the reply to a read.
+    pub(super) fn served(&mut self, request: Request) {
+        let Contender { session, owner, .. } = self.contenders[request.contender];
+        let Session { position, epoch, .. } = self.sessions[session];
+        if owner != request.owner {
+            return;
+        }
+        if let What::Exists(node) = request.what {
+            return self.is_downgraded(request.contender, self.nodes[node].exists_at(position));
+        }
+        let listed = self.nodes_at(position);
+        let found = |node: usize| {
+            let node = &self.nodes[node];
+            let has_signalled = node.written.is_some_and(|written| written <= position);
+            node.exists_at(position).then_some(Found { epoch, has_signalled })
+        };
+        let confirm = |watch: &mut Option<Watch>, found: Option<Found>| match (watch.as_mut(), found) {
+            (Some(watch), Some(_)) => watch.found = found,
+            _ => *watch = None,
+        };
+        let confirmed = match request.what {
+            What::ReadNode(node) | What::ReadOwn(node) => found(node),
+            _ => Some(Found { epoch, has_signalled: false }),
+        };
+        let (mut others, mut keep) = (Vec::new(), None);
+        let it = &mut self.contenders[request.contender];
+        let Some(ask) = it.ask() else { return };
+        ask.outstanding -= 1;
+        match request.what {
+            What::List => {
+                ask.listed = Some(listed);
+                if ask.what == Asked::List && ask.node.is_some() {
+                    confirm(&mut ask.node, confirmed);
+                }
+            }
+            What::ReadNode(_) => confirm(&mut ask.node, confirmed),
+            What::ReadOwn(_) => confirm(&mut ask.own, confirmed),
+            What::FindOwn => {
+                // By age.
+                others = (0..self.nodes.len())
+                    .filter(|node| self.nodes[*node].owner == owner && listed & 1 << node != 0)
+                    .collect();
+                keep = (!others.is_empty()).then(|| others.remove(0));
+                ask.what = Asked::Settle { is_gone: keep.is_none() };
+                ask.outstanding = u8::try_from(others.len()).unwrap_or_default();
+            }
+            _ => {}
+        }
+        if keep.is_some() {
+            it.node = keep;
+        }
+        for other in others {
+            self.send(request.contender, What::DeleteExtra(other));
+        }
+    }
+
+    /// Takes the reply to a write.
+    pub(super) fn written(&mut self, request: Request) {
+        let Some((_, answer)) = request.committed else { return };
+        let it = &mut self.contenders[request.contender];
+        let epoch = self.sessions[it.session].epoch;
+        if let What::Delete(_) = request.what {
+            let delete = if answer == Answer::Done { Delete::Done } else { Delete::Idle };
+            self.owners[request.owner].delete = delete;
+            if it.owner == request.owner && it.phase == Phase::Leaves {
+                self.is_done(request.contender);
+            }
+            return;
+        }
+        if it.owner != request.owner {
+            return;
+        }
+        if let (What::Create, Answer::Created(node)) = (request.what, answer) {
+            it.node = Some(node);
+        }
+        if let (What::Create | What::Barrier | What::DeleteExtra(_), Some(ask)) = (request.what, it.ask()) {
+            ask.outstanding -= 1;
+            if request.what == What::Create {
+                (ask.what, ask.epoch) = (Asked::Create { is_done: true }, epoch);
+            }
+        }
+    }
+
+    /// Wakes the waiters of a notification, after the owner of the node.
+    pub(super) fn dispatch(&mut self, session: usize, target: Target, event: Event, scenario: &Scenario) {
+        let epoch = self.sessions[session].epoch;
+        for contender in 0..self.contenders.len() {
+            let it = &mut self.contenders[contender];
+            if it.session != session {
+                continue;
+            }
+            let is_own = it.node.is_some_and(|node| Target::Node(node) == target);
+            if is_own && event == Event::Deleted && it.phase == Phase::Holds {
+                it.is_notified = true;
+                if scenario.quirk != Some(Quirk::OwnerIsNotMarked) || it.watches_own() {
+                    self.is_done(contender);
+                    continue;
+                }
+            }
+            for watch in it.watches_mut().filter(|watch| watch.target == target && watch.fired.is_none()) {
+                watch.fired = Some((event, epoch));
+            }
+        }
+    }
+
+    /// Handles what a contender has received, until it must wait.
+    pub(super) fn run(&mut self, contender: usize, scenario: &Scenario) -> Result<(), Violation> {
+        loop {
+            let Some(outcome) = self.outcome(contender, scenario) else { return Ok(()) };
+            self.decide(contender, outcome, scenario)?;
+            // Nothing else can happen in between.
+            if !matches!(&self.contenders[contender].phase, Phase::Asks(Ask { outstanding: 0, .. })) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn outcome(&mut self, contender: usize, scenario: &Scenario) -> Option<Outcome> {
+        let phase = std::mem::replace(&mut self.contenders[contender].phase, Phase::Failed);
+        match phase {
+            Phase::Asks(ask) => Some(self.asked(contender, ask, scenario)),
+            Phase::Failed => Some(Outcome::Plain(Input::Reconnected, None)),
+            Phase::Wait(wait) => {
+                let (input, cause) = self.event(contender, wait, scenario)?;
+                Some(Outcome::Plain(input, cause))
+            }
+            Phase::AsksOwner { epoch, wait, owner } => {
+                let by = match self.owner_delete(owner) {
+                    Delete::Done => DeletedBy::Owner,
+                    Delete::Idle | Delete::Outstanding => DeletedBy::Unknown,
+                };
+                let (input, cause) = self.deleted(contender, wait, epoch, by);
+                Some(Outcome::Plain(input, cause))
+            }
+            other => {
+                self.contenders[contender].phase = other;
+                None
+            }
+        }
+    }
+
+    /// Hands over the replies of an action after its last reply.
+    fn asked(&mut self, contender: usize, ask: Ask, scenario: &Scenario) -> Outcome {
+        let it = &mut self.contenders[contender];
+        let Ask { what, epoch, node, own, listed, sent, .. } = ask;
+        match what {
+            Asked::Create { .. } => {
+                let own = |listed: &Nodes| it.node.is_some_and(|node| listed & 1 << node != 0);
+                it.early = listed.filter(own).map(|listed| Prefetched { epoch, listed, sent });
+                let certain = !it.is_uncertain || scenario.quirk == Some(Quirk::LostReplyIsCertain);
+                if certain {
+                    self.owners[it.owner].node = it.node;
+                }
+                Outcome::Plain(Input::Created { epoch, certain }, None)
+            }
+            Asked::Barrier => Outcome::Plain(Input::Ordered { epoch }, None),
+            Asked::Settle { is_gone: true } => Outcome::Gone,
+            Asked::Settle { .. } => {
+                it.is_uncertain = false;
+                self.owners[it.owner].node = it.node;
+                Outcome::Plain(Input::Adopted, None)
+            }
+            Asked::List => {
+                it.awaited = node;
+                Outcome::Listed(epoch, listed.unwrap_or_default(), sent)
+            }
+            Asked::Arm { node: arms_node, own: arms_own, .. } => {
+                if arms_node {
+                    it.awaited = node;
+                }
+                if arms_own {
+                    it.own = own;
+                }
+                let set = |asked: bool, watch: &Option<Watch>| match watch.as_ref().and_then(|watch| watch.found) {
+                    _ if !asked => Watched::NotAsked,
+                    Some(Found { epoch, has_signalled }) => Watched::Set { epoch, has_signalled },
+                    None => Watched::Gone,
+                };
+                let node = set(arms_node, &it.awaited);
+                let own = match set(arms_own, &it.own) {
+                    Watched::Gone if scenario.quirk == Some(Quirk::GoneNodeIsArmed) => {
+                        Watched::Set { epoch, has_signalled: false }
+                    }
+                    own => own,
+                };
+                Outcome::Armed { epoch, node, own, listed: listed.map(|listed| (listed, sent)) }
+            }
+        }
+    }
+
+    /// Returns the first event of a wait, in the runner's order.
+    fn event(&mut self, contender: usize, wait: Wait, scenario: &Scenario) -> Option<(Input<'static>, Option<Cause>)> {
+        let says_first = self.hears_holder(&wait, scenario);
+        let owner = wait.owner.filter(|owner| self.is_owner(*owner, &wait, scenario));
+        let it = &mut self.contenders[contender];
+        if let Some((event, _)) = it.own.take_if(|own| own.fired.is_some()).and_then(|own| own.fired) {
+            return Some((if event == Event::Deleted { Input::OwnDeleted } else { Input::OwnChanged }, None));
+        }
+        if let Some(epoch) = says_first {
+            return Some((Input::HolderIsFirst { epoch }, None));
+        }
+        let awaited = it.awaited.take_if(|watch| watch.fired.is_some());
+        let Some(Watch { fired: Some((event, epoch)), found, .. }) = awaited else {
+            // Without a watch it is set again; otherwise the limit has changed.
+            let is_unwatched = it.awaited.is_none() && wait.node.is_some();
+            return Some((if is_unwatched { Input::Unwatched } else { Input::QueueChanged }, None));
+        };
+        let Some(node) = wait.node else { return Some((Input::QueueChanged, None)) };
+        if event == Event::Changed {
+            return Some((Input::Written, None));
+        }
+        let set_in = found.map_or(epoch, |found| found.epoch);
+        let epoch = if scenario.quirk == Some(Quirk::ReplayIsOfTheOldConnection) { set_in } else { epoch };
+        let is_ours = self.owners[self.nodes[node].owner].session == it.session;
+        let by = match owner.map(|owner| (owner, self.owner_delete(owner))) {
+            _ if !is_ours => DeletedBy::OtherSession,
+            Some((owner, Delete::Outstanding)) if scenario.quirk != Some(Quirk::BegunDeleteIsDone) => {
+                self.contenders[contender].phase = Phase::AsksOwner { epoch, wait, owner };
+                return None;
+            }
+            Some((_, Delete::Done | Delete::Outstanding)) => DeletedBy::Owner,
+            _ if scenario.quirk == Some(Quirk::UnknownIsOtherSession) => DeletedBy::OtherSession,
+            _ => DeletedBy::Unknown,
+        };
+        Some(self.deleted(contender, wait, epoch, by))
+    }
+
+    /// Returns whether the awaited node is the one that its owner has kept: lost replies leave an owner with several.
+    fn is_owner(&self, owner: usize, wait: &Wait, scenario: &Scenario) -> bool {
+        self.owners[owner].node == wait.node || scenario.quirk == Some(Quirk::OwnerOfAnyNode)
+    }
+
+    fn hears_holder(&self, wait: &Wait, scenario: &Scenario) -> Option<u64> {
+        let owner = wait.owner.filter(|owner| wait.hears_holder && self.is_owner(*owner, wait, scenario));
+        self.owners[owner?].says_first
+    }
+
+    fn deleted(&mut self, contender: usize, wait: Wait, epoch: u64, by: DeletedBy) -> (Input<'static>, Option<Cause>) {
+        match self.contenders[contender].own.take_if(|own| own.fired.is_some()) {
+            Some(_) => (Input::OwnChanged, None),
+            None => (Input::Deleted { epoch: Some(epoch), by }, wait.node.map(Cause::HandOff)),
+        }
+    }
+
+    /// Passes the result of an action to the planner, and begins the next action.
+    fn decide(&mut self, contender: usize, outcome: Outcome, scenario: &Scenario) -> Result<(), Violation> {
+        let limit = self.sessions[self.contenders[contender].session].limit;
+        let mut plan = std::mem::take(&mut self.contenders[contender].plan);
+        let (kind, asks_once) = (self.contenders[contender].kind, self.contenders[contender].asks_once);
+        let listed = match &outcome {
+            Outcome::Listed(epoch, listed, sent) => Some((*epoch, *listed, *sent)),
+            Outcome::Armed { epoch, listed: Some((listed, sent)), .. } => Some((*epoch, *listed, *sent)),
+            _ => None,
+        };
+        // If no decision used the limit, the next wait sees that it has changed.
+        if listed.is_some() || scenario.quirk == Some(Quirk::AnyReplyTakesTheLimit) {
+            self.contenders[contender].limit = limit;
+        }
+        let own = self.contenders[contender].node.map(|node| self.nodes[node].name()).unwrap_or_default();
+        let (action, mut cause) = scenario.with_rules(kind, asks_once, |rules| {
+            let queue = listed.map(|(_, listed, _)| self.queue(contender, listed, scenario));
+            let listing = listed.zip(queue.as_ref()).map(|((epoch, ..), queue)| Listing {
+                epoch,
+                queue,
+                own: &own,
+                max_leases: usize::from(limit),
+                may_be_followed: false,
+                predecessor_is_ours: self.predecessor_is_ours(contender, queue, &own),
+            });
+            let (input, cause) = match outcome {
+                Outcome::Gone => return (Action::Rejoin, None),
+                Outcome::Plain(input, cause) => (input, cause),
+                Outcome::Listed(..) => match listing {
+                    Some(listing) => (Input::Listed(listing), None),
+                    None => return (Action::Rejoin, None),
+                },
+                Outcome::Armed { node, own, .. } => (Input::Armed(Armed { node, own, listing }), None),
+            };
+            let told = scenario.prints.then(|| format!("{input:?}"));
+            let action = plan.next(input, rules);
+            if let Some(told) = told {
+                println!("      contender {contender}: {told} => {action:?}");
+            }
+            (action, cause)
+        });
+        if let Some((_, _, sent)) = listed {
+            cause = Some(Cause::Listed { sent });
+        }
+        self.contenders[contender].plan = plan;
+        self.perform(contender, action, cause, scenario)
+    }
+
+    fn queue(&self, contender: usize, listed: Nodes, scenario: &Scenario) -> SortedChildren {
+        let Contender { kind, node, asks_once, .. } = self.contenders[contender];
+        let own = node.filter(|_| scenario.quirk == Some(Quirk::ListingHasOwn)).map_or(0, |own| 1 << own);
+        let is_listed = |node: &usize| (listed | own) & 1 << node != 0;
+        let names = (0..self.nodes.len()).filter(is_listed).map(|node| self.nodes[node].name());
+        scenario.with_rules(kind, asks_once, |rules| SortedChildren::new(names, kind.lock_name(), rules.driver))
+    }
+
+    fn predecessor_is_ours(&self, contender: usize, queue: &SortedChildren, own: &str) -> bool {
+        let predecessor = queue.position(own).and_then(|position| queue.get(position.checked_sub(1)?));
+        predecessor.is_some_and(|name| self.owner_in_session(contender, self.node(name)).is_some())
+    }
+
+    fn owner_in_session(&self, contender: usize, node: usize) -> Option<usize> {
+        let owner = self.nodes[node].owner;
+        let Owner { session, is_entered, .. } = self.owners[owner];
+        (is_entered && session == self.contenders[contender].session).then_some(owner)
+    }
+
+    fn node(&self, name: &str) -> usize {
+        self.nodes.iter().rposition(|node| node.is_named(name)).unwrap_or_default()
+    }
+
+    /// Registers a waiter for a node, and reads the node unless the session watches it already.
+    fn watch(&mut self, contender: usize, node: usize, read: What) -> (Watch, u8) {
+        let target = Target::Node(node);
+        let session = self.contenders[contender].session;
+        let joined = self.watches(session, target).filter_map(|watch| watch.found).max_by_key(|found| found.epoch);
+        if joined.is_none() {
+            self.send(contender, read);
+        }
+        (Watch { found: joined, ..Watch::new(target) }, u8::from(joined.is_none()))
+    }
+
+    /// Begins an action.
+    fn perform(
+        &mut self,
+        contender: usize,
+        action: Action,
+        cause: Option<Cause>,
+        scenario: &Scenario,
+    ) -> Result<(), Violation> {
+        let it = &mut self.contenders[contender];
+        let Session { epoch, position, .. } = self.sessions[it.session];
+        let ask =
+            Ask { what: Asked::Barrier, epoch, outstanding: 1, node: None, own: None, listed: None, sent: position };
+        let ask = match action {
+            Action::Grant { proof, signals } => {
+                properties::check_grant(self, contender, cause)?;
+                self.granted(contender, proof.epoch(), signals);
+                return Ok(());
+            }
+            Action::Refuse => {
+                self.release(contender);
+                return Ok(());
+            }
+            Action::Rejoin => return self.begin_again(contender, scenario),
+            Action::Wait(set) => {
+                let node = set.node.as_deref().map(|name| self.node(name));
+                let owner = node.and(self.contenders[contender].awaited_owner);
+                let wait = Wait { node, owner, hears_holder: set.hears_holder };
+                self.contenders[contender].phase = Phase::Wait(wait);
+                return Ok(());
+            }
+            Action::Create => {
+                let prefetches = !it.asks_once;
+                self.send(contender, What::Create);
+                if prefetches {
+                    self.send(contender, What::List);
+                }
+                Ask { what: Asked::Create { is_done: false }, outstanding: 1 + u8::from(prefetches), ..ask }
+            }
+            Action::Barrier => {
+                self.send(contender, What::Barrier);
+                ask
+            }
+            Action::Adopt => {
+                self.send(contender, What::FindOwn);
+                Ask { what: Asked::Settle { is_gone: false }, ..ask }
+            }
+            Action::List { watched } => self.list(contender, watched, ask),
+            Action::Arm(arm) => self.arm(contender, arm, ask),
+        };
+        self.contenders[contender].phase = Phase::Asks(ask);
+        Ok(())
+    }
+
+    fn list(&mut self, contender: usize, watched: bool, ask: Ask) -> Ask {
+        let it = &mut self.contenders[contender];
+        it.awaited = None;
+        let node = watched.then_some(Watch::new(Target::Children));
+        let ask = Ask { what: Asked::List, node, ..ask };
+        match it.early.take().filter(|early| early.epoch == ask.epoch && !watched) {
+            Some(Prefetched { listed, sent, .. }) => Ask { outstanding: 0, listed: Some(listed), sent, ..ask },
+            None => {
+                self.send(contender, What::List);
+                ask
+            }
+        }
+    }
+
+    fn arm(&mut self, contender: usize, Arm { node, own, list }: Arm, ask: Ask) -> Ask {
+        let own_node = self.contenders[contender].node.filter(|_| own);
+        let what = Asked::Arm { node: node.is_some(), own, list };
+        let node = node.map(|name| self.node(&name));
+        if let Some(node) = node {
+            self.contenders[contender].awaited_owner = self.owner_in_session(contender, node);
+        }
+        let node = node.map(|node| self.watch(contender, node, What::ReadNode(node)));
+        let own = own_node.map(|own| self.watch(contender, own, What::ReadOwn(own)));
+        if list {
+            self.send(contender, What::List);
+        }
+        let outstanding = [&node, &own].into_iter().flatten().map(|(_, reads)| reads).sum::<u8>();
+        let [node, own] = [node, own].map(|watch| watch.map(|(watch, _)| watch));
+        Ask { what, outstanding: outstanding + u8::from(list), node, own, ..ask }
+    }
+
+    fn granted(&mut self, contender: usize, epoch: u64, signals: bool) {
+        let it = &mut self.contenders[contender];
+        (it.phase, it.plan, it.early) = (Phase::Holds, Plan::default(), None);
+        (it.awaited, it.awaited_owner) = (None, None);
+        let says = (it.kind == Kind::Mutex).then_some(epoch);
+        self.owners[it.owner].says_first = self.owners[it.owner].says_first.or(says);
+        if self.turn == Some(contender) {
+            self.turn = None;
+        }
+        if let (true, Some(node)) = (signals, self.contenders[contender].node) {
+            self.send(contender, What::Signal(node));
+        }
+    }
+}

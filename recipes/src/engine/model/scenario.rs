@@ -1,0 +1,220 @@
+//! The scenarios of a search: contenders, sessions, faults, and deliberate breaks.
+
+use crate::engine::driver::{LeaseDriver, LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
+use crate::engine::plan::Rules;
+use crate::engine::read_write_driver::{ReadDriver, WriteDriver};
+
+/// The lock of a contender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Mutex,
+    /// A lease of a semaphore. One contender waits at a time if there are turns.
+    Lease,
+    Read,
+    Write,
+}
+
+impl Kind {
+    pub(super) fn lock_name(self) -> &'static str {
+        match self {
+            Self::Mutex => "lock-",
+            Self::Lease => "lease-",
+            Self::Read => "__READ__",
+            Self::Write => "__WRIT__",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spec {
+    pub(super) session: usize,
+    pub(super) kind: Kind,
+    pub(super) asks_once: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    DeleteOne,
+    DeleteBoth,
+    Kill,
+    Break,
+    GiveUp,
+    Limit(u8),
+}
+
+/// A deliberate break, between the world and the planner or in a driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Quirk {
+    /// A deletion by an unknown transaction is taken for another session's.
+    UnknownIsOtherSession,
+    /// A delete that the owner has begun is taken for one with a reply.
+    BegunDeleteIsDone,
+    /// A waiter takes an owner's reports for every node that a lost reply has left of that owner.
+    OwnerOfAnyNode,
+    /// A deletion is taken to have been notified on the connection on which the watch was set.
+    ReplayIsOfTheOldConnection,
+    /// The own node is taken to be watched, although it is gone.
+    GoneNodeIsArmed,
+    /// The own node is added to a listing that lacks it.
+    ListingHasOwn,
+    /// After a lost reply one node is taken for certain.
+    LostReplyIsCertain,
+    /// The session does not restore its watches on another connection.
+    WatchesAreNotRestored,
+    /// A contender reports that it is first as soon as its node exists.
+    SaysFirstAtOnce,
+    /// A notification for a node does not reach its owner.
+    OwnerIsNotMarked,
+    /// A holder of a lease does not signal.
+    NoSignal,
+    /// A reply without a listing updates the limit that the contender knows.
+    AnyReplyTakesTheLimit,
+    /// A limit that changes is allowed where contenders do not take turns.
+    LimitMayChangeWithoutTurns,
+    /// A contender counts one lease more than the limit.
+    OneLeaseMore,
+    /// Each deletion is taken for that of the only blocker.
+    AnyBlockerIsAlone,
+    /// A reader ignores the writer directly ahead.
+    ReaderIgnoresTheLastWriter,
+    /// A reader waits for the first writer only.
+    ReaderTakesTheFirstWriter,
+    /// A writer takes the deletion of its predecessor for its grant.
+    WriterTrustsADeletion,
+    /// A waiter watches the node that is as many positions ahead as leases exist.
+    WatchesOneLeaseAhead,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Scenario {
+    pub(super) contenders: Vec<Spec>,
+    pub(super) faults: usize,
+    pub(super) fault_kinds: &'static [Fault],
+    pub(super) limit: u8,
+    /// One contender at a time may take a lease.
+    pub(super) has_turns: bool,
+    /// A holder of a lease signals to its successor.
+    pub(super) signals_successor: bool,
+    /// A writer that holds the lock may become a reader.
+    pub(super) downgrades: bool,
+    /// A contender that is alone in its session handles a reply before a fault can come in between.
+    pub(super) runs_at_once: bool,
+    /// Waits may last so long that a waiter watches its own node.
+    pub(super) waits_last: bool,
+    pub(super) quirk: Option<Quirk>,
+    /// Prints the inputs and the actions of the contenders.
+    pub(super) prints: bool,
+}
+
+impl Scenario {
+    /// Contenders of these kinds, in the sessions of these numbers.
+    pub(super) fn new(
+        contenders: impl IntoIterator<Item = (Kind, usize)>,
+        faults: usize,
+        fault_kinds: &'static [Fault],
+    ) -> Self {
+        let spec = |(kind, session)| Spec { session, kind, asks_once: false };
+        Self {
+            contenders: contenders.into_iter().map(spec).collect(),
+            faults,
+            fault_kinds,
+            limit: 1,
+            has_turns: false,
+            signals_successor: false,
+            downgrades: false,
+            runs_at_once: true,
+            waits_last: false,
+            quirk: None,
+            prints: false,
+        }
+    }
+
+    /// Lets nothing happen at once that need not, and lets waits last.
+    pub(super) fn thorough(self) -> Self {
+        Self { runs_at_once: false, waits_last: true, ..self }
+    }
+
+    /// Lets one of the contenders ask once.
+    pub(super) fn with_try(mut self, contender: usize) -> Self {
+        self.contenders[contender].asks_once = true;
+        self
+    }
+
+    pub(super) fn with_quirk(mut self, quirk: Quirk) -> Self {
+        self.quirk = Some(quirk);
+        self
+    }
+
+    /// Calls `call` with the rules of a contender, as the locks set them.
+    pub(super) fn with_rules<T>(&self, kind: Kind, asks_once: bool, call: impl FnOnce(&Rules<'_>) -> T) -> T {
+        let driver = driver(kind, self.has_turns);
+        let broken = self.quirk.map(|quirk| BrokenDriver { kind, quirk, driver });
+        let is_queue = kind == Kind::Mutex;
+        call(&Rules {
+            driver: broken.as_ref().map_or(driver, |broken| broken),
+            is_queue,
+            limit_is_fixed: !self.fault_kinds.iter().any(|fault| matches!(fault, Fault::Limit(_))),
+            signals_successor: self.signals_successor && self.quirk != Some(Quirk::NoSignal),
+            hears_holders: is_queue,
+            asks_once,
+        })
+    }
+}
+
+fn driver(kind: Kind, has_one_waiter: bool) -> &'static dyn LockInternalsDriver {
+    match (kind, has_one_waiter) {
+        (Kind::Mutex, _) => &StandardLockInternalsDriver,
+        (Kind::Lease, false) => &LeaseDriver { has_one_waiter: false },
+        (Kind::Lease, true) => &LeaseDriver { has_one_waiter: true },
+        (Kind::Read, _) => &ReadDriver,
+        (Kind::Write, _) => &WriteDriver,
+    }
+}
+
+/// A driver that decides wrongly.
+#[derive(Debug)]
+struct BrokenDriver {
+    kind: Kind,
+    quirk: Quirk,
+    driver: &'static dyn LockInternalsDriver,
+}
+
+impl LockInternalsDriver for BrokenDriver {
+    fn sequence(&self, name: &str, lock_name: &str) -> Option<i64> {
+        self.driver.sequence(name, lock_name)
+    }
+
+    fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate {
+        let decided = self.driver.gets_the_lock(children, ours, max_leases);
+        let position = children.position(ours).unwrap_or_default();
+        let is_writer = |name: &&str| name.contains(Kind::Write.lock_name());
+        match (self.quirk, self.kind, decided) {
+            (Quirk::OneLeaseMore, ..) => self.driver.gets_the_lock(children, ours, max_leases + 1),
+            (Quirk::AnyBlockerIsAlone, _, Predicate::WatchNode { node, .. })
+            | (Quirk::WriterTrustsADeletion, Kind::Write, Predicate::WatchNode { node, .. }) => {
+                let is_last_blocker = self.quirk == Quirk::AnyBlockerIsAlone || position == 1;
+                Predicate::WatchNode { node, is_last_blocker }
+            }
+            (Quirk::ReaderIgnoresTheLastWriter, Kind::Read, _)
+                if children.names().take(position).filter(is_writer).count() == 1 =>
+            {
+                Predicate::Acquired
+            }
+            (Quirk::ReaderTakesTheFirstWriter, Kind::Read, decided) => match children.names().find(is_writer) {
+                Some(first) if decided != Predicate::Acquired => {
+                    Predicate::WatchNode { node: first.to_owned(), is_last_blocker: true }
+                }
+                _ => decided,
+            },
+            (
+                Quirk::WatchesOneLeaseAhead,
+                Kind::Lease,
+                Predicate::WatchChildren | Predicate::WatchPredecessor { .. },
+            ) => {
+                let ahead = children.get(position - max_leases).unwrap_or_default().to_owned();
+                Predicate::WatchNode { node: ahead, is_last_blocker: false }
+            }
+            (_, _, decided) => decided,
+        }
+    }
+}

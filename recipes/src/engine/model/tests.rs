@@ -1,0 +1,181 @@
+//! The bounds of the search, and the broken planners that it must find.
+
+use std::time::Instant;
+
+use crate::engine::model::scenario::Kind::{Read, Write};
+use crate::engine::model::scenario::{Fault, Kind, Quirk, Scenario};
+use crate::engine::model::search::{Found, print, search, shortest};
+
+const ALL: &[Fault] = &[Fault::DeleteOne, Fault::DeleteBoth, Fault::Kill, Fault::Break, Fault::GiveUp];
+
+/// The faults of the widest bounds: the others are like deletions of single nodes, and would triple the time.
+const FEW: &[Fault] = &[Fault::DeleteOne, Fault::Kill, Fault::Break];
+
+/// Each way in which two and three contenders, in the order of their nodes, can share sessions.
+const TWO: &[&[usize]] = &[&[0, 0], &[0, 1]];
+const THREE: &[&[usize]] = &[&[0, 0, 0], &[0, 0, 1], &[0, 1, 0], &[0, 1, 1], &[0, 1, 2]];
+
+fn is_long() -> bool {
+    std::env::var("CURATOR_MODEL").is_ok_and(|bounds| bounds == "long")
+}
+
+fn mutex(sessions: &[usize], faults: usize) -> Scenario {
+    Scenario::new(sessions.iter().map(|session| (Kind::Mutex, *session)), faults, ALL)
+}
+
+/// Searches scenarios to their ends, and expects that every property holds.
+fn nothing_is_found(scenarios: impl IntoIterator<Item = Scenario>) {
+    let (began, mut all) = (Instant::now(), 0);
+    for scenario in scenarios {
+        match search(&scenario) {
+            Ok(states) => {
+                println!("{states} states: {scenario:?}");
+                all += states;
+            }
+            Err(found) => {
+                let found = shortest(&scenario).unwrap_or(found);
+                print(&scenario, &found.steps);
+                panic!("{} in {} steps: {scenario:?}", found.violation, found.steps.len());
+            }
+        }
+    }
+    println!("{all} states in {:?}", began.elapsed());
+}
+
+/// Searches with a broken planner, and expects a violation with this text.
+fn is_found(scenario: Scenario, quirk: Quirk, why: &str) {
+    let scenario = scenario.with_quirk(quirk);
+    let Err(Found { violation, steps }) = search(&scenario) else { panic!("{quirk:?} is not found") };
+    println!("{quirk:?}: {violation} in {} steps", steps.len());
+    assert!(violation.contains(why), "{quirk:?}: {violation}");
+}
+
+#[test]
+fn mutex_of_two_contenders_survives_two_faults() {
+    let scenarios = TWO.iter().map(|sessions| mutex(sessions, 2));
+    nothing_is_found(
+        scenarios.map(
+            |scenario| {
+                if is_long() { scenario.thorough() } else { Scenario { waits_last: true, ..scenario } }
+            },
+        ),
+    );
+}
+
+#[test]
+fn mutex_of_three_contenders_survives_faults() {
+    nothing_is_found(THREE.iter().map(|sessions| mutex(sessions, 1)));
+    if is_long() {
+        nothing_is_found(THREE.iter().map(|sessions| mutex(sessions, 1).thorough()));
+        nothing_is_found(THREE.iter().map(|sessions| Scenario { fault_kinds: FEW, ..mutex(sessions, 2) }));
+    }
+}
+
+#[test]
+fn broken_planners_of_a_mutex_are_found() {
+    let untrue = "proves nothing";
+    is_found(mutex(&[0, 0], 1), Quirk::UnknownIsOtherSession, untrue);
+    is_found(mutex(&[0, 0], 1), Quirk::BegunDeleteIsDone, untrue);
+    is_found(mutex(&[0, 1, 0], 1), Quirk::OwnerOfAnyNode, untrue);
+    is_found(mutex(&[0, 1], 2), Quirk::ReplayIsOfTheOldConnection, untrue);
+    is_found(mutex(&[0, 1], 1), Quirk::GoneNodeIsArmed, untrue);
+    is_found(mutex(&[0, 1], 1), Quirk::ListingHasOwn, untrue);
+    is_found(mutex(&[0, 1], 0), Quirk::OneLeaseMore, untrue);
+    is_found(mutex(&[0, 0, 0], 0).with_try(1), Quirk::SaysFirstAtOnce, untrue);
+    is_found(mutex(&[0, 0], 1), Quirk::OwnerIsNotMarked, "before a holder");
+    is_found(mutex(&[0, 1], 1), Quirk::LostReplyIsCertain, "no contender");
+    is_found(mutex(&[0, 1], 1), Quirk::WatchesAreNotRestored, "although it could be granted");
+}
+
+/// Leases of the direct protocol: each holder signals to its successor.
+fn leases(limit: u8, sessions: &[usize], faults: usize) -> Scenario {
+    let contenders = sessions.iter().map(|session| (Kind::Lease, *session));
+    Scenario { limit, signals_successor: true, ..Scenario::new(contenders, faults, ALL) }
+}
+
+/// Leases of Curator's protocol: one contender waits at a time, and the limit may change.
+fn leases_in_turn(limits: (u8, &'static [Fault]), sessions: &[usize], faults: usize) -> Scenario {
+    let (limit, fault_kinds) = limits;
+    let scenario = leases(limit, sessions, faults);
+    Scenario { has_turns: true, signals_successor: false, fault_kinds, ..scenario }
+}
+
+const LOWERED: &[Fault] = &[Fault::Limit(1), Fault::Kill, Fault::Break];
+const RAISED: &[Fault] = &[Fault::Limit(2), Fault::Kill, Fault::Break];
+
+#[test]
+fn leases_survive_faults() {
+    nothing_is_found(TWO.iter().map(|sessions| leases(1, sessions, 1).thorough()));
+    nothing_is_found([leases(2, &[0, 0, 1], 1), leases(2, &[0, 1, 2], 1), leases(1, &[0, 1, 2], 1)]);
+    // Here the last waiter waits for a signal.
+    nothing_is_found([leases(2, &[0, 1, 2, 3], 0)]);
+    if is_long() {
+        nothing_is_found(TWO.iter().map(|sessions| leases(1, sessions, 2).thorough()));
+        nothing_is_found(THREE.iter().map(|sessions| leases(2, sessions, 1).thorough()));
+        nothing_is_found([Scenario { fault_kinds: FEW, ..leases(2, &[0, 0, 1], 2) }]);
+    }
+}
+
+#[test]
+fn leases_survive_a_limit_that_changes() {
+    let faults = if is_long() { 2 } else { 1 };
+    nothing_is_found(THREE.iter().map(|sessions| leases_in_turn((2, LOWERED), sessions, faults).thorough()));
+    nothing_is_found(TWO.iter().map(|sessions| leases_in_turn((1, RAISED), sessions, 2).thorough()));
+}
+
+#[test]
+fn broken_planners_of_leases_are_found() {
+    let stuck = "although it could be granted";
+    is_found(leases(2, &[0, 1, 2], 0), Quirk::OneLeaseMore, "proves nothing");
+    is_found(leases(2, &[0, 1, 2], 0), Quirk::WatchesOneLeaseAhead, stuck);
+    is_found(leases(2, &[0, 1, 2, 3], 0), Quirk::NoSignal, stuck);
+    is_found(leases(1, &[0, 1], 1), Quirk::ListingHasOwn, "proves nothing");
+    is_found(leases(1, &[0, 1], 1), Quirk::LostReplyIsCertain, "no contender");
+    is_found(leases(1, &[0, 1], 1), Quirk::WatchesAreNotRestored, stuck);
+    is_found(leases_in_turn((1, RAISED), &[0, 1], 1).thorough(), Quirk::AnyReplyTakesTheLimit, stuck);
+    // Without turns a lowered limit is exceeded.
+    let direct = Scenario { fault_kinds: LOWERED, ..leases(2, &[0, 1, 2], 1) };
+    is_found(direct, Quirk::LimitMayChangeWithoutTurns, "beside others");
+}
+
+fn read_write(kinds: &[Kind], sessions: &[usize], faults: usize) -> Scenario {
+    let contenders = kinds.iter().copied().zip(sessions.iter().copied());
+    Scenario::new(contenders, faults, ALL)
+}
+
+fn with_downgrades(scenario: Scenario) -> Scenario {
+    Scenario { downgrades: true, ..scenario }
+}
+
+#[test]
+fn read_write_lock_of_two_contenders_survives_faults() {
+    for kinds in [[Read, Read], [Read, Write], [Write, Read], [Write, Write]] {
+        nothing_is_found(TWO.iter().map(|sessions| read_write(&kinds, sessions, 2)));
+        nothing_is_found(TWO.iter().map(|sessions| with_downgrades(read_write(&kinds, sessions, 1)).thorough()));
+        if is_long() {
+            nothing_is_found(TWO.iter().map(|sessions| with_downgrades(read_write(&kinds, sessions, 2))));
+        }
+    }
+}
+
+#[test]
+fn read_write_lock_of_three_contenders_survives_faults() {
+    for kinds in [[Read, Write, Read], [Write, Write, Read], [Write, Read, Write]] {
+        nothing_is_found([with_downgrades(read_write(&kinds, &[0, 1, 2], 0))]);
+        nothing_is_found([read_write(&kinds, &[0, 1, 0], 1)]);
+        if is_long() {
+            nothing_is_found(THREE.iter().map(|sessions| with_downgrades(read_write(&kinds, sessions, 1))));
+        }
+    }
+}
+
+#[test]
+fn broken_planners_of_a_read_write_lock_are_found() {
+    let untrue = "proves nothing";
+    is_found(read_write(&[Write, Read], &[0, 1], 0), Quirk::ReaderIgnoresTheLastWriter, untrue);
+    is_found(read_write(&[Write, Write, Read], &[0, 1, 2], 0), Quirk::ReaderTakesTheFirstWriter, untrue);
+    is_found(read_write(&[Write, Write, Write], &[0, 1, 2], 1), Quirk::AnyBlockerIsAlone, untrue);
+    is_found(read_write(&[Write, Read], &[0, 0], 1), Quirk::UnknownIsOtherSession, untrue);
+    let downgrades = with_downgrades(read_write(&[Write, Write], &[0, 1], 0));
+    is_found(downgrades, Quirk::WriterTrustsADeletion, untrue);
+}

@@ -1,0 +1,658 @@
+//! The world around the contenders: the leader's log, the servers that follow it, and the connections.
+//!
+//! | part | model |
+//! | --- | --- |
+//! | log | each node has the transactions that created, wrote and deleted it; a server's state is a prefix |
+//! | server | one for each session, at a position of the log; it applies one transaction at a time |
+//! | requests | in order for each session; a write commits at the leader and is answered when the server has applied it |
+//! | replies | delivered when the server answers: a reply that is delayed for long is a server that is behind for long |
+//! | notifications | one queue for each session; those of one transaction in every order; replies may overtake them, as with `zookeeper-async` |
+//! | watches | the server has a watch exactly where the client has a waiter with a reply to its read |
+//! | reconnect | at any position that the session has not seen surpassed; changes are replayed in every order |
+//! | stragglers | a write of a lost connection may still commit, until a later write of its session does |
+//!
+//! A server applies a transaction of another session at once, unless it has to choose an order of notifications, or the
+//! session has caused or been notified of later transactions. This leaves nothing out: to a session that cannot know of
+//! a transaction, a server that is behind is a leader that commits later.
+
+use crate::engine::model::contender::{Contender, Delete, Owner, Phase, Watch};
+use crate::engine::model::scenario::{Fault, Kind, Quirk, Scenario};
+
+/// A number of transactions, committed by the leader or applied by a server.
+pub(super) type Position = u8;
+
+/// A set of nodes, by their indices.
+pub(super) type Nodes = u32;
+
+/// A broken property.
+pub(super) type Violation = String;
+
+/// One transition of the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The leader commits the session's oldest request.
+    Commit(usize),
+    /// The leader commits a write of a connection that was lost.
+    CommitStraggler(usize),
+    /// The session's server applies the next transaction, and notifies in this order.
+    Apply(usize, usize),
+    /// The session's server answers the oldest request, a read.
+    Serve(usize),
+    /// The session's oldest notification wakes waiters.
+    Dispatch(usize),
+    /// A contender handles what it has received.
+    Run(usize),
+    /// A holder checks its node and sees that it is gone.
+    Look(usize),
+    /// A session learns of its end.
+    End(usize),
+    /// A session learns the limit.
+    Learn(usize),
+    /// A contender gets the turn to take a lease.
+    Turn(usize),
+    /// A waiter has waited so long that it watches its own node.
+    WaitsLong(usize),
+    Release(usize),
+    /// A writer becomes a reader.
+    Downgrade(usize),
+    /// An administrator deletes a node.
+    DeleteOne(usize),
+    /// An administrator deletes two nodes in one transaction.
+    DeleteBoth(usize, usize),
+    /// The leader ends a session.
+    Kill(usize),
+    /// A session loses its connection and gets another, to a server at this position, which replays in this order.
+    Break(usize, Position, usize),
+    /// A waiter's caller gives up.
+    GiveUp(usize),
+    /// The limit changes.
+    Limit(u8),
+}
+
+impl Step {
+    /// Returns whether the step happens by itself, sooner or later.
+    pub(super) fn must_happen(self) -> bool {
+        use Step::{Apply, Commit, Dispatch, End, Learn, Look, Run, Serve, Turn};
+        // Not a straggler, which may be lost as well.
+        matches!(self, Commit(_) | Apply(..) | Serve(_) | Dispatch(_) | Run(_) | Look(_) | End(_) | Learn(_) | Turn(_))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Node {
+    pub(super) owner: usize,
+    pub(super) kind: Kind,
+    pub(super) number: u8,
+    pub(super) created: Position,
+    pub(super) deleted: Option<Position>,
+    pub(super) written: Option<Position>,
+}
+
+impl Node {
+    pub(super) fn exists_at(&self, position: Position) -> bool {
+        self.created <= position && self.deleted.is_none_or(|deleted| deleted > position)
+    }
+
+    pub(super) fn name(&self) -> String {
+        let mut name = String::with_capacity(24);
+        name.push_str("_c_");
+        name.push(char::from(b'0' + self.owner as u8));
+        name.push('-');
+        name.push_str(self.kind.lock_name());
+        name.push_str("00000000");
+        name.push(char::from(b'0' + self.number / 10));
+        name.push(char::from(b'0' + self.number % 10));
+        name
+    }
+
+    /// Compares without building the name.
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        let name = name.as_bytes();
+        let number = [b'0' + self.number / 10, b'0' + self.number % 10];
+        name.ends_with(&number) && name.get(3) == Some(&(b'0' + self.owner as u8))
+    }
+}
+
+/// The target of a watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Target {
+    Node(usize),
+    Children,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Event {
+    Deleted,
+    Changed,
+}
+
+/// A request, with the contender and the owner that its reply is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Request {
+    pub(super) contender: usize,
+    pub(super) owner: usize,
+    pub(super) what: What,
+    /// The log when it was committed.
+    pub(super) committed: Option<(Position, Answer)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum What {
+    Create,
+    /// The node of a reader, with the number of the writer that it was.
+    CreateReader,
+    /// A write that changes nothing.
+    Barrier,
+    /// A delete by the owner.
+    Delete(usize),
+    /// A delete of a node that a lost reply has left.
+    DeleteExtra(usize),
+    /// The session deletes the remaining nodes of an owner.
+    Clean,
+    /// The session writes the node of a holder.
+    Signal(usize),
+    List,
+    /// Finds the nodes of the owner.
+    FindOwn,
+    ReadNode(usize),
+    ReadOwn(usize),
+    Exists(usize),
+}
+
+impl What {
+    fn is_write(self) -> bool {
+        !matches!(self, Self::List | Self::FindOwn | Self::ReadNode(_) | Self::ReadOwn(_) | Self::Exists(_))
+    }
+
+    /// Returns whether the session itself sends it again on the next connection.
+    fn is_repeated(self) -> bool {
+        matches!(self, Self::Clean | Self::Signal(_) | Self::Delete(_) | Self::CreateReader | Self::Exists(_))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Answer {
+    Done,
+    Created(usize),
+    NoNode,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct Session {
+    pub(super) epoch: u64,
+    /// The position of its server.
+    pub(super) position: Position,
+    /// The newest transaction that the session has caused or been notified of. A lag that the session cannot know of is
+    /// not a separate world: the transactions may as well come later.
+    known: Position,
+    /// The position of its server at the newest reply.
+    last_seen: Position,
+    pub(super) requests: Vec<Request>,
+    stragglers: Vec<Request>,
+    mail: Vec<(Target, Event)>,
+    /// The number of notifications that came before a received reply: they are not lost with the connection.
+    received: usize,
+    /// The transaction that ended it.
+    closed: Option<Position>,
+    pub(super) is_over: bool,
+    pub(super) limit: u8,
+}
+
+impl Session {
+    fn has_replied(&mut self) {
+        (self.last_seen, self.received) = (self.position, self.mail.len());
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct World {
+    pub(super) log: Position,
+    pub(super) nodes: Vec<Node>,
+    pub(super) owners: Vec<Owner>,
+    pub(super) sessions: Vec<Session>,
+    pub(super) contenders: Vec<Contender>,
+    /// The contender that has the turn to take a lease.
+    pub(super) turn: Option<usize>,
+    /// The administrator's transactions that have deleted two nodes.
+    pub(super) multis: Vec<Position>,
+    limit: u8,
+    faults: usize,
+}
+
+impl World {
+    pub(super) fn new(scenario: &Scenario) -> Result<Self, Violation> {
+        let sessions = scenario.contenders.iter().map(|contender| contender.session + 1).max().unwrap_or_default();
+        let session = Session { epoch: 1, limit: scenario.limit, ..Session::default() };
+        let mut world = Self {
+            log: 0,
+            nodes: Vec::new(),
+            owners: Vec::new(),
+            sessions: vec![session; sessions],
+            contenders: scenario.contenders.iter().map(|spec| Contender::new(spec, scenario.limit)).collect(),
+            turn: None,
+            multis: Vec::new(),
+            limit: scenario.limit,
+            faults: scenario.faults,
+        };
+        for contender in 0..world.contenders.len() {
+            world.new_owner(contender);
+            if !scenario.has_turns {
+                world.begin(contender, scenario)?;
+            }
+        }
+        Ok(world)
+    }
+
+    /// Lists all steps that may happen next.
+    pub(super) fn steps(&self, scenario: &Scenario) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for (index, session) in self.sessions.iter().enumerate().filter(|(_, session)| !session.is_over) {
+            self.steps_of_session(index, session, &mut steps);
+        }
+        for (index, contender) in self.contenders.iter().enumerate() {
+            self.steps_of_contender(index, contender, scenario, &mut steps);
+        }
+        if self.faults > 0 {
+            self.possible_faults(scenario, &mut steps);
+        }
+        steps
+    }
+
+    fn steps_of_session(&self, index: usize, session: &Session, steps: &mut Vec<Step>) {
+        let is_cut = session.closed.is_some_and(|closed| session.position >= closed);
+        if let Some(oldest) = session.requests.first() {
+            match oldest.committed {
+                _ if !oldest.what.is_write() => steps.extend((!is_cut).then_some(Step::Serve(index))),
+                None if session.closed.is_none() && self.may_commit(oldest) => steps.push(Step::Commit(index)),
+                _ => {}
+            }
+        }
+        if !session.stragglers.is_empty() && session.closed.is_none() {
+            steps.push(Step::CommitStraggler(index));
+        }
+        if session.position < self.log && !is_cut {
+            let orders = factorial(self.events_at(index, session.position + 1).len());
+            if session.position < session.known || orders > 1 {
+                steps.extend((0..orders).map(|order| Step::Apply(index, order)));
+            }
+        }
+        if !session.mail.is_empty() {
+            steps.push(Step::Dispatch(index));
+        }
+        if session.closed.is_some() {
+            steps.push(Step::End(index));
+        }
+        if session.limit != self.limit {
+            steps.push(Step::Learn(index));
+        }
+    }
+
+    fn possible_faults(&self, scenario: &Scenario, steps: &mut Vec<Step>) {
+        let there = || (0..self.nodes.len()).filter(|node| self.nodes[*node].exists_at(self.log));
+        for fault in scenario.fault_kinds {
+            match fault {
+                Fault::DeleteOne => steps.extend(there().map(Step::DeleteOne)),
+                Fault::DeleteBoth => steps.extend(there().flat_map(|node| {
+                    there().filter(move |other| node < *other).map(move |other| Step::DeleteBoth(node, other))
+                })),
+                Fault::Kill => steps.extend(self.open_sessions().map(Step::Kill)),
+                Fault::Break => self.open_sessions().for_each(|session| self.possible_breaks(session, steps)),
+                Fault::GiveUp => {
+                    let waits = |contender: &usize| matches!(self.contenders[*contender].phase, Phase::Wait(_));
+                    steps.extend((0..self.contenders.len()).filter(waits).map(Step::GiveUp));
+                }
+                Fault::Limit(limit) => steps.extend((self.limit != *limit).then_some(Step::Limit(*limit))),
+            }
+        }
+    }
+
+    /// Lists the ends of a connection. Received notifications are dispatched before the connection's end.
+    fn possible_breaks(&self, session: usize, steps: &mut Vec<Step>) {
+        let Session { received: 0, last_seen, .. } = self.sessions[session] else { return };
+        for position in last_seen..=self.log {
+            let orders = factorial(self.replayed_at(session, position).len());
+            steps.extend((0..orders).map(|order| Step::Break(session, position, order)));
+        }
+    }
+
+    /// Lists the sessions that live and have something to do.
+    fn open_sessions(&self) -> impl Iterator<Item = usize> {
+        let is_open = |(index, session): &(usize, &Session)| {
+            session.closed.is_none() && !session.is_over && !self.is_idle(*index, session)
+        };
+        self.sessions.iter().enumerate().filter(is_open).map(|(index, _)| index)
+    }
+
+    fn is_idle(&self, index: usize, session: &Session) -> bool {
+        let of_session = |contender: &&Contender| contender.session == index;
+        session.requests.is_empty() && self.contenders.iter().filter(of_session).all(|it| it.phase == Phase::Over)
+    }
+
+    /// Returns whether a request may commit. First nodes come in the contenders' order: scenarios cover the others.
+    fn may_commit(&self, request: &Request) -> bool {
+        let has_joined = |contender: usize| {
+            self.nodes.iter().any(|node| node.owner == contender) || self.contenders[contender].phase == Phase::Over
+        };
+        request.what != What::Create || request.owner != request.contender || (0..request.contender).all(has_joined)
+    }
+
+    /// Takes a step, and the steps that follow at once.
+    pub(super) fn after(&self, step: Step, scenario: &Scenario) -> Result<Self, Violation> {
+        let mut world = self.clone();
+        world.take(step, scenario)?;
+        world.settle(scenario)?;
+        Ok(world)
+    }
+
+    /// Takes the steps that may as well come at once, as nothing else depends on their order.
+    fn settle(&mut self, scenario: &Scenario) -> Result<(), Violation> {
+        loop {
+            for index in 0..self.sessions.len() {
+                while self.applies_at_once(index) {
+                    self.take(Step::Apply(index, 0), scenario)?;
+                }
+                if self.is_idle(index, &self.sessions[index]) {
+                    let (position, limit, is_over) = (self.log, self.limit, self.sessions[index].is_over);
+                    self.sessions[index] = Session { position, known: position, limit, is_over, ..Session::default() };
+                }
+            }
+            // The run of a contender that is alone in its session affects no other, unless a fault comes in between.
+            let of_contender = |contender: usize| self.runs_at_once(contender, scenario);
+            let Some(step) = (0..self.contenders.len()).find_map(of_contender) else {
+                return Ok(());
+            };
+            self.take(step, scenario)?;
+        }
+    }
+
+    fn runs_at_once(&self, index: usize, scenario: &Scenario) -> Option<Step> {
+        let contender = &self.contenders[index];
+        let session = &self.sessions[contender.session];
+        let is_alone = self.contenders_of(contender.session).len() == 1;
+        if !is_alone || session.closed.is_some() || session.is_over {
+            return None;
+        }
+        let mut steps = Vec::new();
+        self.steps_of_contender(index, contender, scenario, &mut steps);
+        let waits = matches!(contender.phase, Phase::Wait(_)) && session.requests.is_empty();
+        match steps.into_iter().find(|step| matches!(step, Step::Run(_))) {
+            Some(run) => (session.mail.is_empty() && (scenario.runs_at_once || self.faults == 0)).then_some(run),
+            None => {
+                (waits && !session.mail.is_empty() && self.faults == 0).then_some(Step::Dispatch(contender.session))
+            }
+        }
+    }
+
+    fn applies_at_once(&self, index: usize) -> bool {
+        let session = &self.sessions[index];
+        let is_cut = session.closed.is_some_and(|closed| session.position >= closed);
+        !is_cut
+            && !session.is_over
+            && (session.known..self.log).contains(&session.position)
+            && self.events_at(index, session.position + 1).len() < 2
+    }
+
+    fn take(&mut self, step: Step, scenario: &Scenario) -> Result<(), Violation> {
+        match step {
+            Step::Commit(session) => {
+                // No straggler commits after a later write of its session.
+                self.sessions[session].stragglers.clear();
+                let committed = self.commit(session, self.sessions[session].requests[0])?;
+                self.sessions[session].requests[0].committed = Some(committed);
+                self.answer_write(session);
+            }
+            Step::CommitStraggler(session) => {
+                let straggler = self.sessions[session].stragglers.remove(0);
+                self.commit(session, straggler)?;
+                self.sessions[session].known = self.log;
+            }
+            Step::Apply(session, order) => {
+                let mut events = self.events_at(session, self.sessions[session].position + 1);
+                permute(&mut events, order);
+                let it = &mut self.sessions[session];
+                it.position += 1;
+                it.known = it.known.max(it.position);
+                it.mail.extend(events);
+                self.answer_write(session);
+            }
+            Step::Serve(session) => {
+                let request = self.sessions[session].requests.remove(0);
+                self.sessions[session].has_replied();
+                self.served(request);
+            }
+            Step::Dispatch(session) => {
+                self.dispatch_next(session, scenario);
+            }
+            Step::Run(contender) => self.run(contender, scenario)?,
+            Step::Look(contender) => self.is_done(contender),
+            Step::End(session) => {
+                for contender in self.contenders_of(session) {
+                    self.is_done(contender);
+                }
+                self.sessions[session] = Session { is_over: true, ..Session::default() };
+            }
+            Step::Learn(session) => self.sessions[session].limit = self.limit,
+            Step::Turn(contender) => {
+                self.turn = Some(contender);
+                self.begin(contender, scenario)?;
+            }
+            Step::WaitsLong(contender) => self.waits_long(contender, scenario)?,
+            Step::Release(contender) => self.release(contender),
+            Step::Downgrade(contender) => self.downgrade(contender),
+            fault => {
+                self.faults -= 1;
+                self.fail(fault, scenario);
+            }
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, fault: Step, scenario: &Scenario) {
+        match fault {
+            Step::DeleteOne(node) => self.delete(&[node]),
+            Step::DeleteBoth(node, other) => {
+                self.delete(&[node, other]);
+                self.multis.push(self.log);
+            }
+            Step::Kill(session) => {
+                let is_owned = |node: &usize| {
+                    let node = &self.nodes[*node];
+                    self.owners[node.owner].session == session && node.exists_at(self.log)
+                };
+                let owned: Vec<_> = (0..self.nodes.len()).filter(is_owned).collect();
+                self.delete(&owned);
+                self.sessions[session].closed = Some(self.log);
+            }
+            Step::Break(session, position, order) => {
+                let mut replayed = self.replayed_at(session, position);
+                permute(&mut replayed, order);
+                if scenario.quirk == Some(Quirk::WatchesAreNotRestored) {
+                    replayed.clear();
+                }
+                let lost = {
+                    let session = &mut self.sessions[session];
+                    session.mail = replayed;
+                    session.position = position;
+                    session.epoch += 1;
+                    std::mem::take(&mut session.requests)
+                };
+                self.lose_connection(session, lost);
+            }
+            Step::GiveUp(contender) => self.give_up(contender),
+            Step::Limit(limit) => self.limit = limit,
+            _ => {}
+        }
+    }
+
+    /// Keeps the open writes of a lost connection as stragglers, and fails the outstanding actions of its contenders.
+    fn lose_connection(&mut self, session: usize, lost: Vec<Request>) {
+        let open = lost.iter().filter(|request| request.what.is_write() && request.committed.is_none());
+        self.sessions[session].stragglers.extend(open);
+        for contender in self.contenders_of(session) {
+            self.loses_connection(contender);
+        }
+        for request in lost.into_iter().filter(|request| request.what.is_repeated()) {
+            self.sessions[session].requests.push(Request { committed: None, ..request });
+        }
+    }
+
+    fn dispatch_next(&mut self, session: usize, scenario: &Scenario) {
+        let it = &mut self.sessions[session];
+        it.received = it.received.saturating_sub(1);
+        let (target, event) = it.mail.remove(0);
+        self.dispatch(session, target, event, scenario);
+    }
+
+    fn contenders_of(&self, session: usize) -> Vec<usize> {
+        (0..self.contenders.len()).filter(|contender| self.contenders[*contender].session == session).collect()
+    }
+
+    pub(super) fn send(&mut self, contender: usize, what: What) {
+        let Contender { session, owner, .. } = self.contenders[contender];
+        self.sessions[session].requests.push(Request { contender, owner, what, committed: None });
+    }
+
+    /// Carries out a write at the leader.
+    fn commit(&mut self, session: usize, request: Request) -> Result<(Position, Answer), Violation> {
+        let answer = match request.what {
+            What::Create => {
+                let kind = self.contenders[request.contender].kind;
+                let number = self.nodes.iter().map(|node| node.number + 1).max().unwrap_or_default();
+                self.create(request.owner, kind, number)
+            }
+            What::CreateReader => self.create_reader(&request),
+            What::Delete(node) | What::DeleteExtra(node) => self.delete_owned(&[node])?,
+            What::Clean => {
+                let is_left = |node: &usize| self.nodes[*node].owner == request.owner;
+                let left: Vec<_> = (0..self.nodes.len()).filter(is_left).collect();
+                self.delete_owned(&left)?
+            }
+            What::Signal(node) if self.nodes[node].exists_at(self.log) => {
+                self.log += 1;
+                self.nodes[node].written.get_or_insert(self.log);
+                Answer::Done
+            }
+            _ => Answer::Done,
+        };
+        debug_assert!(self.sessions[session].closed.is_none());
+        Ok((self.log, answer))
+    }
+
+    pub(super) fn create(&mut self, owner: usize, kind: Kind, number: u8) -> Answer {
+        self.log += 1;
+        self.nodes.push(Node { owner, kind, number, created: self.log, deleted: None, written: None });
+        Answer::Created(self.nodes.len() - 1)
+    }
+
+    fn delete(&mut self, nodes: &[usize]) {
+        self.log += 1;
+        for node in nodes {
+            self.nodes[*node].deleted.get_or_insert(self.log);
+        }
+    }
+
+    /// Deletes nodes of the session by the session itself.
+    fn delete_owned(&mut self, nodes: &[usize]) -> Result<Answer, Violation> {
+        let there: Vec<_> = nodes.iter().copied().filter(|node| self.nodes[*node].exists_at(self.log)).collect();
+        if there.is_empty() {
+            return Ok(Answer::NoNode);
+        }
+        if self
+            .contenders
+            .iter()
+            .any(|it| it.phase == Phase::Holds && it.node.is_some_and(|node| there.contains(&node)))
+        {
+            return Err("a session has deleted the node of its own holder".into());
+        }
+        self.delete(&there);
+        Ok(Answer::Done)
+    }
+
+    /// Answers the oldest request if it is a write that the server has applied.
+    fn answer_write(&mut self, index: usize) {
+        let session = &mut self.sessions[index];
+        let Some(Request { committed: Some((position, _)), .. }) = session.requests.first() else { return };
+        if *position > session.position {
+            return;
+        }
+        session.has_replied();
+        let request = session.requests.remove(0);
+        self.written(request);
+    }
+
+    /// Lists the notifications that the session's server sends for a transaction.
+    fn events_at(&self, session: usize, position: Position) -> Vec<(Target, Event)> {
+        let is_now = |at: Option<Position>| at == Some(position);
+        self.watched_changes(
+            session,
+            |node| {
+                let is_sent = self.sessions[session].mail.iter().any(|(target, _)| *target == Target::Node(node));
+                match &self.nodes[node] {
+                    _ if is_sent => None,
+                    node if is_now(node.deleted) => Some(Event::Deleted),
+                    node if is_now(node.written) => Some(Event::Changed),
+                    _ => None,
+                }
+            },
+            || {
+                let is_sent = self.sessions[session].mail.iter().any(|(target, _)| *target == Target::Children);
+                !is_sent && self.nodes.iter().any(|node| node.created == position || is_now(node.deleted))
+            },
+        )
+    }
+
+    /// Lists the notifications that a server at a position replays to a session that connects to it.
+    fn replayed_at(&self, session: usize, position: Position) -> Vec<(Target, Event)> {
+        let base = self.sessions[session].last_seen;
+        let is_since = |at: Position| base < at && at <= position;
+        self.watched_changes(
+            session,
+            |node| match &self.nodes[node] {
+                node if !node.exists_at(position) => Some(Event::Deleted),
+                node if node.written.is_some_and(is_since) => Some(Event::Changed),
+                _ => None,
+            },
+            || self.nodes.iter().any(|node| is_since(node.created) || node.deleted.is_some_and(is_since)),
+        )
+    }
+
+    fn watched_changes(
+        &self,
+        session: usize,
+        of_node: impl Fn(usize) -> Option<Event>,
+        of_children: impl Fn() -> bool,
+    ) -> Vec<(Target, Event)> {
+        let nodes = (0..self.nodes.len()).filter_map(|node| Some((Target::Node(node), of_node(node)?)));
+        let children = of_children().then_some((Target::Children, Event::Changed));
+        nodes.chain(children).filter(|(target, _)| self.watches(session, *target).any(|watch| watch.is_set())).collect()
+    }
+
+    /// Lists the waiters of a session at a target that were not woken.
+    pub(super) fn watches(&self, session: usize, target: Target) -> impl Iterator<Item = &Watch> {
+        let contenders = self.contenders.iter().filter(move |contender| contender.session == session);
+        contenders.flat_map(Contender::watches).filter(move |watch| watch.target == target && watch.fired.is_none())
+    }
+
+    /// Returns the state of the owner's delete of its node.
+    pub(super) fn owner_delete(&self, owner: usize) -> Delete {
+        self.owners[owner].delete
+    }
+
+    pub(super) fn nodes_at(&self, position: Position) -> Nodes {
+        let there = |node: &usize| self.nodes[*node].exists_at(position);
+        (0..self.nodes.len()).filter(there).fold(0, |nodes, node| nodes | 1 << node)
+    }
+}
+
+fn factorial(count: usize) -> usize {
+    (1..=count).product()
+}
+
+/// Permutes items into one of their orders, by its number.
+fn permute<T>(items: &mut [T], mut order: usize) {
+    for begin in 0..items.len() {
+        let left = items.len() - begin;
+        items[begin..].rotate_left(order % left);
+        order /= left;
+    }
+}

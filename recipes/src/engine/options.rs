@@ -1,0 +1,92 @@
+//! The options that all locks have.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::Acl;
+
+use crate::engine::revocation::{RevocationListener, RevocationSpec};
+
+/// The options of a lock. [`MutexOptions`] and [`SemaphoreOptions`] have more.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::time::Duration;
+/// use curator_recipes::{InterProcessMutex, MutexOptions};
+///
+/// let options = MutexOptions::new().name("printers").data("host-7").warn_after(Duration::from_secs(30));
+/// let mutex = InterProcessMutex::with_options(client, "/locks/printer", options)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "options do nothing by themselves"]
+pub struct LockOptions<K = ()> {
+    pub(crate) data: Option<Vec<u8>>,
+    pub(crate) acl: Option<Vec<Acl>>,
+    pub(crate) warn_after: Option<Duration>,
+    pub(crate) revocation: Option<RevocationSpec>,
+    pub(crate) name: Option<Arc<str>>,
+    /// The options that only this kind of lock has.
+    pub(crate) own: K,
+}
+
+impl<K: Default> LockOptions<K> {
+    /// Returns the defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl<K> LockOptions<K> {
+    /// Returns the options that all locks have, and those of this kind.
+    pub(crate) fn split(self) -> (LockOptions, K) {
+        let Self { data, acl, warn_after, revocation, name, own } = self;
+        (LockOptions { data, acl, warn_after, revocation, name, own: () }, own)
+    }
+
+    /// Sets the data of the lock's nodes, for inspection: Curator's `getLockNodeBytes`, `lockData` and `setNodeData`.
+    /// Default: the client's default data. The nodes of a [revocable](Self::revocable) lock are created empty, as in
+    /// Curator.
+    #[doc(alias = "getLockNodeBytes")]
+    #[doc(alias = "setNodeData")]
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// Sets the access control list of the lock's nodes, those of a semaphore's queue included. All contenders must be
+    /// able to read the nodes. Default: that of the client's [`AclProvider`](curator_framework::AclProvider).
+    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
+        self.acl = Some(acl.into());
+        self
+    }
+
+    /// Logs a warning when the lock is held for longer than this, once for each grant. Default: never.
+    pub fn warn_after(mut self, held: Duration) -> Self {
+        self.warn_after = Some(held);
+        self
+    }
+
+    /// Sets the name of the lock in metrics and in the span `acquire`. Default: the recipe, such as `mutex`. Metrics
+    /// keep each name for ever, so take one name for all paths of a kind, such as `tenants`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into().into());
+        self
+    }
+
+    /// Calls `listener` when a client requests the release of the lock with a [`Revoker`](crate::Revoker): Curator's
+    /// `makeRevocable`.
+    #[doc(alias = "makeRevocable")]
+    pub fn revocable(mut self, listener: impl RevocationListener) -> Self {
+        self.revocation = Some(RevocationSpec::new(listener));
+        self
+    }
+}

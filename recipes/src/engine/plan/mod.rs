@@ -1,0 +1,17 @@
+//! The decisions of a contender: pure, without I/O, clock or shared state.
+//!
+//! [`Plan::next`] takes the result of the last action and returns the next one; the [runner](super::run) performs it.
+//! This is Curator's `internalLockLoop`, turned inside out:
+//!
+//! ```text
+//! create ─▶ list ─▶ the driver decides ─┬─ acquired ─────────────────────────────▶ grant
+//!            ▲                          └─ node to wait for ─▶ arm ─▶ wait ─┬─ the only blocker is gone ─▶ grant
+//!            └──────────────────────────────────────────────────────────────┴─ anything else
+//! ```
+
+mod messages;
+mod planner;
+mod two_ahead;
+
+pub(crate) use self::messages::{Arm, Armed, DeletedBy, Epoch, Input, Listing, Rules, WaitSet, Watched};
+pub(crate) use self::planner::{Action, Plan, Proof};

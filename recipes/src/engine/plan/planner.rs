@@ -1,0 +1,383 @@
+//! The planner, its actions, and the proof behind each grant.
+
+use std::sync::Arc;
+
+use crate::engine::driver::Predicate;
+use crate::engine::plan::messages::{Arm, Armed, DeletedBy, Epoch, Input, Listing, Rules, WaitSet, Watched};
+use crate::engine::plan::two_ahead;
+
+/// The reason that makes a grant right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Proof(Reason);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Reason {
+    /// A listing contains the own node, and the driver grants it the lock there.
+    Listed { epoch: Epoch },
+    /// The only node between the own one and the lock was deleted, and the own one was not.
+    HandOff { epoch: Epoch, by: DeletedBy },
+}
+
+impl Proof {
+    fn listed(listing: &Listing<'_>, decided: &Predicate) -> Option<Self> {
+        let has_own = listing.queue.position(listing.own).is_some();
+        (has_own && *decided == Predicate::Acquired).then_some(Self(Reason::Listed { epoch: listing.epoch }))
+    }
+
+    /// Proves a hand-off if one connection set both watches and notified the deletion. Its events come in the order of
+    /// transactions, so the contender's node existed then, unless one transaction deleted both. The same connection has
+    /// shown that no other node blocks: behind a restore from a backup, deleted nodes may be back.
+    fn hand_off(
+        rules: &Rules<'_>,
+        blocker: &Blocker,
+        own: Option<Epoch>,
+        deleted: Option<Epoch>,
+        by: DeletedBy,
+    ) -> Option<Self> {
+        let epoch = deleted?;
+        let in_order = blocker.armed_in == Some(epoch) && own == Some(epoch);
+        let is_alone = blocker.alone_in == Some(epoch) && blocker.listed_in == Some(epoch);
+        let proven = rules.limit_is_fixed && is_alone && in_order && by != DeletedBy::Unknown;
+        proven.then_some(Self(Reason::HandOff { epoch, by }))
+    }
+
+    /// Returns the connection that has shown the reason.
+    pub(crate) const fn epoch(self) -> Epoch {
+        match self.0 {
+            Reason::Listed { epoch } | Reason::HandOff { epoch, .. } => epoch,
+        }
+    }
+}
+
+/// The next action of a contender.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Action {
+    /// Create the own node.
+    Create,
+    /// Send a write that changes nothing. A later listing on its connection reflects every earlier write.
+    Barrier,
+    /// Keep one of the nodes that lost replies have left, and delete the others.
+    Adopt,
+    List {
+        watched: bool,
+    },
+    /// Watch a node and the own one, and list behind that, all at once.
+    Arm(Arm),
+    /// Wait for the first event of a set.
+    Wait(WaitSet),
+    /// The contender has the lock.
+    Grant {
+        proof: Proof,
+        signals: bool,
+    },
+    /// Refuse: another contender has the lock, and this one does not wait.
+    Refuse,
+    /// The own node is gone: create another one, at the back of the queue.
+    Rejoin,
+}
+
+/// The decisions of one contender, in one session.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Plan {
+    /// The connection that carried the reply to the own newest write: a listing on it is not older than that write.
+    ordered_in: Option<Epoch>,
+    /// The contender may have several nodes, or another one than it knows.
+    is_uncertain: bool,
+    /// The children are watched from now on: any deletion may grant the lock.
+    watches_children: bool,
+    /// The number of contenders ahead at first.
+    pub(crate) queue_position: Option<usize>,
+    waits_for: Target,
+    /// The connection on which the watch on the own node was set, as long as it has not fired.
+    own_armed_in: Option<Epoch>,
+}
+
+/// The target that a contender waits for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+enum Target {
+    #[default]
+    Nothing,
+    /// The deletion of a node.
+    Node(Blocker),
+    /// The deletion of the node ahead of the predecessor. After it the predecessor is probably the holder.
+    TwoAhead { second: Arc<str>, predecessor: Arc<str> },
+    /// The predecessor's signal or deletion.
+    Signal { predecessor: Arc<str> },
+    /// Any change of the children.
+    Children,
+}
+
+/// A node ahead that blocks a contender.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Blocker {
+    node: Arc<str>,
+    /// The connection that has shown no other node between this one and the contender's.
+    listed_in: Option<Epoch>,
+    /// The connection that has shown that no node ahead of this one blocks the contender, and none ever will.
+    alone_in: Option<Epoch>,
+    /// The connection on which its watch was set.
+    armed_in: Option<Epoch>,
+}
+
+impl Plan {
+    /// Creates the plan of a contender, and its first action.
+    pub(crate) fn new() -> (Self, Action) {
+        (Self::default(), Action::Create)
+    }
+
+    /// Returns the action that follows an input.
+    pub(crate) fn next(&mut self, input: Input<'_>, rules: &Rules<'_>) -> Action {
+        match input {
+            Input::Created { epoch, certain } => {
+                (self.ordered_in, self.is_uncertain) = (Some(epoch), !certain);
+                self.list()
+            }
+            Input::Ordered { epoch } => {
+                self.ordered_in = Some(epoch);
+                self.list()
+            }
+            Input::Adopted => {
+                self.is_uncertain = false;
+                self.list()
+            }
+            Input::Listed(listing) => self.decide(&listing, None, rules),
+            Input::Armed(armed) => self.armed(&armed, rules),
+            Input::Deleted { epoch, by } => self.deleted(epoch, by, rules),
+            Input::Written if matches!(self.waits_for, Target::Signal { .. }) => self.has_signalled(),
+            Input::Written | Input::Unwatched => self.arm_again(),
+            Input::HolderIsFirst { epoch } => self.holder_is_first(epoch, rules),
+            Input::OwnChanged | Input::WaitsLong => {
+                self.own_armed_in = None;
+                Action::Arm(Arm { node: None, own: true, list: false })
+            }
+            Input::OwnDeleted | Input::Reconnected => {
+                self.own_armed_in = None;
+                self.list()
+            }
+            Input::QueueChanged => self.list(),
+        }
+    }
+
+    fn list(&mut self) -> Action {
+        self.waits_for = Target::Nothing;
+        Action::List { watched: self.watches_children }
+    }
+
+    /// Decides on a listing. The watch on the node of `armed` was set before it.
+    fn decide(&mut self, listing: &Listing<'_>, armed: Option<Blocker>, rules: &Rules<'_>) -> Action {
+        let is_ordered = self.ordered_in == Some(listing.epoch);
+        if self.is_uncertain {
+            return if is_ordered { Action::Adopt } else { Action::Barrier };
+        }
+        let decided = rules.driver.gets_the_lock(listing.queue, listing.own, listing.max_leases);
+        if let Some(proof) = Proof::listed(listing, &decided) {
+            self.note_position(listing);
+            return Action::Grant { proof, signals: self.signals(listing, rules) };
+        }
+        match decided {
+            // A lagging server may list a state from before our newest write, but not on the connection of that write.
+            Predicate::Missing | Predicate::Acquired if !is_ordered => return Action::Barrier,
+            Predicate::Missing | Predicate::Acquired => return Action::Rejoin,
+            _ => self.note_position(listing),
+        }
+        if rules.asks_once {
+            return Action::Refuse;
+        }
+        match decided {
+            Predicate::WatchNode { node, is_last_blocker } => {
+                self.wait_for_node(node.into(), is_last_blocker, armed, listing, rules)
+            }
+            // The predecessor has signalled before: it holds a lease under a limit that was lowered since, or another
+            // client wrote its node.
+            Predicate::WatchPredecessor { .. } | Predicate::WatchChildren if self.watches_children => {
+                self.waits_for = Target::Children;
+                self.wait(rules)
+            }
+            Predicate::WatchPredecessor { node } => {
+                self.waits_for = Target::Signal { predecessor: node.into() };
+                self.arm_again()
+            }
+            _ => {
+                self.watches_children = true;
+                self.list()
+            }
+        }
+    }
+
+    fn note_position(&mut self, listing: &Listing<'_>) {
+        self.queue_position = self.queue_position.or_else(|| listing.queue.position(listing.own));
+    }
+
+    fn signals(&self, listing: &Listing<'_>, rules: &Rules<'_>) -> bool {
+        let position = listing.queue.position(listing.own);
+        let has_successor = position.is_some_and(|position| position + 1 < listing.queue.len());
+        rules.signals_successor && (has_successor || listing.may_be_followed)
+    }
+
+    fn wait_for_node(
+        &mut self,
+        node: Arc<str>,
+        is_alone: bool,
+        armed: Option<Blocker>,
+        listing: &Listing<'_>,
+        rules: &Rules<'_>,
+    ) -> Action {
+        let listed_in = Some(listing.epoch);
+        let alone_in = listed_in.filter(|_| is_alone);
+        self.waits_for = match (two_ahead::second_ahead(listing, rules), armed) {
+            (Some(second), _) => Target::TwoAhead { second: second.into(), predecessor: node },
+            (None, Some(armed)) if armed.node == node => Target::Node(Blocker { listed_in, alone_in, ..armed }),
+            (None, _) => Target::Node(Blocker { node, listed_in, alone_in, armed_in: None }),
+        };
+        match &self.waits_for {
+            Target::Node(Blocker { armed_in: Some(_), .. }) => self.wait(rules),
+            _ => self.arm_again(),
+        }
+    }
+
+    /// Sets the watch that the contender waits for. Also watches the own node if a hand-off may follow.
+    fn arm_again(&self) -> Action {
+        let (node, own) = match &self.waits_for {
+            Target::Node(Blocker { node, alone_in, .. }) => (node, alone_in.is_some() && self.own_armed_in.is_none()),
+            Target::TwoAhead { second: node, .. } | Target::Signal { predecessor: node } => (node, false),
+            Target::Nothing | Target::Children => return Action::List { watched: self.watches_children },
+        };
+        Action::Arm(Arm { node: Some(node.clone()), own, list: false })
+    }
+
+    fn wait(&self, rules: &Rules<'_>) -> Action {
+        let (node, hears_holder) = match &self.waits_for {
+            Target::Node(Blocker { node, alone_in, .. }) => (node, rules.hears_holders && alone_in.is_none()),
+            Target::TwoAhead { second: node, .. } | Target::Signal { predecessor: node } => (node, false),
+            Target::Nothing | Target::Children => return Action::Wait(WaitSet { node: None, hears_holder: false }),
+        };
+        Action::Wait(WaitSet { node: Some(node.clone()), hears_holder })
+    }
+
+    fn armed(&mut self, armed: &Armed<'_>, rules: &Rules<'_>) -> Action {
+        match armed.own {
+            Watched::NotAsked => {}
+            Watched::Gone => return self.list(),
+            Watched::Set { epoch, .. } => self.own_armed_in = Some(epoch),
+        }
+        match (armed.node, &mut self.waits_for) {
+            (Watched::Gone, Target::TwoAhead { .. }) => return self.confirm_predecessor(),
+            (Watched::Gone, _) if armed.listing.is_none() => return self.list(),
+            (Watched::Set { has_signalled: true, .. }, Target::Signal { .. }) => return self.has_signalled(),
+            (Watched::Set { epoch, .. }, Target::Node(blocker)) => blocker.armed_in = Some(epoch),
+            _ => {}
+        }
+        let Some(listing) = &armed.listing else { return self.wait(rules) };
+        let watched = match (armed.node, std::mem::take(&mut self.waits_for)) {
+            (Watched::Set { .. }, Target::Node(blocker)) => Some(blocker),
+            _ => None,
+        };
+        self.decide(listing, watched, rules)
+    }
+
+    /// Watches the children: the predecessor has a lease, so any deletion may free one for the own node.
+    fn has_signalled(&mut self) -> Action {
+        self.watches_children = true;
+        self.list()
+    }
+
+    fn deleted(&mut self, epoch: Option<Epoch>, by: DeletedBy, rules: &Rules<'_>) -> Action {
+        match &self.waits_for {
+            Target::Node(blocker) => match Proof::hand_off(rules, blocker, self.own_armed_in, epoch, by) {
+                Some(proof) => Action::Grant { proof, signals: rules.signals_successor },
+                None => self.list(),
+            },
+            Target::TwoAhead { .. } => self.confirm_predecessor(),
+            _ => self.list(),
+        }
+    }
+
+    /// Checks that the predecessor is the holder, while its node still exists.
+    fn confirm_predecessor(&mut self) -> Action {
+        let Target::TwoAhead { predecessor, .. } = std::mem::take(&mut self.waits_for) else { return self.list() };
+        let blocker = Blocker { node: predecessor.clone(), listed_in: None, alone_in: None, armed_in: None };
+        self.waits_for = Target::Node(blocker);
+        Action::Arm(Arm { node: Some(predecessor), own: self.own_armed_in.is_none(), list: true })
+    }
+
+    fn holder_is_first(&mut self, epoch: Epoch, rules: &Rules<'_>) -> Action {
+        if let Target::Node(blocker) = &mut self.waits_for {
+            blocker.alone_in = Some(epoch);
+        }
+        match self.own_armed_in {
+            Some(_) => self.wait(rules),
+            None => Action::Arm(Arm { node: None, own: true, list: false }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::driver::{SortedChildren, StandardLockInternalsDriver};
+
+    const RULES: Rules<'static> = Rules {
+        driver: &StandardLockInternalsDriver,
+        is_queue: true,
+        limit_is_fixed: true,
+        signals_successor: false,
+        hears_holders: true,
+        asks_once: false,
+    };
+
+    /// Returns the plan of a contender that waits behind one other, as connection 1 has shown.
+    fn waits_behind_one() -> Plan {
+        let queue = ["lock-1", "lock-2"].map(ToOwned::to_owned);
+        let queue = SortedChildren::new(queue, "lock-", &StandardLockInternalsDriver);
+        let (own, max_leases, may_be_followed, predecessor_is_ours) = ("lock-2", 1, false, false);
+        let listing = Listing { epoch: 1, queue: &queue, own, max_leases, may_be_followed, predecessor_is_ours };
+        let (mut plan, _) = Plan::new();
+        plan.next(Input::Created { epoch: 1, certain: true }, &RULES);
+        let action = plan.next(Input::Listed(listing), &RULES);
+        assert_eq!(action, Action::Arm(Arm { node: Some("lock-1".into()), own: true, list: false }));
+        watches(&mut plan, Some(1), Some(1));
+        plan
+    }
+
+    /// Sets watches on the node ahead and on the contender's, by a connection.
+    fn watches(plan: &mut Plan, node: Option<Epoch>, own: Option<Epoch>) {
+        let set = |epoch| Watched::Set { epoch, has_signalled: false };
+        let [node, own] = [node, own].map(|epoch| epoch.map_or(Watched::NotAsked, set));
+        assert!(matches!(plan.next(Input::Armed(Armed { node, own, listing: None }), &RULES), Action::Wait(_)));
+    }
+
+    fn is_granted(plan: &mut Plan, epoch: Epoch) -> bool {
+        let deleted = Input::Deleted { epoch: Some(epoch), by: DeletedBy::OtherSession };
+        match plan.next(deleted, &RULES) {
+            Action::Grant { .. } => true,
+            Action::List { .. } => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_the_connection_that_has_shown_the_blocker_alone_proves_a_hand_off() {
+        assert!(is_granted(&mut waits_behind_one(), 1));
+        // Behind a reconnect deleted nodes may be back, between the two.
+        let mut plan = waits_behind_one();
+        plan.next(Input::Unwatched, &RULES);
+        watches(&mut plan, Some(2), None);
+        plan.next(Input::OwnChanged, &RULES);
+        watches(&mut plan, None, Some(2));
+        assert!(!is_granted(&mut plan, 2));
+    }
+
+    #[test]
+    fn a_holder_proves_a_hand_off_only_on_the_connection_that_has_listed_and_watched() {
+        for (first_in, watched_in, expected) in [(1, 1, true), (1, 2, false), (2, 2, false)] {
+            let mut plan = waits_behind_one();
+            // Behind a holder that has not reported yet.
+            let Target::Node(blocker) = &mut plan.waits_for else { panic!("{plan:?}") };
+            blocker.alone_in = None;
+            plan.next(Input::Unwatched, &RULES);
+            watches(&mut plan, Some(watched_in), Some(watched_in));
+            plan.next(Input::HolderIsFirst { epoch: first_in }, &RULES);
+            assert_eq!(is_granted(&mut plan, watched_in), expected, "{first_in}, {watched_in}");
+        }
+    }
+}

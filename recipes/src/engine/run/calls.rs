@@ -1,0 +1,69 @@
+//! The calls of a leader that wants a candidate directly behind itself, and the move there.
+
+use curator_framework::recipe::ProtectedId;
+use curator_framework::spi::Operation;
+use curator_framework::{CreateMode, Error, make_path, node_from_path};
+
+use crate::engine::candidacy::{Record, call_path, name_beside};
+use crate::engine::plan::Input;
+use crate::engine::run::contender::Contender;
+use crate::engine::same_session::Entry;
+
+impl Contender<'_> {
+    /// Watches for calls, if the own node is watched too, and follows the wish behind a call.
+    pub(super) async fn heed_calls(&mut self, watches: bool) -> Result<Option<Input<'static>>, Error> {
+        let own = self.owned.node_name().filter(|_| watches && self.calls.watch.is_none());
+        if let Some(own) = own {
+            let (_, watch) = self.session.exists_watched(&call_path(self.lock.base_path(), own)).await?;
+            self.calls.watch = Some(Box::new(watch));
+        }
+        if !self.calls.has_come {
+            return Ok(None);
+        }
+        let followed = self.follow_wish().await?;
+        self.calls.has_come = false;
+        Ok(followed)
+    }
+
+    /// Moves directly behind the leader, if the path's data has that wish for the own node. Returns `None` if not.
+    ///
+    /// A reply that is lost may leave either node. The error makes the runner list again: a contender without its old
+    /// node joins at the back, and dropping the new node deletes it.
+    async fn follow_wish(&mut self) -> Result<Option<Input<'static>>, Error> {
+        let (lock, at) = (self.lock, self.session.pinned());
+        let base_path = lock.base_path();
+        let (data, stat) = match at.get_data(base_path).await {
+            Err(Error::NoNode { .. } | Error::NoAuth { .. }) => return Ok(None),
+            read => read?,
+        };
+        let Some(record) = Record::parse(&data) else { return Ok(None) };
+        if record.wish.as_deref() != self.owned.node_name() {
+            return Ok(None);
+        }
+        let name = name_beside(&record.leader, lock.spec.lock_name).zip(ProtectedId::of(&record.leader));
+        let behind = |(name, leader)| self.session.owned_node_behind(base_path, name, CreateMode::Ephemeral, leader);
+        let Some(mut moved) = name.and_then(behind) else { return Ok(None) };
+        let entry = Entry::new(&self.contenders, &moved);
+        let leader = make_path(base_path, &record.leader);
+        // Its transaction is the one that creates the new node: a later leader must exceed that term.
+        let record = Record::claim(node_from_path(moved.planned_path()));
+        let checks = vec![
+            Operation::Check { path: leader.clone(), version: None },
+            Operation::SetData { path: base_path.to_owned(), data: record.to_bytes(), version: Some(stat.version) },
+        ];
+        match moved.replace(&mut self.owned, lock.stored_data()?.into_owned(), checks).await {
+            Ok(created) => {
+                entry.has_node(&moved);
+                if let Some(candidacy) = &lock.spec.candidacy {
+                    candidacy.is_behind(node_from_path(&leader));
+                }
+                (self.owned, self.entry) = (moved, entry);
+                self.forget_watches();
+                Ok(Some(Input::Created { epoch: created.epoch, certain: true }))
+            }
+            // The leader has withdrawn the wish, or is gone. Or this client may not or cannot follow it.
+            Err(Error::Transaction { .. } | Error::Unsupported { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Performs the planner's actions and passes the results to it. The runner decides nothing.
+
+use curator_framework::recipe::report;
+use curator_framework::{Error, EventType, LossReason, RetryLoop, Session, WakeReason, Watch, make_path};
+
+use crate::engine::acquire::AcquireOnce;
+use crate::engine::acquired::Acquired;
+use crate::engine::driver::SortedChildren;
+use crate::engine::error::LockError;
+use crate::engine::internals::LockInternals;
+use crate::engine::label::Label;
+use crate::engine::plan::{Action, Arm, Armed, Epoch, Input, Listing, Plan, Proof, Rules, WaitSet, Watched};
+use crate::engine::requests::{adopt, children_of};
+use crate::engine::run::contender::{Calls, Contender};
+use crate::engine::sequence_wrap::by_creation;
+use crate::engine::wait_mode::{Contention, WaitMode};
+use crate::engine::waits::{deleted_by, first, own_event, resolved, watch_held, watch_node, watched};
+
+impl AcquireOnce for LockInternals {
+    type Granted = Acquired;
+
+    fn label(&self) -> &Label {
+        &self.label
+    }
+
+    async fn acquire_once(
+        &self,
+        session: &Session,
+        retries: &mut RetryLoop,
+        mode: WaitMode,
+        contention: &Contention,
+    ) -> Result<Option<Acquired>, LockError> {
+        Ok(contend(self, session, retries, mode, contention).await?)
+    }
+}
+
+/// The result of an action.
+enum Outcome {
+    Plain(Input<'static>),
+    Listed(Listed),
+    Armed { node: Watched, own: Watched, listed: Option<Listed> },
+}
+
+/// The contenders as they were listed.
+struct Listed {
+    epoch: Epoch,
+    queue: SortedChildren,
+    by_creation: bool,
+}
+
+/// Contends until the lock is granted. `Ok(None)` only in the mode `Once`.
+async fn contend(
+    lock: &LockInternals,
+    session: &Session,
+    retries: &mut RetryLoop,
+    mode: WaitMode,
+    contention: &Contention,
+) -> Result<Option<Acquired>, Error> {
+    let rules = lock.rules(mode);
+    let mut contender = Contender::new(lock, session);
+    let (mut plan, mut action) = Plan::new();
+    loop {
+        action = match action {
+            Action::Grant { proof, signals } => return contender.granted(&plan, proof, signals).map(Some),
+            Action::Refuse => {
+                contender.leave_listing();
+                // Wait for the reply: the next contender must not find this node ahead of its own.
+                return match contender.owned.delete().await {
+                    // The refusal is certain all the same, and the session deletes the node later.
+                    Err(error) if !error.is_retryable_in_session() => Err(error),
+                    _ => Ok(None),
+                };
+            }
+            Action::Rejoin => return Err(contender.is_gone()),
+            Action::Wait(set) => {
+                retries.progressed();
+                let outcome = contender.wait(&set).await;
+                contender.next(&mut plan, outcome, &rules, retries, contention).await?
+            }
+            // Boxed: these are short, and a wait may be long. Together, because the first ones follow each other.
+            action => Box::pin(contender.perform(action, &mut plan, &rules, retries, mode, contention)).await?,
+        };
+    }
+}
+
+impl Contender<'_> {
+    fn own_name(&self) -> &str {
+        self.owned.node_name().unwrap_or_default()
+    }
+
+    /// Returns the error of a contender that has lost its node.
+    fn is_gone(&self) -> Error {
+        Error::NoNode { path: self.owned.path().unwrap_or(self.owned.planned_path()).into() }
+    }
+
+    /// Performs actions until one is long, or the last.
+    async fn perform(
+        &mut self,
+        mut action: Action,
+        plan: &mut Plan,
+        rules: &Rules<'_>,
+        retries: &mut RetryLoop,
+        mode: WaitMode,
+        contention: &Contention,
+    ) -> Result<Action, Error> {
+        loop {
+            let outcome = match action {
+                Action::Create => self.create(retries, mode).await,
+                Action::Barrier => self.write_barrier().await,
+                Action::Adopt => self.adopt().await,
+                Action::List { watched } => self.list(watched).await,
+                Action::Arm(arm) => self.arm(arm).await,
+                Action::Wait(_) | Action::Grant { .. } | Action::Refuse | Action::Rejoin => return Ok(action),
+            };
+            action = self.next(plan, outcome, rules, retries, contention).await?;
+        }
+    }
+
+    /// Returns the action that follows the result of one, and records what it shows of other contenders.
+    async fn next(
+        &mut self,
+        plan: &mut Plan,
+        outcome: Result<Outcome, Error>,
+        rules: &Rules<'_>,
+        retries: &mut RetryLoop,
+        contention: &Contention,
+    ) -> Result<Action, Error> {
+        let was_listed = matches!(outcome, Ok(Outcome::Listed(_)));
+        let action = match outcome {
+            Ok(outcome) => self.plan(plan, outcome, rules),
+            Err(error) => {
+                contention.is_unknown();
+                retries.failed_in(self.session, error).await?;
+                plan.next(Input::Reconnected, rules)
+            }
+        };
+        match action {
+            // Only a listing with another contender ahead leads to these, or to one more listing.
+            Action::Arm(_) | Action::Wait(_) => contention.is_shown(),
+            Action::List { .. } if was_listed => contention.is_shown(),
+            // The own node was not found in the listing yet.
+            Action::Barrier | Action::Adopt => {}
+            // The awaited contender is gone, or the turn is granted.
+            _ => contention.is_outdated(self.session.timeout() / 10),
+        }
+        Ok(action)
+    }
+
+    /// Passes the result of an action to the planner. Drops the listing: waits may be long, and the waiters many.
+    fn plan(&mut self, plan: &mut Plan, outcome: Outcome, rules: &Rules<'_>) -> Action {
+        // Read with a listing only: a change of the limit that no decision has used ends the next wait.
+        let max_leases = match outcome {
+            Outcome::Listed(_) | Outcome::Armed { listed: Some(_), .. } => self.limit.get(),
+            Outcome::Plain(_) | Outcome::Armed { listed: None, .. } => 0,
+        };
+        let listing = |listed| {
+            let &Listed { epoch, ref queue, by_creation } = listed;
+            let own = self.own_name();
+            let predecessor = queue.position(own).and_then(|position| queue.get(position.checked_sub(1)?));
+            let predecessor_is_ours = predecessor.is_some_and(|name| self.contenders.has(name));
+            Listing { epoch, queue, own, max_leases, may_be_followed: by_creation, predecessor_is_ours }
+        };
+        if let (Some(candidacy), Outcome::Listed(listed)) = (&self.lock.spec.candidacy, &outcome) {
+            candidacy.listed(self.own_name(), &listed.queue);
+        }
+        match outcome {
+            Outcome::Plain(input) => plan.next(input, rules),
+            Outcome::Listed(listed) => plan.next(Input::Listed(listing(&listed)), rules),
+            Outcome::Armed { node, own, listed } => {
+                plan.next(Input::Armed(Armed { node, own, listing: listed.as_ref().map(listing) }), rules)
+            }
+        }
+    }
+
+    async fn create(&mut self, retries: &mut RetryLoop, mode: WaitMode) -> Result<Outcome, Error> {
+        let created = self.create_and_list(retries, mode).await?;
+        let certain = created.is_some() && !self.owned.is_uncertain();
+        if certain {
+            self.node_is_known();
+        }
+        // A node that an earlier create has made is adopted behind a barrier.
+        let epoch = created.map_or(0, |created| created.epoch);
+        Ok(Outcome::Plain(Input::Created { epoch, certain }))
+    }
+
+    /// Enters the contender's one node, which is known now.
+    fn node_is_known(&mut self) {
+        self.entry.has_node(&self.owned);
+        self.revocation = self.lock.revocation(&self.owned);
+    }
+
+    async fn write_barrier(&mut self) -> Result<Outcome, Error> {
+        let at = self.session.pinned();
+        at.write_barrier().await?;
+        Ok(Outcome::Plain(Input::Ordered { epoch: at.epoch() }))
+    }
+
+    async fn adopt(&mut self) -> Result<Outcome, Error> {
+        let base_path = &self.lock.base_path;
+        let children = children_of(self.session, base_path).await?;
+        adopt(&mut self.owned, base_path, &children).await?;
+        if self.owned.is_uncertain() {
+            return Err(self.is_gone());
+        }
+        self.node_is_known();
+        Ok(Outcome::Plain(Input::Adopted))
+    }
+
+    async fn list(&mut self, watched: bool) -> Result<Outcome, Error> {
+        let at = self.session.pinned();
+        let base_path = &self.lock.base_path;
+        self.awaited = None;
+        let children = match self.early.take().and_then(|early| early.listed_on(&at)) {
+            Some(children) if !watched => {
+                self.lock.spec.candidacy.iter().for_each(|candidacy| drop(candidacy.take_read()));
+                children
+            }
+            _ => {
+                let listed = match &self.lock.spec.candidacy {
+                    Some(candidacy) if !watched => candidacy.list(&at, base_path).await,
+                    _ => at.get_children_watched(base_path).await,
+                };
+                match listed {
+                    Ok((children, watch)) => {
+                        self.listing = Some(Box::new(watch));
+                        children
+                    }
+                    // The node of a lock cannot be deleted before its children: without it this contender's node is deleted too.
+                    Err(Error::NoNode { .. }) => Vec::new(),
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        Ok(Outcome::Listed(self.in_order(&at, children).await?))
+    }
+
+    async fn in_order(&mut self, at: &Session, children: Vec<String>) -> Result<Listed, Error> {
+        let mut queue = self.lock.sort(children);
+        let by_number = !queue.is_near_the_end();
+        if !by_number {
+            queue = Box::pin(by_creation(at, self.lock, queue, &mut self.creation_order)).await?;
+        }
+        Ok(Listed { epoch: at.epoch(), queue, by_creation: !by_number })
+    }
+
+    /// Sets the watches and lists in one write. The watches are first: then a node is missing from the listing, or its
+    /// deletion is notified.
+    async fn arm(&mut self, arm: Arm) -> Result<Outcome, Error> {
+        if arm.node.is_some() {
+            self.leave_listing();
+        }
+        let at = self.session.pinned();
+        let base_path = &self.lock.base_path;
+        if let Some(name) = &arm.node {
+            self.awaited_owner = self.contenders.get(name);
+        }
+        let node = arm.node.map(|name| make_path(base_path, &name));
+        let own = if arm.own { self.owned.path() } else { None };
+        let listing = async { if arm.list { Some(children_of(&at, base_path).await) } else { None } };
+        let all = futures_util::future::join3(watch_node(&at, node.as_deref()), watch_node(&at, own), listing);
+        let (node_watch, own_watch, listed) = at.in_one_write(all).await;
+        let listed = match listed.transpose()? {
+            Some(children) => Some(self.in_order(&at, children).await?),
+            None => None,
+        };
+        if let Some(node) = &node {
+            self.awaited = node_watch?;
+            self.warn_of_a_blocker(node);
+        }
+        if arm.own {
+            self.own = own_watch?;
+        }
+        if self.lock.spec.candidacy.is_some() {
+            // Boxed: few contenders are candidates.
+            if let Some(moved) = Box::pin(self.heed_calls(arm.own)).await? {
+                return Ok(Outcome::Plain(moved));
+            }
+        }
+        let node = if node.is_some() { watched(&self.awaited) } else { Watched::NotAsked };
+        let own = if arm.own { watched(&self.own) } else { Watched::NotAsked };
+        Ok(Outcome::Armed { node, own, listed })
+    }
+
+    /// Logs a warning once if the awaited node is not a contender. Such a node blocks the lock, as in Curator, but no client
+    /// will delete it.
+    fn warn_of_a_blocker(&mut self, node: &str) {
+        let found = self.awaited.as_ref().and_then(Watch::found);
+        if found.is_none_or(|found| self.lock.is_contender(found.ephemeral_owner))
+            || self.blocker.as_deref() == Some(node)
+        {
+            return;
+        }
+        self.blocker = Some(node.into());
+        let (path, node) = (self.lock.base_path().to_owned(), node.to_owned());
+        report(move || {
+            tracing::warn!(
+                path,
+                node,
+                "a persistent node with the name of a contender blocks the lock: delete or rename it"
+            );
+        });
+    }
+
+    /// Drops the watches on the own node and on its predecessor: the contender has another node.
+    pub(super) fn forget_watches(&mut self) {
+        (self.own, self.awaited, self.awaited_owner) = (None, None, None);
+        self.calls = Calls::default();
+    }
+
+    /// Drops the watch of the newest listing, which did not grant the lock. It costs no request: the delete of the own
+    /// node uses it up at the latest.
+    fn leave_listing(&mut self) {
+        if let Some(watch) = self.listing.take() {
+            watch.leave();
+        }
+    }
+
+    /// Waits for the first event of a set.
+    async fn wait(&mut self, set: &WaitSet) -> Result<Outcome, Error> {
+        let owner = set.node.as_deref().zip(self.awaited_owner.as_deref());
+        let looks_after = self.session.timeout() / 10;
+        let input = tokio::select! {
+            biased;
+            input = own_event(&mut self.own, looks_after) => input,
+            input = self.calls.next() => input,
+            // Polled before the holder's deletion, which then needs no listing.
+            epoch = first(owner.filter(|_| set.hears_holder)) => Input::HolderIsFirst { epoch },
+            _ = resolved(self.listing.as_deref_mut()), if set.node.is_none() => {
+                self.listing = None;
+                Input::QueueChanged
+            }
+            reason = resolved(self.awaited.as_mut()), if set.node.is_some() => match (reason, self.awaited.take()) {
+                (Some(WakeReason::Event(EventType::NodeDeleted)), Some(watch)) => {
+                    let by = Box::pin(deleted_by(self.session, &watch, owner)).await;
+                    match self.own.take_if(|own| own.has_fired()) {
+                        Some(_) => Input::OwnChanged,
+                        None => Input::Deleted { epoch: watch.fired_in(), by },
+                    }
+                }
+                (Some(WakeReason::Event(_)), _) => Input::Written,
+                _ => Input::Unwatched,
+            },
+            () = self.limit.changed() => Input::QueueChanged,
+        };
+        match self.session.end_reason() {
+            None => Ok(Outcome::Plain(input)),
+            Some(_) => Err(expired(self.session)),
+        }
+    }
+
+    /// Hands the node to a guard, if the session certainly lives. From now on its deletion is noticed.
+    fn granted(self, plan: &Plan, proof: Proof, signals: bool) -> Result<Acquired, Error> {
+        // Another reply in the session may have shown the deletion meanwhile.
+        if self.owned.loss_signal().loss() == Some(LossReason::NodeDeleted) {
+            return Err(self.is_gone());
+        }
+        let Self { lock, owned, own, listing, entry, revocation, .. } = self;
+        if !owned.session().is_alive() {
+            return Err(expired(owned.session()));
+        }
+        if signals {
+            owned.signal_successor(lock.stored_data()?.into_owned());
+        }
+        watch_held(&owned, own.or(listing.map(|watch| *watch)));
+        if lock.spec.is_queue {
+            entry.is_first(proof.epoch());
+        }
+        let (fencing_token, queue_position) =
+            (owned.czxid().unwrap_or_default(), plan.queue_position.unwrap_or_default());
+        Ok(Acquired { owned, entry: Some(entry), fencing_token, revocation, queue_position })
+    }
+}
+
+fn expired(session: &Session) -> Error {
+    session.closed_error(format!("waiting for a lock in session {}", session.number()))
+}

@@ -1,0 +1,31 @@
+//! The protocols of a semaphore, which its error and its options name.
+
+use std::fmt;
+
+/// The protocol that decides which client gets the next lease. All clients of a path must use the same protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum SemaphoreProtocol {
+    /// Curator's protocol, the default: a client holds a mutex while it takes a lease. For paths shared with Java.
+    #[default]
+    Curator,
+    /// A protocol without the mutex, for paths that only this crate uses. If no lease is free, it saves requests, and a
+    /// hand-off takes one round trip less.
+    ///
+    /// The first client creates the path with a mark. On a path that exists without the mark, an acquire fails with
+    /// [`LockError::ProtocolMismatch`]. So does an acquire by Curator's protocol on a path with the mark. To change the
+    /// protocol, delete the path.
+    ///
+    /// Java's clients do not check the mark. At a limit of one, a waiting Java client and a direct client behind it
+    /// deadlock. The limit cannot follow a [`SharedCount`](crate::SharedCount).
+    Direct,
+}
+
+impl fmt::Display for SemaphoreProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Curator => "curator",
+            Self::Direct => "direct",
+        })
+    }
+}

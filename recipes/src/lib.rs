@@ -248,10 +248,11 @@ pub use caches::error::CacheError;
 pub use caches::events::CacheEvent;
 pub use caches::legacy::StartMode;
 pub use caches::listener::{CuratorCacheListener, CuratorCacheListenerBuilder};
-pub use caches::model::{CacheSnapshot, CacheState, ChildData, Lookup};
+pub use caches::model::{CacheState, ChildData, Lookup};
 pub use caches::node_cache::{NodeCache, NodeChanged};
 pub use caches::options::CuratorCacheOptions;
 pub use caches::path_children_cache::{PathChildrenCache, PathChildrenCacheEvent};
+pub use caches::snapshot::CacheSnapshot;
 pub use caches::tree_cache::{TreeCache, TreeCacheBuilder, TreeCacheEvent};
 pub use counters::error::CounterError;
 pub use counters::{

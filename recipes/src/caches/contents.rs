@@ -12,9 +12,10 @@ use tokio::time::Instant;
 
 use super::engine::{Engine, EngineOptions, Known, Scope, Value, full_path};
 use super::error::CacheError;
-use super::events::{CacheEvent, EventQueue, Heard, Limits, Notice, Takes};
-use super::model::{CacheSnapshot, CacheState, ChildData, Lookup};
+use super::events::{CacheEvent, EventQueue, Heard, Limits, Notice, Refill, Takes};
+use super::model::{CacheState, ChildData, Lookup};
 use super::options::{CuratorCacheOptions, FullPathFilter};
+use super::snapshot::CacheSnapshot;
 
 /// The contents, the streams and the state of a cache.
 pub(super) struct Shared {
@@ -330,13 +331,8 @@ impl Shared {
             }
             contents.streams.push(Arc::downgrade(&queue));
         }
-        queue.stream(self)
-    }
-
-    /// Appends the contents to a stream that has dropped its events.
-    pub(super) fn refill(&self, queue: &EventQueue) {
-        let contents = self.contents.lock();
-        queue.refill(|| self.contents_as_events(&contents));
+        let this: Arc<dyn Refill> = Arc::clone(self) as _;
+        queue.stream(Arc::downgrade(&this))
     }
 
     /// Returns the events of a reader that knows nothing. A node that cannot be read is reported with its last value, then
@@ -471,5 +467,12 @@ fn relative_path<'a>(root: &str, path: &'a str) -> Option<&'a str> {
         "/" if path == "/" => Some(""),
         "/" => path.starts_with('/').then_some(path),
         root => path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/')),
+    }
+}
+
+impl Refill for Shared {
+    fn refill(&self, queue: &EventQueue) {
+        let contents = self.contents.lock();
+        queue.refill(|| self.contents_as_events(&contents));
     }
 }

@@ -15,8 +15,9 @@ use super::contents::Shared;
 use super::error::CacheError;
 use super::events::{CacheEvent, Heard, Takes};
 use super::listener::{CuratorCacheListener, ListenerTasks};
-use super::model::{CacheSnapshot, CacheState, ChildData, Lookup};
+use super::model::{CacheState, ChildData, Lookup};
 use super::options::CuratorCacheOptions;
+use super::snapshot::CacheSnapshot;
 use super::task::CacheTask;
 use crate::standing::{StandingTask, catch_up, within};
 
@@ -159,7 +160,7 @@ impl CuratorCache {
         if let Some(reason) = options
             .snapshot
             .as_ref()
-            .and_then(|snapshot| snapshot.refusal(&path, &options, options.decompresses(&client)))
+            .and_then(|snapshot| options.refusal(snapshot, &path, options.decompresses(&client)))
         {
             return Err(CacheError::InvalidArgument { argument: "resume", reason });
         }

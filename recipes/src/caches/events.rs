@@ -8,7 +8,6 @@ use futures_util::stream::unfold;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::contents::Shared;
 use super::error::CacheError;
 use super::model::ChildData;
 
@@ -99,6 +98,12 @@ pub(super) struct Limits {
     pub(super) bytes: usize,
 }
 
+/// The contents of a cache, which fill a queue that has dropped events.
+pub(super) trait Refill: Send + Sync {
+    /// Puts the contents in the place of dropped events.
+    fn refill(&self, queue: &EventQueue);
+}
+
 /// The events that wait for one reader.
 pub(super) struct EventQueue {
     takes: Takes,
@@ -169,7 +174,7 @@ impl EventQueue {
     }
 
     /// Returns the next event; the error says whether the stream has ended.
-    fn take(&self, shared: &Weak<Shared>) -> Result<Heard, bool> {
+    fn take(&self, contents: &Weak<dyn Refill>) -> Result<Heard, bool> {
         loop {
             let is_reset = {
                 let mut waiting = self.waiting.lock();
@@ -185,8 +190,8 @@ impl EventQueue {
                 }
                 waiting.is_reset
             };
-            match shared.upgrade().filter(|_| is_reset) {
-                Some(shared) => shared.refill(self),
+            match contents.upgrade().filter(|_| is_reset) {
+                Some(contents) => contents.refill(self),
                 None => return Err(true),
             }
         }
@@ -195,12 +200,11 @@ impl EventQueue {
 
 impl EventQueue {
     /// Returns the elements as a stream, which ends with the cache.
-    pub(super) fn stream(self: Arc<Self>, shared: &Arc<Shared>) -> Changes<Heard> {
-        let source = (self, Arc::downgrade(shared));
-        Changes::new(unfold(source, async |(queue, shared)| {
+    pub(super) fn stream(self: Arc<Self>, contents: Weak<dyn Refill>) -> Changes<Heard> {
+        Changes::new(unfold((self, contents), async |(queue, contents)| {
             loop {
-                match queue.take(&shared) {
-                    Ok(heard) => break Some((heard, (queue, shared))),
+                match queue.take(&contents) {
+                    Ok(heard) => break Some((heard, (queue, contents))),
                     Err(true) => break None,
                     // An event that arrived after `take` has left a permit.
                     Err(false) => queue.added.notified().await,

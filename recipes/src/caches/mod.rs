@@ -7,6 +7,7 @@
 //! | `source` | the notifications in one session: a subscription, or watches set one by one |
 //! | `contents` | the contents between the task and the readers |
 //! | `events` | the bounded streams of changes |
+//! | `model`, `snapshot`, `request` | the nodes as readers see them, the contents at one moment, the reads that a cache asks for |
 //! | `connection` | the changes of the connection, for the streams of the older caches |
 //! | `curator_cache` | the public cache |
 //! | `legacy` | the streams of the older caches: `node_cache`, `path_children_cache`, `tree_cache` |
@@ -23,6 +24,8 @@ pub(crate) mod model;
 pub(crate) mod node_cache;
 pub(crate) mod options;
 pub(crate) mod path_children_cache;
+mod request;
+pub(crate) mod snapshot;
 mod source;
 mod task;
 pub(crate) mod tree_cache;

@@ -1,14 +1,11 @@
 //! The nodes of a cache, as its readers see them, and its state.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use curator_framework::{Error, Stat, Zxid};
+use curator_framework::{Stat, Zxid};
 use tokio::time::Instant;
 
-use super::engine::Request;
 use super::error::CacheError;
-use super::options::CuratorCacheOptions;
 
 /// A node of a cache: Curator's `ChildData`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,60 +86,5 @@ impl CacheState {
     #[must_use]
     pub const fn is_fresh(&self) -> bool {
         matches!(self, Self::Fresh { .. })
-    }
-}
-
-/// The contents of a cache at one moment, from which a later cache can [resume](crate::CuratorCacheOptions::resume).
-#[derive(Debug, Clone)]
-pub struct CacheSnapshot {
-    pub(super) root: String,
-    pub(super) max_depth: Option<usize>,
-    pub(super) has_data: bool,
-    /// The data was decompressed.
-    pub(super) is_compressed: bool,
-    pub(super) zxid: Zxid,
-    pub(super) nodes: Vec<ChildData>,
-    /// The requests that were refused.
-    pub(super) refused: BTreeMap<Request, Error>,
-    /// The parents that have lost a child since their stat was read, by their paths below the root.
-    pub(super) old_stats: Vec<String>,
-}
-
-impl CacheSnapshot {
-    /// Returns the reason why a cache with these options cannot resume. A resync does not report the nodes that the earlier
-    /// cache has left out, nor those that it has decoded in another way.
-    pub(super) fn refusal(&self, path: &str, options: &CuratorCacheOptions, is_compressed: bool) -> Option<String> {
-        let depth = |levels: Option<usize>| levels.unwrap_or(usize::MAX);
-        if self.root != path {
-            Some(format!("it is a snapshot of {}, not of {path}", self.root))
-        } else if depth(options.max_depth) > depth(self.max_depth) {
-            Some(format!("the cache of the snapshot was limited to {} levels", depth(self.max_depth)))
-        } else if !self.has_data && !options.drops_data {
-            Some("the cache of the snapshot was without data".to_owned())
-        } else if self.has_data && self.is_compressed != is_compressed {
-            let (earlier, now) =
-                if self.is_compressed { ("decompressed", "does not") } else { ("did not decompress", "does") };
-            Some(format!("the cache of the snapshot {earlier} its data, and this one {now}"))
-        } else {
-            None
-        }
-    }
-
-    /// Returns the path of the cache.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.root
-    }
-
-    /// Returns the transaction up to which the nodes show each change.
-    #[must_use]
-    pub const fn zxid(&self) -> Zxid {
-        self.zxid
-    }
-
-    /// Returns the nodes, parents before their children.
-    #[must_use]
-    pub fn nodes(&self) -> &[ChildData] {
-        &self.nodes
     }
 }

@@ -7,7 +7,7 @@ use curator_framework::CuratorFramework;
 use curator_framework::recipe::RecipeClient as _;
 
 use super::error::CacheError;
-use super::model::CacheSnapshot;
+use super::snapshot::CacheSnapshot;
 
 /// A predicate of full paths.
 pub(super) type FullPathFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
@@ -175,6 +175,27 @@ impl CuratorCacheOptions {
     pub fn resume(mut self, snapshot: CacheSnapshot) -> Self {
         self.snapshot = Some(snapshot);
         self
+    }
+}
+
+impl CuratorCacheOptions {
+    /// Returns the reason why a cache with these options cannot resume from a snapshot. A resync does not report the nodes that the earlier
+    /// cache has left out, nor those that it has decoded in another way.
+    pub(super) fn refusal(&self, snapshot: &CacheSnapshot, path: &str, is_compressed: bool) -> Option<String> {
+        let depth = |levels: Option<usize>| levels.unwrap_or(usize::MAX);
+        if snapshot.root != path {
+            Some(format!("it is a snapshot of {}, not of {path}", snapshot.root))
+        } else if depth(self.max_depth) > depth(snapshot.max_depth) {
+            Some(format!("the cache of the snapshot was limited to {} levels", depth(snapshot.max_depth)))
+        } else if !snapshot.has_data && !self.drops_data {
+            Some("the cache of the snapshot was without data".to_owned())
+        } else if snapshot.has_data && snapshot.is_compressed != is_compressed {
+            let (earlier, now) =
+                if snapshot.is_compressed { ("decompressed", "does not") } else { ("did not decompress", "does") };
+            Some(format!("the cache of the snapshot {earlier} its data, and this one {now}"))
+        } else {
+            None
+        }
     }
 }
 

@@ -13,10 +13,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::connection::Connection;
 use super::contents::Shared;
-use super::engine::{Engine, Request};
+use super::engine::Engine;
 use super::error::CacheError;
 use super::model::CacheState;
 use super::options::CuratorCacheOptions;
+use super::request::Request;
 use super::source::{NodeWatch, Source, Watches};
 use crate::standing::{Pauses, Stop, catch_up};
 

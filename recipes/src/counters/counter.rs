@@ -7,30 +7,16 @@ use std::sync::Arc;
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error, RetryPolicy, validate_path};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::counters::change::{AtomicChange, AtomicStats, Compared};
 use crate::counters::content::sealed::Content;
-use crate::counters::engine::{Change, Effect, Engine, Failure, Outcome};
+use crate::counters::engine::{Change, Effect, Failure, Outcome};
 use crate::counters::error::CounterError;
-use crate::counters::options::{CounterOptions, PromotedToLock};
-use crate::counters::run::{Requests, Runner};
+use crate::counters::options::CounterOptions;
+use crate::counters::run::Runner;
+use crate::counters::state::{Counter, Promotion, Ticket};
 use crate::locks::InterProcessMutex;
-
-/// The state that all clones of a counter or an atomic value share.
-pub(super) struct Counter<V: Content> {
-    pub(super) client: CuratorFramework,
-    pub(super) path: String,
-    policy: Arc<dyn RetryPolicy>,
-    promoted: Option<Promotion>,
-    pub(super) engine: Mutex<Engine<V>>,
-    /// Locked by the caller that sends the requests of all. If its future is dropped, the next caller continues.
-    requests: tokio::sync::Mutex<Requests>,
-}
-
-/// The lock to which a change is promoted, and its options.
-type Promotion = (InterProcessMutex, PromotedToLock);
 
 impl<V: Content> Counter<V> {
     pub(super) fn new(
@@ -183,25 +169,5 @@ impl<V: Content> Counter<V> {
 impl<V: Content> fmt::Debug for Counter<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Counter").field("path", &self.path).field("promoted", &self.promoted).finish_non_exhaustive()
-    }
-}
-
-/// A caller's change. Its drop takes the change back, unless it was sent.
-pub(super) struct Ticket<'a, V: Content> {
-    engine: &'a Mutex<Engine<V>>,
-    id: u64,
-    outcome: oneshot::Receiver<Outcome<V>>,
-}
-
-impl<V: Content> Ticket<'_, V> {
-    /// Returns `true` once the change has its outcome.
-    pub(super) fn is_decided(&self) -> bool {
-        !self.outcome.is_empty() || self.outcome.is_terminated()
-    }
-}
-
-impl<V: Content> Drop for Ticket<'_, V> {
-    fn drop(&mut self) {
-        self.engine.lock().withdraw(self.id);
     }
 }

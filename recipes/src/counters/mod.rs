@@ -5,6 +5,7 @@
 //! | [`number`], [`value`] | the public counters and atomic values |
 //! | [`cached`], [`unique_ids`] | ids: from a counter, and from the versions of a node |
 //! | [`counter`] | the shared part of counters and values: the calls, the promotion to a lock |
+//! | [`state`] | what the callers of a counter share |
 //! | [`engine`] | combines the changes of all tasks into writes; pure |
 //! | [`run`] | sends the requests, in the future of one of the callers |
 //! | [`attempts`] | the attempts to apply one write, and the meaning of their replies |
@@ -24,6 +25,7 @@ mod number;
 mod options;
 mod pacing;
 mod run;
+mod state;
 mod unique_ids;
 mod value;
 

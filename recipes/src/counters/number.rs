@@ -7,10 +7,10 @@ use curator_framework::{CuratorFramework, RetryPolicy};
 
 use crate::counters::change::{AtomicChange, Compared};
 use crate::counters::content::AtomicNumber;
-use crate::counters::counter::Counter;
 use crate::counters::engine::Change;
 use crate::counters::error::CounterError;
 use crate::counters::options::CounterOptions;
+use crate::counters::state::Counter;
 
 /// A counter of 64 bits: Curator's `DistributedAtomicLong`.
 pub type DistributedAtomicLong = DistributedAtomicNumber<i64>;

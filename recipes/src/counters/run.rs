@@ -8,21 +8,14 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::counters::attempts::{Attempts, Known, Reply};
 use crate::counters::content::sealed::Content;
-use crate::counters::counter::{Counter, Ticket};
 use crate::counters::engine::{Condition, Engine, Failed, Refusal, Step, Stored, Write};
 use crate::counters::error::without_change;
 use crate::counters::marker::Proof;
 use crate::counters::pacing::Pacing;
+use crate::counters::state::{Counter, Requests, Ticket};
 
 /// The number of times that the parents of a node are created for one write.
 const MOST_PARENTS_MADE: u32 = 16;
-
-/// The state of the requests, kept between callers.
-#[derive(Debug, Default)]
-pub(super) struct Requests {
-    pub(super) attempts: Attempts,
-    pacing: Pacing,
-}
 
 /// Sends the requests of all callers of a counter.
 pub(super) struct Runner<'a, V: Content> {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use curator_framework::{CuratorFramework, RetryPolicy};
 
 use crate::counters::change::{AtomicChange, Compared};
-use crate::counters::counter::Counter;
 use crate::counters::engine::Change;
 use crate::counters::error::CounterError;
 use crate::counters::options::CounterOptions;
+use crate::counters::state::Counter;
 
 /// A few bytes that many processes change, and no change is applied twice: Curator's `DistributedAtomicValue`.
 ///

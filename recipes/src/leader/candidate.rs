@@ -16,20 +16,11 @@ use crate::engine::hold::{HoldShare, Release};
 use crate::engine::options::LockOptions;
 use crate::engine::{Acquired, LockInternals, LockSpec, WaitMode, acquire};
 use crate::leader::error::{LeaderError, TermEnd};
-use crate::leader::latch::{LeaderState, Shared};
 use crate::leader::options::{CloseMode, LeaderLatchOptions};
 use crate::leader::record_io::{self, Found};
+use crate::leader::state::{LeaderState, Orders, Shared};
 use crate::leader::term::Term;
 use crate::standing::{Pauses, Stop};
-
-/// The orders of the latch's owner to the task.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Orders {
-    /// The number of orders to abstain. Each counts, also one that is over before the task sees it.
-    pub(super) abstentions: u64,
-    pub(super) abstains: Option<Budget>,
-    pub(super) close_mode: CloseMode,
-}
 
 /// Returns the queue of a latch.
 pub(super) fn latch_internals(

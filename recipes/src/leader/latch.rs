@@ -12,63 +12,14 @@ use crate::engine::LockInternals;
 use crate::engine::candidacy::{Candidacy, Place};
 use crate::engine::hold::Release;
 use crate::engine::participants::{Participant, ParticipantKind};
-use crate::leader::candidate::{Candidate, Orders, latch_internals};
+use crate::leader::candidate::{Candidate, latch_internals};
 use crate::leader::error::LeaderError;
 use crate::leader::observer::LeaderObserver;
 use crate::leader::options::{CloseMode, LeaderLatchOptions};
+use crate::leader::state::{LeaderState, Orders, Shared};
 use crate::leader::term::Leadership;
 use crate::standing::changes::{Change, Published};
 use crate::standing::{StandingTask, first_found};
-
-/// The state of a [`LeaderLatch`] or a [`LeaderSelector`](crate::LeaderSelector).
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum LeaderState {
-    /// The latch was not started, or no run of the selector goes on.
-    Latent,
-    /// The candidate joins the queue, or waits in it.
-    Waiting {
-        /// The number of candidates ahead at the newest listing. Candidates in the middle may have left since. `None`
-        /// until a listing has shown the latch's node, and for a selector.
-        position: Option<usize>,
-    },
-    /// The candidate leads. In a channel the state may be a moment old: [`Leadership::is_held`] compares the clock.
-    Leading(Leadership),
-    /// The candidate is not in the queue: the latch [abstains](LeaderLatch::abstain) or is not
-    /// [eligible](LeaderLatchOptions::eligible), or the selector [pauses](crate::LeaderSelectorOptions::back_off).
-    Abstaining,
-    /// An attempt failed with an error that waiting cannot mend, such as a missing permission. The latch tries again,
-    /// with growing pauses of up to 30 s. The run of a selector returns the error, and the next state is `Latent`.
-    Failed(LeaderError),
-    /// The candidate was closed, the client of the latch was closed, or its runtime has ended.
-    Closed,
-}
-
-impl LeaderState {
-    /// Returns the state without a term that is over. Its task or run publishes the next state a moment later.
-    pub(super) fn now(self) -> Self {
-        match self {
-            Self::Leading(leadership) if !leadership.is_held() => Self::Waiting { position: None },
-            state => state,
-        }
-    }
-
-    /// Returns the leadership, if the term goes on.
-    fn leadership(&self) -> Option<&Leadership> {
-        match self {
-            Self::Leading(leadership) if leadership.is_held() => Some(leadership),
-            _ => None,
-        }
-    }
-}
-
-/// The state that a latch shares with its task.
-pub(super) struct Shared {
-    pub(super) state: Published<LeaderState>,
-    pub(super) listeners: Listeners<dyn Fn(&LeaderState) + Send + Sync>,
-    pub(super) orders: watch::Sender<Orders>,
-    pub(super) candidacy: Arc<Candidacy>,
-}
 
 /// One candidate of an election: Curator's `LeaderLatch`. It leads once it is first in the queue, until it resigns, is
 /// closed, or loses its node.

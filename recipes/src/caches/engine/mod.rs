@@ -23,26 +23,10 @@ use self::tree::SHARED;
 pub(super) use self::tree::{Tree, Value};
 use super::events::CacheEvent;
 use super::model::ChildData;
+use super::request::Request;
 
 /// The number of requests for which an idle engine keeps memory.
 const KEPT: usize = 1024;
-
-/// A request of a cache.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Request {
-    /// Reads the data and the stat of a node.
-    Read(Arc<str>),
-    /// Lists the children of a node.
-    List(Arc<str>),
-}
-
-impl Request {
-    pub(super) const fn path(&self) -> &Arc<str> {
-        match self {
-            Self::Read(path) | Self::List(path) => path,
-        }
-    }
-}
 
 /// The state of a refused request that is repeated without a notification, or not at each of them: its reply is large, or
 /// nothing works without it.

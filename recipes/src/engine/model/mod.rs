@@ -3,6 +3,7 @@
 //!
 //! | file | content |
 //! | --- | --- |
+//! | [`state`] | what a search knows at one moment |
 //! | [`world`] | the leader's log, the servers, the connections |
 //! | [`contender`] | the runner: its part in actions, replies and notifications |
 //! | [`properties`] | the properties that must hold |
@@ -16,5 +17,6 @@ mod contender;
 mod properties;
 mod scenario;
 mod search;
+mod state;
 mod tests;
 mod world;

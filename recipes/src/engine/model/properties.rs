@@ -14,9 +14,8 @@
 //! prompt, not provable, so exclusion counts only holders with a node. One transaction of an administrator that deletes
 //! the nodes of the holder and of the waiter is such a fault: the hand-off may name the state just before it.
 
-use crate::engine::model::contender::Phase;
 use crate::engine::model::scenario::Kind;
-use crate::engine::model::world::{Position, Violation, World};
+use crate::engine::model::state::{Contender, Phase, Position, Violation, World};
 
 /// The cause of a grant.
 #[derive(Debug, Clone, Copy)]
@@ -101,9 +100,7 @@ pub(super) fn check_quiet(world: &World) -> Result<(), Violation> {
         }
     }
     for (index, node) in world.nodes.iter().enumerate().filter(|(_, node)| node.exists_at(world.log)) {
-        let is_of_node = |contender: &&crate::engine::model::contender::Contender| {
-            contender.node == Some(index) && contender.phase != Phase::Over
-        };
+        let is_of_node = |contender: &&Contender| contender.node == Some(index) && contender.phase != Phase::Over;
         if !world.contenders.iter().any(|contender| is_of_node(&contender)) {
             return Err(format!("node {} has no contender", node.name()));
         }

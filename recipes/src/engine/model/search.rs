@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hash as _, Hasher};
 
 use crate::engine::model::properties::check_quiet;
 use crate::engine::model::scenario::Scenario;
-use crate::engine::model::world::{Step, Violation, World};
+use crate::engine::model::state::{Step, Violation, World};
 
 /// The hash is the key already.
 #[derive(Default)]

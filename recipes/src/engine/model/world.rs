@@ -15,59 +15,8 @@
 //! session has caused or been notified of later transactions. This leaves nothing out: to a session that cannot know of
 //! a transaction, a server that is behind is a leader that commits later.
 
-use crate::engine::model::contender::{Contender, Delete, Owner, Phase, Watch};
 use crate::engine::model::scenario::{Fault, Kind, Quirk, Scenario};
-
-/// A number of transactions, committed by the leader or applied by a server.
-pub(super) type Position = u8;
-
-/// A set of nodes, by their indices.
-pub(super) type Nodes = u32;
-
-/// A broken property.
-pub(super) type Violation = String;
-
-/// One transition of the world.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// The leader commits the session's oldest request.
-    Commit(usize),
-    /// The leader commits a write of a connection that was lost.
-    CommitStraggler(usize),
-    /// The session's server applies the next transaction, and notifies in this order.
-    Apply(usize, usize),
-    /// The session's server answers the oldest request, a read.
-    Serve(usize),
-    /// The session's oldest notification wakes waiters.
-    Dispatch(usize),
-    /// A contender handles what it has received.
-    Run(usize),
-    /// A holder checks its node and sees that it is gone.
-    Look(usize),
-    /// A session learns of its end.
-    End(usize),
-    /// A session learns the limit.
-    Learn(usize),
-    /// A contender gets the turn to take a lease.
-    Turn(usize),
-    /// A waiter has waited so long that it watches its own node.
-    WaitsLong(usize),
-    Release(usize),
-    /// A writer becomes a reader.
-    Downgrade(usize),
-    /// An administrator deletes a node.
-    DeleteOne(usize),
-    /// An administrator deletes two nodes in one transaction.
-    DeleteBoth(usize, usize),
-    /// The leader ends a session.
-    Kill(usize),
-    /// A session loses its connection and gets another, to a server at this position, which replays in this order.
-    Break(usize, Position, usize),
-    /// A waiter's caller gives up.
-    GiveUp(usize),
-    /// The limit changes.
-    Limit(u8),
-}
+use crate::engine::model::state::*;
 
 impl Step {
     /// Returns whether the step happens by itself, sooner or later.
@@ -76,16 +25,6 @@ impl Step {
         // Not a straggler, which may be lost as well.
         matches!(self, Commit(_) | Apply(..) | Serve(_) | Dispatch(_) | Run(_) | Look(_) | End(_) | Learn(_) | Turn(_))
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Node {
-    pub(super) owner: usize,
-    pub(super) kind: Kind,
-    pub(super) number: u8,
-    pub(super) created: Position,
-    pub(super) deleted: Option<Position>,
-    pub(super) written: Option<Position>,
 }
 
 impl Node {
@@ -113,52 +52,6 @@ impl Node {
     }
 }
 
-/// The target of a watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Target {
-    Node(usize),
-    Children,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Event {
-    Deleted,
-    Changed,
-}
-
-/// A request, with the contender and the owner that its reply is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Request {
-    pub(super) contender: usize,
-    pub(super) owner: usize,
-    pub(super) what: What,
-    /// The log when it was committed.
-    pub(super) committed: Option<(Position, Answer)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum What {
-    Create,
-    /// The node of a reader, with the number of the writer that it was.
-    CreateReader,
-    /// A write that changes nothing.
-    Barrier,
-    /// A delete by the owner.
-    Delete(usize),
-    /// A delete of a node that a lost reply has left.
-    DeleteExtra(usize),
-    /// The session deletes the remaining nodes of an owner.
-    Clean,
-    /// The session writes the node of a holder.
-    Signal(usize),
-    List,
-    /// Finds the nodes of the owner.
-    FindOwn,
-    ReadNode(usize),
-    ReadOwn(usize),
-    Exists(usize),
-}
-
 impl What {
     fn is_write(self) -> bool {
         !matches!(self, Self::List | Self::FindOwn | Self::ReadNode(_) | Self::ReadOwn(_) | Self::Exists(_))
@@ -170,53 +63,10 @@ impl What {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Answer {
-    Done,
-    Created(usize),
-    NoNode,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub(super) struct Session {
-    pub(super) epoch: u64,
-    /// The position of its server.
-    pub(super) position: Position,
-    /// The newest transaction that the session has caused or been notified of. A lag that the session cannot know of is
-    /// not a separate world: the transactions may as well come later.
-    known: Position,
-    /// The position of its server at the newest reply.
-    last_seen: Position,
-    pub(super) requests: Vec<Request>,
-    stragglers: Vec<Request>,
-    mail: Vec<(Target, Event)>,
-    /// The number of notifications that came before a received reply: they are not lost with the connection.
-    received: usize,
-    /// The transaction that ended it.
-    closed: Option<Position>,
-    pub(super) is_over: bool,
-    pub(super) limit: u8,
-}
-
 impl Session {
     fn has_replied(&mut self) {
         (self.last_seen, self.received) = (self.position, self.mail.len());
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct World {
-    pub(super) log: Position,
-    pub(super) nodes: Vec<Node>,
-    pub(super) owners: Vec<Owner>,
-    pub(super) sessions: Vec<Session>,
-    pub(super) contenders: Vec<Contender>,
-    /// The contender that has the turn to take a lease.
-    pub(super) turn: Option<usize>,
-    /// The administrator's transactions that have deleted two nodes.
-    pub(super) multis: Vec<Position>,
-    limit: u8,
-    faults: usize,
 }
 
 impl World {

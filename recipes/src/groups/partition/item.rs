@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use tokio::sync::{SetOnce, watch};
 use tokio::time::{sleep, timeout};
 
-use super::Inner;
+use super::inner::Inner;
+use super::ownership::{Ownership, node_error};
 use super::settling::Claim;
 use crate::engine::caller::Caller;
 use crate::engine::error::LockError;
@@ -32,31 +33,6 @@ use crate::standing::runs::Polls;
 #[derive(Clone)]
 pub struct OwnedItem {
     ownership: Arc<Ownership>,
-}
-
-/// The state that all views of one ownership share.
-pub(super) struct Ownership {
-    name: String,
-    share: HoldShare,
-    /// Set when the item is to be given up, and at its end.
-    revoked: SetOnce<()>,
-    /// The polls of the work.
-    polls: Polls,
-}
-
-impl Ownership {
-    /// Has the session delete the node, unless the work is being polled.
-    pub(super) fn give_up(&self) {
-        self.polls.unless_running(|| {
-            self.revoke();
-            self.share.delete_in_background("dropped");
-        });
-    }
-
-    fn revoke(&self) {
-        // Fails if it was set before.
-        let _first = self.revoked.set(());
-    }
 }
 
 impl OwnedItem {
@@ -273,15 +249,6 @@ async fn contend(inner: &Inner, internals: &LockInternals, claim: Claim) -> Resu
     }
     // Without a budget a grant is the only success.
     acquire(&inner.client, path, WaitMode::Forever, internals).await?.ok_or_else(no_end).map(Some)
-}
-
-/// Converts the error of an item's lock.
-pub(super) fn node_error(error: LockError) -> NodeError {
-    match error {
-        LockError::Framework(error) => error.into(),
-        LockError::InvalidArgument { argument, reason } => NodeError::InvalidArgument { argument, reason },
-        other => NodeError::InvalidArgument { argument: "partition", reason: other.to_string() },
-    }
 }
 
 /// Runs the work of an item until the item is lost or not wanted.

@@ -6,52 +6,36 @@
 //! | [`settling`] | the members that count, and the items that this one claims; pure |
 //! | [`run`] | follows the members, and drives the items |
 //! | [`item`] | one item: its lock, the work under it, its end |
+//! | [`inner`], [`ownership`], [`share`] | what a partition, an owned item and the share are |
 //! | [`options`] | the options |
 
 mod allocation;
+mod inner;
 mod item;
 mod options;
+mod ownership;
 mod run;
 mod settling;
+mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
 use curator_framework::recipe::RecipeClient as _;
-use curator_framework::{Acl, CuratorFramework, PathText, make_path, validate_path};
-use futures_util::FutureExt as _;
+use curator_framework::{CuratorFramework, PathText, make_path, validate_path};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use self::inner::{Held, Inner};
 pub use self::item::OwnedItem;
-use self::item::Ownership;
 pub use self::options::PartitionOptions;
-use self::settling::{Claim, View};
-use crate::engine::driver::LOCK_NAME;
-use crate::engine::options::LockOptions;
-use crate::engine::{LockInternals, LockSpec};
+pub use self::share::Share;
 use crate::groups::member::{GroupMember, GroupMemberOptions};
 use crate::groups::members::Members;
 use crate::nodes::error::NodeError;
 use crate::standing::runs::{Runs, until};
-
-/// The part of the items that a member has.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Share {
-    /// The number of members that share the items, as this one sees them.
-    pub members: usize,
-    /// This partition is one of the members: the node of its id is its own. `false` while an earlier process, or
-    /// another one by mistake, has the id.
-    pub is_member: bool,
-    /// The items that this member is to own, in order. It contends for them, or takes them if they have no contender.
-    pub wanted: Vec<String>,
-    /// The items that this member owns, in order. Those that are not wanted are about to move.
-    pub owned: Vec<String>,
-}
 
 /// Divides a set of items among the members of a group: kazoo's `SetPartitioner`. Each item has at most one owner at a
 /// time. It suits work such as the consumption of queues, shards or tenants by several processes.
@@ -171,45 +155,6 @@ pub struct Share {
 #[derive(Clone)]
 pub struct Partition {
     inner: Arc<Inner>,
-}
-
-/// The state that all clones share.
-struct Inner {
-    client: CuratorFramework,
-    path: String,
-    id: String,
-    items: BTreeSet<String>,
-    settle: Duration,
-    grace: Duration,
-    data: Option<Vec<u8>>,
-    acl: Option<Vec<Acl>>,
-    share: watch::Sender<Share>,
-    runs: Runs,
-    held: Held,
-}
-
-/// The items of the run, for a close while the run is not polled.
-#[derive(Default)]
-struct Held {
-    member: Mutex<Option<GroupMember>>,
-    items: Mutex<BTreeMap<String, Weak<Ownership>>>,
-}
-
-impl Held {
-    /// Has the session delete the nodes, but not those of work that is being polled.
-    fn give_up(&self) {
-        let member = self.member.lock().take();
-        if let Some(member) = member {
-            // The first poll orders the member's task to end.
-            let _in_background = member.close().now_or_never();
-        }
-        let items = std::mem::take(&mut *self.items.lock());
-        items.values().filter_map(Weak::upgrade).for_each(|item| item.give_up());
-    }
-
-    fn add(&self, name: &str, item: &Arc<Ownership>) {
-        self.items.lock().insert(name.to_owned(), Arc::downgrade(item));
-    }
 }
 
 /// The share of one run. Its drop publishes an empty one.
@@ -388,49 +333,6 @@ impl Partition {
 
     fn path_text(&self) -> PathText {
         self.inner.client.path_text(self.path())
-    }
-}
-
-impl Inner {
-    /// Returns the lock of an item.
-    fn lock_of(&self, item: &str) -> Result<LockInternals, NodeError> {
-        let path = make_path(&make_path(&self.path, "items"), item);
-        let spec = LockSpec { recipe: "partition", ..LockSpec::queue(LOCK_NAME) };
-        let options = LockOptions { acl: self.acl.clone(), ..LockOptions::new().data(self.id.as_bytes()) };
-        LockInternals::new(self.client.clone(), path, spec, options).map_err(item::node_error)
-    }
-
-    /// Publishes the items that this member is to own.
-    fn wants(&self, view: &View, wanted: &BTreeMap<&str, Claim>, has_settled: bool) {
-        let (members, is_member, items) = (view.ids().count(), view.is_member(), wanted.len());
-        if has_settled {
-            tracing::info!(path = self.path, id = self.id, members, is_member, items, "a partition has settled");
-        }
-        let wanted: Vec<_> = wanted.keys().map(|&item| item.to_owned()).collect();
-        self.share.send_if_modified(|share| {
-            let before = (share.members, share.is_member, std::mem::replace(&mut share.wanted, wanted));
-            (share.members, share.is_member) = (members, is_member);
-            before != (members, is_member, share.wanted.clone())
-        });
-    }
-
-    fn is_owned(&self, item: &str) -> bool {
-        self.share.borrow().owned.binary_search_by(|known| (**known).cmp(item)).is_ok()
-    }
-
-    /// Publishes that an item is owned, or not any more.
-    fn owns(&self, item: &str, owned: bool) {
-        self.share.send_if_modified(|share| match share.owned.binary_search_by(|known| (**known).cmp(item)) {
-            Err(index) if owned => {
-                share.owned.insert(index, item.to_owned());
-                true
-            }
-            Ok(index) if !owned => {
-                share.owned.remove(index);
-                true
-            }
-            _ => false,
-        });
     }
 }
 

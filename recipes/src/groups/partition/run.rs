@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::Inner;
+use super::inner::Inner;
 use super::item::{End, OwnedItem, Wish, pursue};
 use super::settling::{Claim, Effect, Settling, View};
 use crate::groups::member::GroupMember;

@@ -2,7 +2,7 @@
 
 use curator_framework::{Chain, Error, Session, SessionId};
 
-use super::Keeper;
+use crate::nodes::keeper::state::Keeper;
 use crate::nodes::verdict::Known;
 
 impl Keeper {

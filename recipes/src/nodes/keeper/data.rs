@@ -5,9 +5,8 @@ use std::sync::Arc;
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Chain, Error, Session, Stat};
 
-use super::Keeper;
-use super::placing::Placed;
 use crate::nodes::error::NodeError;
+use crate::nodes::keeper::state::{Keeper, Placed};
 use crate::nodes::options::ForeignData;
 use crate::nodes::shared::Wanted;
 use crate::nodes::verdict::Known;

@@ -4,20 +4,12 @@ use curator_framework::recipe::{NodeSpec, Parents, RecipeClient as _, owning_ses
 use curator_framework::spi::Operation;
 use curator_framework::{Error, Session, SessionId, Stat, Watch, Zxid};
 
-use super::Keeper;
 use crate::nodes::claims::Claim;
 use crate::nodes::error::NodeError;
+use crate::nodes::keeper::state::{Keeper, Placed};
 use crate::nodes::shared::Plan;
 use crate::nodes::state::NodeState;
 use crate::nodes::verdict::{Facts, Known, Verdict};
-
-/// The outcome of an attempt to place the node.
-pub(super) enum Placed {
-    Standing,
-    Taken,
-    /// The node at the path has changed meanwhile.
-    Again,
-}
 
 impl Keeper {
     /// Creates the node of which the server, or the client, chooses the name.

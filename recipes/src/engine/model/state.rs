@@ -1,0 +1,272 @@
+//! The state of a search: the nodes, the sessions, the contenders and what is under way between them.
+
+use crate::engine::model::scenario::Kind;
+use crate::engine::plan::Plan;
+
+/// A number of transactions, committed by the leader or applied by a server.
+pub(super) type Position = u8;
+
+/// A set of nodes, by their indices.
+pub(super) type Nodes = u32;
+
+/// A broken property.
+pub(super) type Violation = String;
+
+/// One transition of the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The leader commits the session's oldest request.
+    Commit(usize),
+    /// The leader commits a write of a connection that was lost.
+    CommitStraggler(usize),
+    /// The session's server applies the next transaction, and notifies in this order.
+    Apply(usize, usize),
+    /// The session's server answers the oldest request, a read.
+    Serve(usize),
+    /// The session's oldest notification wakes waiters.
+    Dispatch(usize),
+    /// A contender handles what it has received.
+    Run(usize),
+    /// A holder checks its node and sees that it is gone.
+    Look(usize),
+    /// A session learns of its end.
+    End(usize),
+    /// A session learns the limit.
+    Learn(usize),
+    /// A contender gets the turn to take a lease.
+    Turn(usize),
+    /// A waiter has waited so long that it watches its own node.
+    WaitsLong(usize),
+    Release(usize),
+    /// A writer becomes a reader.
+    Downgrade(usize),
+    /// An administrator deletes a node.
+    DeleteOne(usize),
+    /// An administrator deletes two nodes in one transaction.
+    DeleteBoth(usize, usize),
+    /// The leader ends a session.
+    Kill(usize),
+    /// A session loses its connection and gets another, to a server at this position, which replays in this order.
+    Break(usize, Position, usize),
+    /// A waiter's caller gives up.
+    GiveUp(usize),
+    /// The limit changes.
+    Limit(u8),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Node {
+    pub(super) owner: usize,
+    pub(super) kind: Kind,
+    pub(super) number: u8,
+    pub(super) created: Position,
+    pub(super) deleted: Option<Position>,
+    pub(super) written: Option<Position>,
+}
+
+/// The target of a watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Target {
+    Node(usize),
+    Children,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Event {
+    Deleted,
+    Changed,
+}
+
+/// A request, with the contender and the owner that its reply is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Request {
+    pub(super) contender: usize,
+    pub(super) owner: usize,
+    pub(super) what: What,
+    /// The log when it was committed.
+    pub(super) committed: Option<(Position, Answer)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum What {
+    Create,
+    /// The node of a reader, with the number of the writer that it was.
+    CreateReader,
+    /// A write that changes nothing.
+    Barrier,
+    /// A delete by the owner.
+    Delete(usize),
+    /// A delete of a node that a lost reply has left.
+    DeleteExtra(usize),
+    /// The session deletes the remaining nodes of an owner.
+    Clean,
+    /// The session writes the node of a holder.
+    Signal(usize),
+    List,
+    /// Finds the nodes of the owner.
+    FindOwn,
+    ReadNode(usize),
+    ReadOwn(usize),
+    Exists(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Answer {
+    Done,
+    Created(usize),
+    NoNode,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct Session {
+    pub(super) epoch: u64,
+    /// The position of its server.
+    pub(super) position: Position,
+    /// The newest transaction that the session has caused or been notified of. A lag that the session cannot know of is
+    /// not a separate world: the transactions may as well come later.
+    pub(super) known: Position,
+    /// The position of its server at the newest reply.
+    pub(super) last_seen: Position,
+    pub(super) requests: Vec<Request>,
+    pub(super) stragglers: Vec<Request>,
+    pub(super) mail: Vec<(Target, Event)>,
+    /// The number of notifications that came before a received reply: they are not lost with the connection.
+    pub(super) received: usize,
+    /// The transaction that ended it.
+    pub(super) closed: Option<Position>,
+    pub(super) is_over: bool,
+    pub(super) limit: u8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct World {
+    pub(super) log: Position,
+    pub(super) nodes: Vec<Node>,
+    pub(super) owners: Vec<Owner>,
+    pub(super) sessions: Vec<Session>,
+    pub(super) contenders: Vec<Contender>,
+    /// The contender that has the turn to take a lease.
+    pub(super) turn: Option<usize>,
+    /// The administrator's transactions that have deleted two nodes.
+    pub(super) multis: Vec<Position>,
+    pub(super) limit: u8,
+    pub(super) faults: usize,
+}
+
+/// One attempt of a contender: the ids in the names of its nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Owner {
+    pub(super) session: usize,
+    /// The other contenders of the session can find it.
+    pub(super) is_entered: bool,
+    /// Its one node.
+    pub(super) node: Option<usize>,
+    pub(super) says_first: Option<u64>,
+    pub(super) delete: Delete,
+}
+
+/// A delete by the owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Delete {
+    Idle,
+    Outstanding,
+    Done,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Contender {
+    pub(super) session: usize,
+    pub(super) kind: Kind,
+    pub(super) asks_once: bool,
+    pub(super) owner: usize,
+    /// Its one node, or the newest that it knows.
+    pub(super) node: Option<usize>,
+    pub(super) plan: Plan,
+    pub(super) phase: Phase,
+    pub(super) awaited: Option<Watch>,
+    /// The owner of the node that it waits for, if it was found in the session.
+    pub(super) awaited_owner: Option<usize>,
+    pub(super) own: Option<Watch>,
+    pub(super) early: Option<Prefetched>,
+    /// A create has lost its reply.
+    pub(super) is_uncertain: bool,
+    /// It holds the lock, and its session has been notified that its node is gone.
+    pub(super) is_notified: bool,
+    /// The limit that it knows.
+    pub(super) limit: u8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Phase {
+    /// It waits for the turn to contend.
+    Idle,
+    /// It waits for replies, or has received them.
+    Asks(Ask),
+    /// A request has failed with the connection.
+    Failed,
+    Wait(Wait),
+    /// It waits for the reply to the owner's delete of the node.
+    AsksOwner {
+        epoch: u64,
+        wait: Wait,
+        owner: usize,
+    },
+    Holds,
+    /// It creates the node of a reader, as this owner.
+    Downgrades(usize),
+    /// It deletes its node.
+    Leaves,
+    Over,
+}
+
+/// Requests that are outstanding, and their replies.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Ask {
+    pub(super) what: Asked,
+    /// The connection on which they were sent, or of the reply to the create.
+    pub(super) epoch: u64,
+    pub(super) outstanding: u8,
+    pub(super) node: Option<Watch>,
+    pub(super) own: Option<Watch>,
+    pub(super) listed: Option<Nodes>,
+    /// The position of the session's server when they were sent.
+    pub(super) sent: Position,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Asked {
+    Create { is_done: bool },
+    Barrier,
+    Settle { is_gone: bool },
+    List,
+    Arm { node: bool, own: bool, list: bool },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Prefetched {
+    pub(super) epoch: u64,
+    pub(super) listed: Nodes,
+    pub(super) sent: Position,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Wait {
+    pub(super) node: Option<usize>,
+    /// The owner of the node, if it was found in the session.
+    pub(super) owner: Option<usize>,
+    pub(super) hears_holder: bool,
+}
+
+/// A waiter in the session's registry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Watch {
+    pub(super) target: Target,
+    pub(super) found: Option<Found>,
+    pub(super) fired: Option<(Event, u64)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Found {
+    pub(super) epoch: u64,
+    pub(super) has_signalled: bool,
+}

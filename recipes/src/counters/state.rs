@@ -1,4 +1,4 @@
-//! What the callers of a counter share, and the place of one caller in its queue.
+//! The state that the callers of a counter share, and the place of one caller in its queue.
 
 use std::sync::Arc;
 

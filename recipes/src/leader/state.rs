@@ -46,7 +46,7 @@ impl LeaderState {
         }
     }
 
-    /// Returns the leadership, if the term goes on.
+    /// Returns the leadership, if the term is not over.
     pub(super) fn leadership(&self) -> Option<&Leadership> {
         match self {
             Self::Leading(leadership) if leadership.is_held() => Some(leadership),

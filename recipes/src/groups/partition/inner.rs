@@ -1,4 +1,4 @@
-//! What all clones of a partition share, and what its run holds.
+//! The state that all clones of a partition share, and the nodes of its run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -85,7 +85,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Has the session delete the nodes, but not those of work that is being polled.
+    /// Has the session delete the nodes, except the nodes of work that is being polled.
     pub(super) fn give_up(&self) {
         let member = self.member.lock().take();
         if let Some(member) = member {

@@ -1,4 +1,4 @@
-//! What all views of one owned item share.
+//! The state that all views of one owned item share.
 
 use tokio::sync::SetOnce;
 

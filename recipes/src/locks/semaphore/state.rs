@@ -1,4 +1,4 @@
-//! What the clones of a semaphore share, and one attempt to take leases.
+//! The state that the clones of a semaphore share, and one attempt to take leases.
 
 use curator_framework::{Session, Watch};
 use parking_lot::Mutex;

@@ -1,4 +1,4 @@
-//! What the task of a node knows.
+//! The state of the task of a node.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(in crate::nodes) struct Keeper {
     pub(super) touched: Option<Instant>,
     pub(super) contest: Contest,
     pub(super) pauses: Pauses,
-    /// Publishes the last state also if the runtime drops the task before its first poll.
+    /// Publishes the last state, even if the runtime drops the task before its first poll.
     pub(super) _ending: Ending,
 }
 

@@ -40,8 +40,8 @@ async fn report(servers: String) -> Result<(), Error> {
     let records = SharedCount::new(client.clone(), "/batch/records", 0)?;
     let enough = std::sync::Arc::new(Notify::new());
     let notify = enough.clone();
-    records.add_listener(move |_, count| {
-        if count >= 5 {
+    records.add_listener(move |count| {
+        if *count.value() >= 5 {
             notify.notify_one();
         }
     });

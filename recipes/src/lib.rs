@@ -216,6 +216,7 @@
 pub mod choosing {}
 mod barriers;
 mod caches;
+mod content;
 mod counters;
 pub mod curator_methods {
     #![doc = include_str!("../docs/curator_methods.md")]
@@ -285,8 +286,5 @@ pub use nodes::options::{ForeignData, PersistentNodeOptions, PersistentTtlNodeOp
 pub use nodes::persistent_node::PersistentNode;
 pub use nodes::state::{NodeState, Owner, StandingNode};
 pub use nodes::ttl_node::PersistentTtlNode;
-pub use shared::{
-    SharedCount, SharedCountListener, SharedCountReader, SharedError, SharedValue, SharedValueListener,
-    SharedValueReader, VersionedValue,
-};
+pub use shared::{Shared, SharedCount, SharedError, SharedValue, VersionedValue};
 pub use standing::changes::Change;

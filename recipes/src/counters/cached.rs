@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use crate::counters::content::AtomicNumber;
+use crate::content::AtomicNumber;
 use crate::counters::error::CounterError;
 use crate::counters::number::DistributedAtomicNumber;
 

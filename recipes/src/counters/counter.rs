@@ -9,8 +9,8 @@ use curator_framework::{CuratorFramework, Error, RetryPolicy, validate_path};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::content::sealed::Content;
 use crate::counters::change::{AtomicChange, AtomicStats, Compared};
-use crate::counters::content::sealed::Content;
 use crate::counters::engine::{Change, Effect, Failure, Outcome};
 use crate::counters::error::CounterError;
 use crate::counters::options::CounterOptions;

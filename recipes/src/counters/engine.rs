@@ -8,7 +8,7 @@ use curator_framework::{RetryAttempt, RetryPolicy};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::counters::content::sealed::Content;
+use crate::content::sealed::Content;
 use crate::counters::error::CounterError;
 
 /// The version that ZooKeeper takes for any version.

@@ -2,6 +2,7 @@
 
 use curator_framework::{Error, PathText};
 
+use crate::content::default_data;
 use crate::engine::error::LockError;
 
 /// An error of a counter or an atomic value.
@@ -79,15 +80,6 @@ impl CounterError {
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
         matches!(self, Self::Framework(error) if error.outcome_unknown())
-    }
-}
-
-/// Returns where data of this length may come from. The host's address has from 7 to 39 bytes, and the numbers of other
-/// counters have 4 or 8.
-pub(crate) const fn default_data(length: usize) -> &'static str {
-    match length {
-        7 | 9..=39 => "; a create without data writes the client's default data: delete the node, or set a number",
-        _ => "",
     }
 }
 

@@ -15,7 +15,6 @@
 mod attempts;
 mod cached;
 mod change;
-mod content;
 mod contention;
 mod counter;
 mod engine;
@@ -29,9 +28,9 @@ mod state;
 mod unique_ids;
 mod value;
 
+pub use crate::content::AtomicNumber;
 pub use cached::{CachedAtomicInteger, CachedAtomicLong, CachedAtomicNumber};
 pub use change::{AtomicChange, AtomicStats, Compared};
-pub use content::AtomicNumber;
 pub use number::{DistributedAtomicInteger, DistributedAtomicLong, DistributedAtomicNumber};
 pub use options::{CounterOptions, PromotedToLock};
 pub use unique_ids::UniqueIds;

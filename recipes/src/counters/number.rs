@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use curator_framework::{CuratorFramework, RetryPolicy};
 
+use crate::content::AtomicNumber;
 use crate::counters::change::{AtomicChange, Compared};
-use crate::counters::content::AtomicNumber;
 use crate::counters::engine::Change;
 use crate::counters::error::CounterError;
 use crate::counters::options::CounterOptions;

@@ -6,8 +6,8 @@ use curator_framework::{CreateMode, CuratorFramework, Error, RetryLoop, Session,
 use parking_lot::MutexGuard;
 use tokio::time::{Instant, sleep_until};
 
+use crate::content::sealed::Content;
 use crate::counters::attempts::{Attempts, Known, Reply};
-use crate::counters::content::sealed::Content;
 use crate::counters::engine::{Condition, Engine, Failed, Refusal, Step, Stored, Write};
 use crate::counters::error::without_change;
 use crate::counters::marker::Proof;

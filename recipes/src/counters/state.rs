@@ -6,8 +6,8 @@ use curator_framework::{CuratorFramework, RetryPolicy};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::content::sealed::Content;
 use crate::counters::attempts::Attempts;
-use crate::counters::content::sealed::Content;
 use crate::counters::engine::{Engine, Outcome};
 use crate::counters::options::PromotedToLock;
 use crate::counters::pacing::Pacing;

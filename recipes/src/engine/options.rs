@@ -7,7 +7,7 @@ use curator_framework::Acl;
 
 use crate::engine::revocation::{RevocationListener, RevocationSpec};
 
-/// The options of a lock. [`MutexOptions`] and [`SemaphoreOptions`] have more.
+/// The options of a lock. [`MutexOptions`](crate::MutexOptions) and [`SemaphoreOptions`](crate::SemaphoreOptions) have more.
 ///
 /// # Examples
 ///

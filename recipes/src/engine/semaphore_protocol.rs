@@ -13,7 +13,7 @@ pub enum SemaphoreProtocol {
     /// hand-off takes one round trip less.
     ///
     /// The first client creates the path with a mark. On a path that exists without the mark, an acquire fails with
-    /// [`LockError::ProtocolMismatch`]. So does an acquire by Curator's protocol on a path with the mark. To change the
+    /// [`LockError::ProtocolMismatch`](crate::LockError::ProtocolMismatch). So does an acquire by Curator's protocol on a path with the mark. To change the
     /// protocol, delete the path.
     ///
     /// Java's clients do not check the mark. At a limit of one, a waiting Java client and a direct client behind it

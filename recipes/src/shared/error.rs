@@ -2,7 +2,7 @@
 
 use curator_framework::PathText;
 
-use crate::counters::error::default_data;
+use crate::content::default_data;
 
 /// An error of a [`SharedValue`](crate::SharedValue) or a [`SharedCount`](crate::SharedCount).
 ///

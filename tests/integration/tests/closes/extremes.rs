@@ -367,7 +367,7 @@ const ROWS: [Row; 19] = [
         [
             "locks/acquire_methods acquire_timeout",
             "locks/acquire_methods acquire_as_timeout",
-            "locks/options warn_after",
+            "engine/options warn_after",
         ],
         |_ensemble, client| {
             for time in TIMES {
@@ -437,7 +437,7 @@ const ROWS: [Row; 19] = [
             }
         }
     ),
-    row!(["shared/count new", "shared/count set_count", "shared/count try_set_count"], |_ensemble, client| {
+    row!(["shared/count set_count", "shared/count try_set_count"], |_ensemble, client| {
         for number in VERSIONS {
             let count = SharedCount::new(client.clone(), path(), number).unwrap();
             count.start().unwrap();
@@ -448,7 +448,7 @@ const ROWS: [Row; 19] = [
             let _set = soon(count.try_set_count(&VersionedValue::new(Zxid::new(0), number, number), number)).await;
         }
     }),
-    row!(["shared/count initialized_timeout", "shared/value initialized_timeout"], |_ensemble, client| {
+    row!(["shared/mechanism initialized_timeout"], |_ensemble, client| {
         for time in TIMES {
             let count = SharedCount::new(client.clone(), path(), 1).unwrap();
             let value = SharedValue::new(client.clone(), path(), "").unwrap();

@@ -13,17 +13,14 @@ const LONG: Duration = Duration::from_secs(100);
 const PATH: &str = "/shared";
 
 /// Those that are told here.
-pub(crate) const METHODS: [&str; 10] = [
-    "SharedValue::initialized",
-    "SharedValue::initialized_timeout",
-    "SharedValue::set_value",
-    "SharedValue::try_set_value",
-    "SharedValue::close",
-    "SharedCount::initialized",
-    "SharedCount::initialized_timeout",
-    "SharedCount::set_count",
-    "SharedCount::try_set_count",
-    "SharedCount::close",
+pub(crate) const METHODS: [&str; 7] = [
+    "Shared::initialized",
+    "Shared::initialized_timeout",
+    "Shared::set_value",
+    "Shared::try_set_value",
+    "Shared::set_count",
+    "Shared::try_set_count",
+    "Shared::close",
 ];
 
 /// What is dropped.

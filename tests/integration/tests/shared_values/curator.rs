@@ -3,9 +3,9 @@
 use curator_framework::{ConnectionState, CuratorFramework, RetryNTimes, Zxid};
 use curator_integration::env::{Env, builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{SharedCount, SharedCountListener, SharedCountReader, SharedError, VersionedValue};
+use curator_recipes::{SharedCount, SharedError, VersionedValue};
 use std::time::Duration;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 async fn started(client: &CuratorFramework, path: &str, seed: i32) -> SharedCount {
     let count = SharedCount::new(client.clone(), path, seed).unwrap();
@@ -16,7 +16,7 @@ async fn started(client: &CuratorFramework, path: &str, seed: i32) -> SharedCoun
 
 fn changes_of(count: &SharedCount) -> UnboundedReceiver<i32> {
     let (told, changes) = unbounded_channel();
-    count.add_listener(move |_, count| told.send(count).unwrap());
+    count.add_listener(move |count| told.send(*count.value()).unwrap());
     changes
 }
 
@@ -24,17 +24,10 @@ async fn next<T>(told: &mut UnboundedReceiver<T>) -> T {
     in_time(told.recv()).await.unwrap()
 }
 
-/// Tells of counts and of states.
-struct Both(UnboundedSender<i32>, UnboundedSender<ConnectionState>);
-
-impl SharedCountListener for Both {
-    fn count_changed(&self, _: &dyn SharedCountReader, count: i32) {
-        self.0.send(count).unwrap();
-    }
-
-    fn state_changed(&self, state: ConnectionState) {
-        self.1.send(state).unwrap();
-    }
+fn states_of(client: &CuratorFramework) -> UnboundedReceiver<ConnectionState> {
+    let (told, states) = unbounded_channel();
+    client.connection_state_listenable().add_listener(move |_, state| told.send(state).unwrap());
+    states
 }
 
 on_every_server! {
@@ -130,8 +123,7 @@ on_every_server! {
         let patient = RetryNTimes::new(10, Duration::from_secs(10));
         let client = connected(builder(proxy.address()).retry_policy(patient)).await;
         let count = started(&client, &env.path("count"), 10).await;
-        let ((told, _), (states_told, mut states)) = (unbounded_channel(), unbounded_channel());
-        count.add_listener_object(std::sync::Arc::new(Both(told, states_told)));
+        let mut states = states_of(&client);
         proxy.refuse();
         proxy.reset();
         assert_eq!(next(&mut states).await, ConnectionState::Suspended);
@@ -142,9 +134,9 @@ on_every_server! {
     async fn a_reconnect_is_no_change(env) {
         let (proxy, other) = (env.proxy(), env.client().await);
         let path = env.path("count");
-        let count = started(&connected(builder(proxy.address())).await, &path, 10).await;
-        let ((told, mut changes), (states_told, mut states)) = (unbounded_channel(), unbounded_channel());
-        count.add_listener_object(std::sync::Arc::new(Both(told, states_told)));
+        let client = connected(builder(proxy.address())).await;
+        let count = started(&client, &path, 10).await;
+        let (mut changes, mut states) = (changes_of(&count), states_of(&client));
         count.set_count(11).await.unwrap();
         assert_eq!(next(&mut changes).await, 11);
         proxy.refuse();

@@ -8,7 +8,7 @@ use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, ConnectionState, CuratorFramework, Permission, RetryNTimes};
 use curator_integration::env::{PATIENCE, tasks};
 use curator_integration::simulated_stage::{ONE, TWO, until};
-use curator_recipes::{SharedError, SharedValue, SharedValueListener, SharedValueReader};
+use curator_recipes::{SharedError, SharedValue};
 use curator_test::{ClientId, SimulatedEnsemble};
 use parking_lot::Mutex;
 
@@ -36,7 +36,7 @@ async fn becomes(client: &CuratorFramework, wanted: ConnectionState) {
 
 fn changes_of(value: &SharedValue) -> Receiver<Vec<u8>> {
     let (told, changes) = channel();
-    value.add_listener(move |_, value| told.send(value.to_vec()).unwrap());
+    value.add_listener(move |value| told.send(value.value().clone()).unwrap());
     changes
 }
 
@@ -165,23 +165,16 @@ async fn what_cannot_be_read_is_waited_for_without_spinning() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_and_panicking_listeners_delay_no_other_listener() {
-    struct States(std::sync::mpsc::Sender<ConnectionState>);
-    impl SharedValueListener for States {
-        fn value_changed(&self, _: &dyn SharedValueReader, _: &[u8]) {}
-        fn state_changed(&self, state: ConnectionState) {
-            self.0.send(state).unwrap();
-        }
-    }
     let ensemble = SimulatedEnsemble::new(6, LATENCY);
     let client = client(&ensemble, ONE).await;
     let value = started(&client).await;
     let (release, blocked) = channel::<()>();
     let blocked = Mutex::new(blocked);
-    value.add_listener(move |_, _| {
+    value.add_listener(move |_| {
         // Blocks from the first change on.
         let _until_the_end = blocked.lock().recv();
     });
-    value.add_listener(|_, _| {
+    value.add_listener(|_| {
         std::panic::resume_unwind(Box::new("a listener that fails"));
     });
     // One that adds another, and removes itself.
@@ -189,17 +182,18 @@ async fn slow_and_panicking_listeners_delay_no_other_listener() {
     let (ids, id) = channel();
     let id = Mutex::new(id);
     let (tell, done) = channel();
-    ids.send(value.add_listener(move |shared, _| {
+    // It is dropped with its removal, and the clone with it.
+    let shared = value.clone();
+    ids.send(value.add_listener(move |_| {
         let told = told.clone();
-        let added = move |_: &dyn SharedValueReader, value: &[u8]| told.send(value.to_vec()).unwrap();
-        shared.add_listener_object(std::sync::Arc::new(added));
+        shared.add_listener(move |value| told.send(value.value().clone()).unwrap());
         shared.remove_listener(id.lock().recv().unwrap());
         tell.send(shared.path().to_string()).unwrap();
     }))
     .unwrap();
     let changes = changes_of(&value);
     let (told, states) = channel();
-    value.add_listener_object(std::sync::Arc::new(States(told)));
+    client.connection_state_listenable().add_listener(move |_, state| told.send(state).unwrap());
     value.set_value("0").await.unwrap();
     is_seen(&value, b"0").await;
     assert_eq!(next(&changes), b"0");

@@ -1,4 +1,4 @@
-//! The values that a node's data can have.
+//! The codec of a node's data: bytes, and numbers in the format of Curator's.
 
 pub(crate) mod sealed {
     use std::fmt;
@@ -8,8 +8,13 @@ pub(crate) mod sealed {
         /// The number of bytes, if it is fixed.
         const LENGTH: Option<usize>;
 
-        /// Returns the value of this data, or `None` if the length is wrong.
+        /// Returns the value of this data, or `None` if the length is wrong. No data is the number 0.
         fn from_data(data: &[u8]) -> Option<Self>;
+
+        /// Returns the value of this data, or `None` if the length is wrong, as it is for a number without data.
+        fn from_exact_data(data: &[u8]) -> Option<Self> {
+            Self::LENGTH.is_none_or(|length| length == data.len()).then(|| Self::from_data(data))?
+        }
 
         /// Returns the data of this value.
         fn to_data(&self) -> Vec<u8>;
@@ -93,6 +98,15 @@ impl Content for Vec<u8> {
     }
 }
 
+/// Returns where data of this length may come from. The host's address has from 7 to 39 bytes, and the numbers of other
+/// counters have 4 or 8.
+pub(crate) const fn default_data(length: usize) -> &'static str {
+    match length {
+        7 | 9..=39 => "; a create without data writes the client's default data: delete the node, or set a number",
+        _ => "",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,9 +117,12 @@ mod tests {
         assert_eq!((-2_i32).to_data(), [255, 255, 255, 254]);
         assert_eq!(i64::from_data(&i64::MIN.to_data()), Some(i64::MIN));
         assert_eq!((i32::from_data(&[]), i64::from_data(&[])), (Some(0), Some(0)));
+        assert_eq!((i32::from_exact_data(&[]), i32::from_exact_data(&[0, 0, 0, 7])), (None, Some(7)));
+        assert_eq!(Vec::from_exact_data(&[]), Some(Vec::new()));
         for length in [1, 3, 5, 7, 8, 9] {
             assert_eq!(i32::from_data(&vec![0; length]), None, "{length}");
             assert_eq!(i64::from_data(&vec![0; length]).is_some(), length == 8, "{length}");
+            assert_eq!(i64::from_exact_data(&vec![0; length]).is_some(), length == 8, "{length}");
         }
     }
 }

@@ -5,7 +5,6 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use curator_framework::recipe::{Budget, OwnedNode, RecipeClient as _, report};
-use curator_framework::spi::Operation;
 use curator_framework::{Chain, CuratorFramework, Error, LossReason, RetryLoop, node_from_path};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -17,7 +16,7 @@ use crate::engine::options::LockOptions;
 use crate::engine::{Acquired, LockInternals, LockSpec, WaitMode, acquire};
 use crate::leader::error::{LeaderError, TermEnd};
 use crate::leader::options::{CloseMode, LeaderLatchOptions};
-use crate::leader::record_io::{self, Found};
+use crate::leader::record_io::{self, Found, Refused};
 use crate::leader::state::{LeaderState, Orders, Shared};
 use crate::leader::term::Term;
 use crate::standing::{Pauses, Stop};
@@ -461,19 +460,17 @@ async fn claim(
         if found.record.as_ref() == Some(&record) {
             return Ok((found.highest_term(), Some(found)));
         }
-        let check = Operation::Check { path: share.path().to_owned(), version: None };
-        match session.transaction(vec![check, found.write(path, &record)]).await {
+        match found.write(session, path, share.path(), &record, Vec::new()).await {
             Ok(done) => {
                 let written = Found::written(record, &done);
                 return Ok((written.highest_term(), Some(written)));
             }
-            Err(Error::Transaction { index: 0, cause, .. }) if matches!(*cause, Error::NoNode { .. }) => {
+            Err(Refused::Lost) => {
                 let reason = TermEnd::Lost(LossReason::NodeDeleted);
                 return Err(LeaderError::LeadershipLost { path: client.path_text(path), reason });
             }
-            // The record was written meanwhile.
-            Err(Error::Transaction { index: 1, cause, .. }) if matches!(*cause, Error::BadVersion { .. }) => {}
-            Err(error) => retries.failed_in(session, error).await?,
+            Err(Refused::Changed) => {}
+            Err(Refused::Failed(error)) => retries.failed_in(session, error).await?,
         }
         found = record_io::read(session, retries, path).await?;
     }

@@ -22,7 +22,7 @@ use crate::engine::driver::{is_far_from_the_end, standard_sequence};
 use crate::engine::hold::Release;
 use crate::engine::participants::Participant;
 use crate::leader::error::LeaderError;
-use crate::leader::record_io::Found;
+use crate::leader::record_io::{Found, Refused};
 use crate::leader::term::Term;
 
 /// The state of a wish.
@@ -153,22 +153,21 @@ impl Term {
         let Some(record) = &written.record else { return Ok(false) };
         let mut record = record.clone();
         record.wish = None;
-        let operations = vec![
-            Operation::Check { path: make_path(self.path(), self.node_name()), version: None },
-            written.write(self.path(), &record),
-        ];
+        let own = make_path(self.path(), self.node_name());
         self.begins_to_write();
-        match session.transaction(operations).await {
+        match written.write(session, self.path(), &own, &record, Vec::new()).await {
             Ok(done) => {
                 self.has_written(&done, record);
                 Ok(false)
             }
             // The candidate has moved in this moment, or the leader has proclaimed.
-            Err(Error::Transaction { .. }) => match self.look(session, candidate, written).await {
-                Ok(wish) => Ok(matches!(wish, Wish::Followed)),
-                Err(error) => Err(self.failed(error)),
-            },
-            Err(error) => Err(self.failed(error)),
+            Err(Refused::Lost | Refused::Changed | Refused::Failed(Error::Transaction { .. })) => {
+                match self.look(session, candidate, written).await {
+                    Ok(wish) => Ok(matches!(wish, Wish::Followed)),
+                    Err(error) => Err(self.failed(error)),
+                }
+            }
+            Err(Refused::Failed(error)) => Err(self.failed(error)),
         }
     }
 }

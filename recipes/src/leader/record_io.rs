@@ -1,4 +1,4 @@
-//! Reads of the election record, and the conditions of its writes.
+//! Reads and writes of the election record.
 
 use curator_framework::spi::{Done, Operation};
 use curator_framework::{Error, RetryLoop, Session, Stat};
@@ -51,9 +51,39 @@ impl Found {
     }
 
     /// Returns the write of a record that fails if the data has changed since this read.
-    pub(super) fn write(&self, path: &str, record: &Record) -> Operation {
+    pub(super) fn change_to(&self, path: &str, record: &Record) -> Operation {
         Operation::SetData { path: path.to_owned(), data: record.to_bytes(), version: Some(self.stat.version) }
     }
+
+    /// Writes the record of the leader with this node, in one transaction, ahead of the other operations.
+    pub(super) async fn write(
+        &self,
+        session: &Session,
+        path: &str,
+        leader: &str,
+        record: &Record,
+        others: Vec<Operation>,
+    ) -> Result<Vec<Done>, Refused> {
+        let check = Operation::Check { path: leader.to_owned(), version: None };
+        let mut operations = vec![check, self.change_to(path, record)];
+        operations.extend(others);
+        session.transaction(operations).await.map_err(|error| match error {
+            Error::Transaction { index: 0, cause, .. } if matches!(*cause, Error::NoNode { .. }) => Refused::Lost,
+            Error::Transaction { index: 1, cause, .. } if matches!(*cause, Error::BadVersion { .. }) => {
+                Refused::Changed
+            }
+            error => Refused::Failed(error),
+        })
+    }
+}
+
+/// The failure of a write of the record.
+pub(super) enum Refused {
+    /// The leader's node is gone.
+    Lost,
+    /// The record was written since it was read.
+    Changed,
+    Failed(Error),
 }
 
 /// Reads the path's data in one session.

@@ -24,7 +24,7 @@ use crate::engine::protect::while_held;
 use crate::held::{FencingToken, impl_held};
 use crate::leader::error::{LeaderError, TermEnd};
 use crate::leader::held_nodes::{Held, HeldNodes};
-use crate::leader::record_io::{self, Found};
+use crate::leader::record_io::{self, Found, Refused};
 
 /// One future under protection. Its drop counts it as ended.
 struct Work<'a>(&'a watch::Sender<usize>);
@@ -214,7 +214,7 @@ impl Term {
         let marked = |found: &Found| {
             let mut record = Record::of_leader(self.number, self.node_name()).above(found.highest_term());
             record.resigned = true;
-            found.write(&self.path, &record)
+            found.change_to(&self.path, &record)
         };
         let mark = self.marks.lock().as_ref().map(marked);
         // Views may keep the term, so a release that fails or is dropped must not keep the node.
@@ -259,24 +259,13 @@ impl Term {
             let mut record = found.record_of(self.number, self.node_name());
             change(&mut record);
             self.client.check_change(&self.path, &record.to_bytes())?;
-            let mut operations = vec![
-                Operation::Check { path: self.share.path().to_owned(), version: None },
-                found.write(&self.path, &record),
-            ];
-            operations.extend(others());
             self.begins_to_write();
-            let error = match session.transaction(operations).await {
+            match found.write(session, &self.path, self.share.path(), &record, others()).await {
                 Ok(done) => return Ok(self.has_written(&done, record)),
-                Err(error) => error,
-            };
-            match error {
-                Error::Transaction { index: 0, cause, .. } if matches!(*cause, Error::NoNode { .. }) => {
-                    return Err(self.over(TermEnd::Lost(LossReason::NodeDeleted)));
-                }
-                // Another write came between the read and this one.
-                Error::Transaction { index: 1, cause, .. } if matches!(*cause, Error::BadVersion { .. }) => {}
-                error if error.outcome_unknown() => return Err(self.failed(error)),
-                error => match retries.failed(error).await {
+                Err(Refused::Lost) => return Err(self.over(TermEnd::Lost(LossReason::NodeDeleted))),
+                Err(Refused::Changed) => {}
+                Err(Refused::Failed(error)) if error.outcome_unknown() => return Err(self.failed(error)),
+                Err(Refused::Failed(error)) => match retries.failed(error).await {
                     Ok(()) => retries.reconnected(session).await.map_err(|error| self.failed(error))?,
                     Err(error) => return Err(self.failed(error)),
                 },

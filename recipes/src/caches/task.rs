@@ -19,6 +19,7 @@ use super::model::CacheState;
 use super::options::CuratorCacheOptions;
 use super::request::Request;
 use super::source::{NodeWatch, Source, Watches};
+use crate::standing::in_sessions::{InSessions, work_in_sessions};
 use crate::standing::{Pauses, Stop, catch_up};
 
 /// The limit of a cache's requests in flight while it loads, or reads the changes of an outage. A request of a lock of
@@ -93,6 +94,33 @@ impl Drop for CacheTask {
     }
 }
 
+/// The work of the task, which tells each session to the readers.
+struct Following<'a> {
+    task: &'a mut CacheTask,
+    connection: &'a Connection,
+}
+
+impl InSessions for Following<'_> {
+    type Error = CacheError;
+
+    async fn work_in(&mut self, session: &Session) -> Result<(), CacheError> {
+        if self.connection.is_in_another(session) {
+            self.task.shared.begins_session(session);
+        }
+        self.task.follow_in(session, self.connection).await
+    }
+
+    fn pauses(&mut self) -> &mut Pauses {
+        &mut self.task.pauses
+    }
+
+    fn failed(&mut self, error: CacheError, may_pass: bool, pause: Duration) {
+        if !may_pass {
+            cannot_be_filled(&self.task.shared, error, pause);
+        }
+    }
+}
+
 impl CacheTask {
     pub(super) fn new(client: CuratorFramework, shared: Arc<Shared>, options: &CuratorCacheOptions) -> Self {
         let is_single = options.max_depth == Some(0);
@@ -120,6 +148,7 @@ impl CacheTask {
         let connection = Connection::new(&self.client, &self.shared);
         let (client, shared) = (self.client.weak_clone(), Arc::clone(&self.shared));
         let (keeps_root, reports_connection) = (self.keeps_root, self.reports_connection);
+        let mut following = Following { task: &mut self, connection: &connection };
         tokio::select! {
             biased;
             () = stop.requested() => {}
@@ -127,34 +156,7 @@ impl CacheTask {
             // Ahead of the notifications that follow a change of the connection.
             () = connection.tell(), if reports_connection => {}
             () = keep_root(&client, &shared), if keeps_root => {}
-            () = self.follow(&connection) => {}
-        }
-    }
-
-    /// Follows the nodes until the client is closed.
-    async fn follow(&mut self, connection: &Connection) {
-        loop {
-            let followed = match self.client.session().await {
-                Ok(session) => {
-                    if connection.is_in_another(&session) {
-                        self.shared.begins_session(&session);
-                    }
-                    self.follow_in(&session, connection).await
-                }
-                Err(error) => Err(error.into()),
-            };
-            let error = match followed {
-                Ok(()) => continue,
-                Err(CacheError::Framework(Error::Closed)) => return,
-                Err(error) => error,
-            };
-            // The client may be started later.
-            let may_pass = error.is_retryable() || matches!(error, CacheError::Framework(Error::NotStarted));
-            let pause = self.pauses.after(may_pass);
-            if !may_pass {
-                cannot_be_filled(&self.shared, error, pause);
-            }
-            sleep(pause).await;
+            () = work_in_sessions(&client, &mut following) => {}
         }
     }
 

@@ -10,7 +10,7 @@ use curator_framework::{
     Chain, Changes, CuratorFramework, Error, Session, SessionId, Stat, Watch, Zxid, make_path, node_from_path,
 };
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::engine::candidacy::LATCH_NAME;
 use crate::engine::driver::LOCK_NAME;
@@ -21,7 +21,8 @@ use crate::held::FencingToken;
 use crate::leader::error::LeaderError;
 use crate::leader::record_io::Found;
 use crate::standing::changes::{Change, Published};
-use crate::standing::{Pauses, StandingTask, Stop, catch_up, first_found, within};
+use crate::standing::in_sessions::{CaughtUp, InSessions, work_in_sessions};
+use crate::standing::{Pauses, StandingTask, Stop, first_found, within};
 
 /// A leader as an observer sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -330,77 +331,81 @@ impl Drop for Ending {
 }
 
 async fn run(internals: LockInternals, ending: Ending, mut stop: Stop) {
-    let observing = observe(&internals, &ending.0);
+    let mut observing = Observing {
+        internals: &internals,
+        published: &ending.0,
+        pauses: Pauses::default(),
+        caught_up: CaughtUp::default(),
+        shown: Zxid::new(0),
+        known: None,
+    };
     tokio::select! {
         biased;
         () = stop.requested() => {}
-        () = observing => {}
+        () = work_in_sessions(internals.client(), &mut observing) => {}
     }
 }
 
-/// Observes until the client is closed.
-async fn observe(internals: &LockInternals, published: &Published<ObserverState>) {
-    let mut pauses = Pauses::default();
-    let mut synced_in = None;
-    // The highest term that was published.
-    let mut shown = Zxid::new(0);
-    loop {
-        let mut known = published.newest();
-        let looked = match internals.client().session().await {
-            Ok(session) => {
-                let looked = look_in(internals, &session, &mut synced_in, &mut known, shown).await;
-                looked.map(|look| (look, session.timeout() * 4))
-            }
-            Err(error) => Err(error),
-        };
-        let error = match looked {
-            Ok((Look { observed, is_early, watches }, patience)) => {
-                pauses = Pauses::default();
-                let mut changed = futures_util::future::select_all(watches);
-                // Java's leaders write no number, so the wait for it has an end. A candidate that cannot write it for so
-                // long has lost its session, though a restart of the servers may have kept the node.
-                if is_early && timeout(patience, &mut changed).await.is_ok() {
-                    continue;
-                }
-                shown = observed.leader().map_or(shown, |leader| leader.token.czxid().max(shown));
-                if !observed.is_same(&published.newest()) {
-                    published.publish(observed);
-                }
-                changed.await;
-                continue;
-            }
-            Err(Error::Closed) => return,
-            Err(error) => error,
-        };
-        // The client may be started later.
-        let may_pass = error.is_retryable() || matches!(error, Error::NotStarted);
-        let pause = pauses.after(may_pass);
-        if !may_pass {
-            tracing::warn!(error = %Chain(&error), path = internals.base_path(), "an election cannot be observed");
-            let failed = known.refused(error.into());
-            if !failed.is_same(&published.newest()) {
-                published.publish(failed);
-            }
-        }
-        sleep(pause).await;
-    }
-}
-
-/// Looks in one session. Its first look follows a `sync`: a new session may be on a server that lags behind.
-async fn look_in(
-    internals: &LockInternals,
-    session: &Session,
-    synced_in: &mut Option<u64>,
-    known: &mut ObserverState,
+/// The work of the observer.
+struct Observing<'a> {
+    internals: &'a LockInternals,
+    published: &'a Published<ObserverState>,
+    pauses: Pauses,
+    caught_up: CaughtUp,
+    /// The highest term that was published.
     shown: Zxid,
-) -> Result<Look, Error> {
-    if *synced_in != Some(session.number()) {
-        catch_up(session, internals.base_path()).await?;
-        *synced_in = Some(session.number());
+    /// The state that a failed look has left.
+    known: Option<ObserverState>,
+}
+
+impl InSessions for Observing<'_> {
+    type Error = Error;
+
+    async fn work_in(&mut self, session: &Session) -> Result<(), Error> {
+        let mut known = self.published.newest();
+        let looked = self.look_in(session, &mut known).await;
+        self.known = looked.is_err().then_some(known);
+        let Look { observed, is_early, watches } = looked?;
+        self.pauses = Pauses::default();
+        let mut changed = futures_util::future::select_all(watches);
+        // Java's leaders write no number, so the wait for it has an end. A candidate that cannot write it for so
+        // long has lost its session, though a restart of the servers may have kept the node.
+        if is_early && timeout(session.timeout() * 4, &mut changed).await.is_ok() {
+            return Ok(());
+        }
+        self.shown = observed.leader().map_or(self.shown, |leader| leader.token.czxid().max(self.shown));
+        self.publish(observed);
+        changed.await;
+        Ok(())
     }
-    loop {
-        if let Some(look) = look(internals, session, known, shown).await? {
-            return Ok(look);
+
+    fn pauses(&mut self) -> &mut Pauses {
+        &mut self.pauses
+    }
+
+    fn failed(&mut self, error: Error, may_pass: bool, _pause: Duration) {
+        let known = self.known.take().unwrap_or_else(|| self.published.newest());
+        if !may_pass {
+            tracing::warn!(error = %Chain(&error), path = self.internals.base_path(), "an election cannot be observed");
+            self.publish(known.refused(error.into()));
+        }
+    }
+}
+
+impl Observing<'_> {
+    fn publish(&self, state: ObserverState) {
+        if !state.is_same(&self.published.newest()) {
+            self.published.publish(state);
+        }
+    }
+
+    /// Looks in one session. Its first look follows a `sync`: a new session may be on a server that lags behind.
+    async fn look_in(&mut self, session: &Session, known: &mut ObserverState) -> Result<Look, Error> {
+        self.caught_up.catch_up(session, self.internals.base_path()).await?;
+        loop {
+            if let Some(look) = look(self.internals, session, known, self.shown).await? {
+                return Ok(look);
+            }
         }
     }
 }

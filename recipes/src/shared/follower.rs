@@ -8,7 +8,8 @@ use curator_framework::{Chain, CuratorFramework, Error, Watch, Zxid};
 use crate::content::sealed::Content;
 use crate::shared::local_copy::{Load, LocalCopy, Newest, Stored};
 use crate::shared::versioned::VersionedValue;
-use crate::standing::{Pauses, catch_up};
+use crate::standing::Pauses;
+use crate::standing::in_sessions::{CaughtUp, may_pass};
 
 /// The result of a read, with the watch that fires at the next change.
 pub(super) struct Read {
@@ -83,8 +84,7 @@ impl<V: Content> NodeFollower<V> {
                 Err(error) => error,
             };
             let is_closed = matches!(error, Error::Closed);
-            // The client may be started later.
-            let pause = pauses.after(error.is_retryable() || matches!(error, Error::NotStarted));
+            let pause = pauses.after(may_pass(&error));
             if !is_closed {
                 tracing::warn!(error = %Chain(&error), path = self.copy.path(), "a shared value cannot be read yet");
             }
@@ -121,7 +121,7 @@ impl<V: Content> NodeFollower<V> {
     /// Reads the node, and passes on a change to the listeners too. Watches a missing node for its creation.
     async fn read_and_publish(&mut self) -> Result<Watch, Error> {
         // The session with a server that has all earlier writes.
-        let mut caught_up = None;
+        let mut caught_up = CaughtUp::default();
         loop {
             let before = self.copy.stored();
             match self.read().await {
@@ -132,9 +132,7 @@ impl<V: Content> NodeFollower<V> {
                         Ok(value) => {
                             // The server lags, or it has another history.
                             let session = self.client.session().await?;
-                            if caught_up != Some(session.number()) {
-                                catch_up(&session, self.copy.path()).await?;
-                                caught_up = Some(session.number());
+                            if caught_up.catch_up(&session, self.copy.path()).await? {
                                 continue;
                             }
                             self.copy.replace(&before, value);

@@ -4,6 +4,7 @@
 //! closed, when its owner is dropped, or when the client is closed.
 
 pub(crate) mod changes;
+pub(crate) mod in_sessions;
 pub(crate) mod runs;
 
 use std::future::Future;

@@ -62,6 +62,7 @@ pub use crate::session::subscription::Subscription;
 pub use crate::session::watches::Found;
 pub use crate::sync::budget::Budget;
 pub use crate::sync::listeners::Listeners;
-pub use crate::sync::report::{report, report_metric};
+pub use crate::sync::report::report;
+pub use crate::sync::report_metric::report_metric;
 pub use crate::sync::user_code::catch_panic;
 pub use crate::zookeeper::{KnownNodes, Resync, SubscriptionEvent};

@@ -22,9 +22,10 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
 
-use super::connector::{ByteStream, Opener, Stream};
+use super::connector::Opener;
 use super::hosts::{Hosts, Pause};
 use super::protocol::{Event, Protocol, Settings, Violation};
+use super::stream::{ByteStream, Stream};
 use super::{CAPABILITIES, CLIENT};
 use crate::environment::clock::Clock;
 use crate::environment::randomness::{Randomness, nonexistent_path};

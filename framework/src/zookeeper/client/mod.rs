@@ -20,6 +20,7 @@ pub(crate) mod hosts;
 mod protocol;
 mod records;
 mod sasl;
+mod stream;
 #[cfg(any(feature = "tls", feature = "tls-ring"))]
 pub(crate) mod tls;
 
@@ -27,7 +28,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use self::connector::{ByteStream, Connector};
+pub use self::connector::Connector;
+pub use self::stream::ByteStream;
 use crate::error::{ConnectError, Result};
 use crate::zookeeper::{Capabilities, ConnectConfig, Connection, ZooKeeperFactory};
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::CuratorFramework;
 use crate::client::contained::{Contained, ContainedClock};
-use crate::client::listeners::ConnectionStateListenable;
+use crate::client::{ConnectionStateListenable, CuratorFramework};
 use crate::core::config::{Config, DefaultData};
 use crate::core::{ClientCore, Shared};
 #[cfg(doc)]
@@ -35,15 +34,21 @@ use crate::zookeeper::{
 
 /// Curator's default session timeout: 60 s.
 pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Curator's default connection timeout: 15 s.
 pub const DEFAULT_CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// The default of [`CuratorFrameworkBuilder::max_close_wait`]: 5 s. Curator's is 1 s.
 pub const DEFAULT_MAX_CLOSE_WAIT: Duration = Duration::from_secs(5);
+
 /// The smallest limit of a request or a reply: it has room for any request that names one node.
 const MIN_FRAME: usize = 4096;
+
 /// The largest limit of a reply.
 const MAX_REPLY: usize = 1 << 30;
+
 const TLS_NEEDS: &str = "`DefaultZooKeeperFactory`, the default client, and the cargo feature `tls`";
+
 /// The default of [`CuratorFrameworkBuilder::reap_interval`]: 60 s, as for ZooKeeper's containers.
 pub const DEFAULT_REAP_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -77,6 +82,25 @@ pub struct CuratorFrameworkBuilder {
     compress: bool,
     schemas: Option<SchemaSet>,
     circuit_breaker: Option<Arc<dyn RetryPolicy>>,
+}
+
+impl CuratorFramework {
+    /// Returns a builder for the servers of a connect string, `host:port[,host:port …][/chroot]`. The default port is
+    /// 2181. All paths of the client are below the chroot, a node that must exist.
+    #[doc(alias = "connectString")]
+    pub fn builder(connect_string: impl Into<String>) -> CuratorFrameworkBuilder {
+        CuratorFrameworkBuilder::new(connect_string)
+    }
+
+    /// Returns a client with the default timeouts, not started yet: Curator's `CuratorFrameworkFactory.newClient`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CuratorFrameworkBuilder::build`].
+    #[doc(alias = "CuratorFrameworkFactory")]
+    pub fn new_client(connect_string: impl Into<String>, retry_policy: impl RetryPolicy) -> Result<Self> {
+        Self::builder(connect_string).retry_policy(retry_policy).build()
+    }
 }
 
 impl CuratorFrameworkBuilder {

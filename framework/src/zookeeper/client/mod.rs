@@ -2,11 +2,11 @@
 //!
 //! | file | task | I/O |
 //! | --- | --- | --- |
-//! | `protocol.rs` | decides everything about a session: numbers, timeouts, watches, outcomes | none |
+//! | `protocol` | decides everything about a session: numbers, timeouts, watches, outcomes | none |
 //! | `history.rs` | decides if a server has the writes that the client has seen | none |
-//! | `records.rs`, `watches.rs`, `sasl.rs`, `hosts.rs` | requests as bytes, armed watches, the login, the order of servers | none |
+//! | `records.rs`, `armed_watches.rs`, `sasl.rs`, `hosts.rs` | requests as bytes, armed watches, the login, the order of servers | none |
 //! | `driver.rs` | opens connections, carries bytes, keeps the one timer | sockets |
-//! | `connector.rs`, `tls.rs` | names, addresses, TLS | sockets |
+//! | `connector.rs`, `stream.rs`, `tls.rs` | names, addresses, byte streams, TLS | sockets |
 //! | `blocking_socket.rs` | closes a session after the end of its runtime | sockets |
 
 mod armed_watches;

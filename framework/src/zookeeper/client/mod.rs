@@ -5,18 +5,22 @@
 //! | `protocol` | decides everything about a session: numbers, timeouts, watches, outcomes | none |
 //! | `history.rs` | decides if a server has the writes that the client has seen | none |
 //! | `records.rs`, `armed_watches.rs`, `sasl.rs`, `hosts.rs` | requests as bytes, armed watches, the login, the order of servers | none |
-//! | `driver.rs` | opens connections, carries bytes, keeps the one timer | sockets |
+//! | `connecting.rs` | opens connections | sockets |
+//! | `driver.rs`, `link.rs`, `handle.rs` | carry bytes, keep the one timer | sockets |
 //! | `connector.rs`, `stream.rs`, `tls.rs` | names, addresses, byte streams, TLS | sockets |
 //! | `blocking_socket.rs` | closes a session after the end of its runtime | sockets |
 
 mod armed_watches;
 mod blocking_socket;
+mod connecting;
 mod connector;
 #[doc(hidden)]
 pub mod decoder;
 mod driver;
+mod handle;
 pub(crate) mod history;
 pub(crate) mod hosts;
+mod link;
 mod protocol;
 mod records;
 mod sasl;
@@ -88,6 +92,6 @@ impl ZooKeeperFactory for DefaultZooKeeperFactory {
 
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
         let opener = connector::Opener::new(self.connector.clone(), config)?;
-        driver::connect(opener, config).await
+        connecting::connect(opener, config).await
     }
 }

@@ -329,10 +329,6 @@ impl ClientCore {
         }
     }
 
-    pub(crate) fn check_change(&self, path: &str, data: &[u8]) -> Result<()> {
-        self.schemas().map_or(Ok(()), |schemas| schemas.check_change(path, data))
-    }
-
     pub(crate) fn path_text(&self, path: &str) -> PathText {
         PathText::new(path, &self.root.to_server_path(path))
     }
@@ -368,8 +364,9 @@ impl ClientCore {
         &*self.shared().config.session.randomness
     }
 
-    pub(crate) fn schemas(&self) -> Option<&SchemaSet> {
-        self.shared().config.session.schemas.as_deref()
+    /// Passes the client's schemas to `check`, if it has any.
+    pub(crate) fn check_schemas(&self, check: impl FnOnce(&SchemaSet) -> Result<()>) -> Result<()> {
+        self.shared().config.session.schemas.as_deref().map_or(Ok(()), check)
     }
 
     /// Registers an operation that may leave nodes to delete: `close` waits until the result is dropped. So the

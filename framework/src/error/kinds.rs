@@ -276,35 +276,26 @@ impl Error {
 
     /// Returns `true` if the server itself sent this error, which proves that it received the request.
     pub(crate) fn is_answer(&self) -> bool {
-        if let Self::Transaction { cause, .. } = self {
-            return cause.is_answer();
+        match self {
+            Self::Transaction { cause, .. } => cause.is_answer(),
+            Self::NoAuth { .. } | Self::InvalidAcl { .. } => true,
+            Self::ZooKeeper { code, .. } => !matches!(*code, OPERATION_TIMEOUT | SESSION_MOVED),
+            _ => self.is_answer_of_leader(),
         }
-        matches!(
-            self,
-            Self::NoNode { .. }
-                | Self::NodeExists { .. }
-                | Self::NotEmpty { .. }
-                | Self::BadVersion { .. }
-                | Self::NoChildrenForEphemerals { .. }
-                | Self::NoAuth { .. }
-                | Self::InvalidAcl { .. }
-        ) || matches!(self, Self::ZooKeeper { code, .. } if !matches!(*code, OPERATION_TIMEOUT | SESSION_MOVED))
     }
 
     /// Returns `true` if the leader itself sent this error. A follower, even one that is cut off, may refuse a
     /// forbidden or malformed request by itself.
     pub(crate) fn is_answer_of_leader(&self) -> bool {
-        if let Self::Transaction { cause, .. } = self {
-            return cause.is_answer_of_leader();
-        }
-        matches!(
-            self,
+        match self {
+            Self::Transaction { cause, .. } => cause.is_answer_of_leader(),
             Self::NoNode { .. }
-                | Self::NodeExists { .. }
-                | Self::NotEmpty { .. }
-                | Self::BadVersion { .. }
-                | Self::NoChildrenForEphemerals { .. }
-        )
+            | Self::NodeExists { .. }
+            | Self::NotEmpty { .. }
+            | Self::BadVersion { .. }
+            | Self::NoChildrenForEphemerals { .. } => true,
+            _ => false,
+        }
     }
 
     /// Names the path in the error of a wait for a connection, and of a request that a recipe sends for itself. Other

@@ -109,22 +109,18 @@ impl Request {
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
-            Self::Create { path, .. }
-            | Self::Delete { path, .. }
-            | Self::Exists { path, .. }
-            | Self::GetData { path, .. }
-            | Self::SetData { path, .. }
-            | Self::GetChildren { path, .. }
-            | Self::GetAcl { path }
-            | Self::SetAcl { path, .. }
-            | Self::Sync { path } => path,
             Self::Transaction { operations } => operations.first().map_or("/", Operation::path),
-            Self::Reconfig { .. } => CONFIG_NODE,
+            _ => self.one_path().map_or(CONFIG_NODE, |path| path),
         }
     }
 
     /// Returns the [`path`](Self::path), without a copy where the request has one path.
     pub(crate) fn shared_path(&self) -> Arc<str> {
+        self.one_path().map_or_else(|| self.path().into(), Arc::clone)
+    }
+
+    /// Returns the path, unless the request is a transaction or concerns the ensemble's configuration.
+    fn one_path(&self) -> Option<&Arc<str>> {
         match self {
             Self::Create { path, .. }
             | Self::Delete { path, .. }
@@ -134,8 +130,8 @@ impl Request {
             | Self::GetChildren { path, .. }
             | Self::GetAcl { path }
             | Self::SetAcl { path, .. }
-            | Self::Sync { path } => Arc::clone(path),
-            Self::Transaction { .. } | Self::Reconfig { .. } => self.path().into(),
+            | Self::Sync { path } => Some(path),
+            Self::Transaction { .. } | Self::Reconfig { .. } => None,
         }
     }
 

@@ -12,17 +12,8 @@ pub(super) async fn try_clean(session: &Session, remains: &PendingDelete) -> Res
         PendingDelete::Guaranteed { path, delete } => delete_if_there(session, path, *delete).await,
         PendingDelete::Claimed { path: Some(path), .. } => delete_if_there(session, path, Delete::default()).await,
         PendingDelete::OwnEphemeral { path } => {
-            // A server that lags could omit the node; after an answered write it does not.
-            session.write_barrier().await?;
             let is_own = |stat: &Stat| session.id().is_some_and(|own| own.get() == stat.ephemeral_owner);
-            while let Some(stat) = session.exists(path).await?.filter(is_own) {
-                match delete_if_there(session, path, Delete { version: Some(stat.version), children: false }).await {
-                    // Another session may have replaced the node since.
-                    Err(Error::BadVersion { .. }) => {}
-                    deleted => return deleted,
-                }
-            }
-            Ok(())
+            delete_if(session, path, is_own).await
         }
         PendingDelete::Marked { path, data } => {
             // A server that lags could omit the node; after an answered write it does not.
@@ -51,15 +42,21 @@ pub(super) async fn try_clean(session: &Session, remains: &PendingDelete) -> Res
 
 /// Deletes the node that a transaction has created, and not a later node at its path.
 async fn delete_created(session: &Session, path: &str, czxid: i64) -> Result<()> {
+    delete_if(session, path, |stat| stat.czxid == czxid).await
+}
+
+/// Deletes the node at a path if it is the one that is meant.
+async fn delete_if(session: &Session, path: &str, is_meant: impl Fn(&Stat) -> bool) -> Result<()> {
     // A server that lags could omit the node; after an answered write it does not.
     session.write_barrier().await?;
-    loop {
-        let Some(stat) = session.exists(path).await?.filter(|stat| stat.czxid == czxid) else { return Ok(()) };
+    while let Some(stat) = session.exists(path).await?.filter(&is_meant) {
         match delete_if_there(session, path, Delete { version: Some(stat.version), children: false }).await {
+            // The node was changed, or another one has replaced it.
             Err(Error::BadVersion { .. }) => {}
             deleted => return deleted,
         }
     }
+    Ok(())
 }
 
 async fn delete_if_there(session: &Session, path: &str, delete: Delete) -> Result<()> {

@@ -212,7 +212,7 @@ mod tests {
             })
         });
         let mut builder = CuratorFramework::builder("127.0.0.1:1").retry_policy(RetryNTimes::new(0, Duration::ZERO));
-        builder.default_data = DefaultData::HostAddress(&ADDRESS);
+        builder.config.default_data = DefaultData::HostAddress(&ADDRESS);
         let client = builder.build().unwrap();
         client.start().unwrap();
         assert!(!ADDRESS.is_known(), "the lookup has not ended");

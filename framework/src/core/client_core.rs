@@ -102,6 +102,7 @@ pub(crate) enum LifeCycle {
 /// The state that the client and its task share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    retry_policy: Arc<dyn RetryPolicy>,
     pub(crate) leftovers: Arc<DeleteBacklog>,
     /// Spreads the attempts of all sessions over time.
     pub(crate) pacer: Arc<Pacer>,
@@ -120,9 +121,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, on_state: OnState) -> Self {
+    pub(crate) fn new(config: Config, retry_policy: Arc<dyn RetryPolicy>, on_state: OnState) -> Self {
         Self {
             config,
+            retry_policy,
             on_state,
             leftovers: Arc::new(DeleteBacklog::default()),
             pacer: Arc::new(Pacer::default()),
@@ -357,7 +359,7 @@ impl ClientCore {
     }
 
     pub(crate) fn retry_policy(&self) -> &dyn RetryPolicy {
-        &*self.shared().config.retry_policy
+        &*self.shared().retry_policy
     }
 
     pub(crate) fn randomness(&self) -> &dyn Randomness {

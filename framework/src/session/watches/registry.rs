@@ -6,10 +6,9 @@ use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 
 use super::waiters::{Calls, Waiters, wake};
-use super::wake::{Found, WakeReason, Woken};
+use super::wake::{WakeReason, Woken};
 use super::watch::Watch;
 use crate::model::path::{node_from_path, parent_of};
 use crate::model::{WatchKind, WatchedEvent};
@@ -35,10 +34,8 @@ impl WatchRegistry {
 
     /// Registers a waiter. Call it before the read that sets the watch on the server, or an event could be missed.
     pub(crate) fn register(&self, path: &Arc<str>, kind: WatchKind) -> Watch {
-        let mut waiters = self.waiters.lock();
-        let (id, receiver) = waiters.add(path, kind, None);
-        drop(waiters);
-        self.watch(path, kind, None, id, receiver)
+        let added = self.waiters.lock().add(path, kind, None);
+        Watch::new(Arc::downgrade(&self.waiters), path, kind, None, added)
     }
 
     /// Registers a further waiter, if a read has found the node and its watch has not fired.
@@ -48,22 +45,9 @@ impl WatchRegistry {
         let found =
             waiters.by_path.get(path)?.iter().filter(|waiter| waiter.kind == kind).filter_map(|waiter| waiter.found);
         let found = Some(found.max_by_key(|found| found.epoch)?);
-        let (id, receiver) = waiters.add(path, kind, found);
+        let added = waiters.add(path, kind, found);
         drop(waiters);
-        Some(self.watch(path, kind, found, id, receiver))
-    }
-
-    fn watch(
-        &self,
-        path: &Arc<str>,
-        kind: WatchKind,
-        found: Option<Found>,
-        id: u64,
-        receiver: oneshot::Receiver<Woken>,
-    ) -> Watch {
-        let (registry, path) = (Arc::downgrade(&self.waiters), Arc::clone(path));
-        let is_set = found.is_some();
-        Watch { registry, path, kind, found, id, receiver, fired_in: None, is_set }
+        Some(Watch::new(Arc::downgrade(&self.waiters), path, kind, found, added))
     }
 
     /// Wakes the waiters for an event that the connection `epoch` carried. If the session does not have this connection
@@ -199,6 +183,7 @@ mod tests {
 
     use super::*;
     use crate::model::EventType;
+    use crate::session::watches::Found;
 
     const FOUND: Found = Found { epoch: 1, ephemeral_owner: 7, version: 0 };
 

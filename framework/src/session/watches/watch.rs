@@ -22,19 +22,31 @@ use crate::zookeeper::SessionEnd;
 /// can [remove watches](crate::spi::Capabilities::remove_watches); else it stays until it fires or the connection ends.
 #[must_use = "futures do nothing unless polled"]
 pub struct Watch {
-    pub(super) registry: Weak<Mutex<Waiters>>,
-    pub(super) path: Arc<str>,
-    pub(super) kind: WatchKind,
-    pub(super) found: Option<Found>,
-    pub(super) id: u64,
-    pub(super) receiver: oneshot::Receiver<Woken>,
-    pub(super) fired_in: Option<u64>,
+    registry: Weak<Mutex<Waiters>>,
+    path: Arc<str>,
+    kind: WatchKind,
+    found: Option<Found>,
+    id: u64,
+    receiver: oneshot::Receiver<Woken>,
+    fired_in: Option<u64>,
     /// The reply to the read came before the event. Otherwise the read may have left a new watch behind an event of the
     /// one before.
-    pub(super) is_set: bool,
+    is_set: bool,
 }
 
 impl Watch {
+    /// Creates the future of a waiter that was just added to the registry.
+    pub(super) fn new(
+        registry: Weak<Mutex<Waiters>>,
+        path: &Arc<str>,
+        kind: WatchKind,
+        found: Option<Found>,
+        (id, receiver): (u64, oneshot::Receiver<Woken>),
+    ) -> Self {
+        let path = Arc::clone(path);
+        Self { registry, path, kind, found, id, receiver, fired_in: None, is_set: found.is_some() }
+    }
+
     /// Returns the node's state in the read that set the watch; `None` for a missing node and for a watch on children.
     #[must_use]
     pub const fn found(&self) -> Option<Found> {
@@ -76,10 +88,11 @@ impl Watch {
         let registry = self.registry.upgrade()?;
         let mut waiters = registry.lock();
         waiters.find(&self.path, self.id)?;
-        let (id, receiver) = waiters.add(&self.path, self.kind, self.found);
+        let added = waiters.add(&self.path, self.kind, self.found);
         drop(waiters);
-        let (registry, path) = (Weak::clone(&self.registry), Arc::clone(&self.path));
-        Some(Self { registry, path, kind: self.kind, found: self.found, id, receiver, fired_in: None, is_set: true })
+        let mut watch = Self::new(Weak::clone(&self.registry), &self.path, self.kind, self.found, added);
+        watch.is_set = true;
+        Some(watch)
     }
 
     /// Drops the watch without a request: the server keeps it until it fires, which wakes no task. Use it if the watch

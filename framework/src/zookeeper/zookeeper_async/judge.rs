@@ -21,8 +21,9 @@ impl Shared {
     }
 
     fn judge_answer(&self, answer: Result<Response, ZkError>, epoch: u64, request: &Request) -> Result<Response> {
+        let expired = || Err(Error::SessionExpired { request: request.to_string().into() });
         if self.has_ended() {
-            return Err(Error::SessionExpired { request: request.to_string().into() });
+            return expired();
         }
         if self.epoch() != epoch {
             // Across a reconnect the crate may match a reply with another request.
@@ -34,16 +35,16 @@ impl Shared {
                 self.invalidate();
                 let (asked, answer) = (request.to_string(), response.kind());
                 report(move || tracing::error!(request = asked, answer, "another request's answer: the handle ends"));
-                Err(Error::SessionExpired { request: request.to_string().into() })
+                expired()
             }
             Err(ZkError::SessionExpired) => {
                 self.end_because(SessionEnd::Expired);
-                Err(Error::SessionExpired { request: request.to_string().into() })
+                expired()
             }
             // The reply does not decode as one to this request.
             Err(ZkError::MarshallingError) => {
                 self.invalidate();
-                Err(Error::SessionExpired { request: request.to_string().into() })
+                expired()
             }
             Err(error) => {
                 if error == ZkError::NoNode {

@@ -170,14 +170,24 @@ impl<T> Protocol<T> {
     }
 
     pub(super) fn numbered(&mut self, op: OpCode, now: Duration, asked: Asked<T>, body: impl FnOnce(&mut Writer)) {
-        let xid = self.next_xid;
-        self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
-        let begun = self.output.len();
+        let begun = self.append(op, body);
+        self.count(begun, now, asked);
+    }
+
+    /// Appends a request with the next number to the output, and returns its index there.
+    fn append(&mut self, op: OpCode, body: impl FnOnce(&mut Writer)) -> usize {
+        let (xid, begun) = (self.next_xid, self.output.len());
         self.frame(|to| {
             RequestHeader { xid, op }.encode(to);
             body(to);
         });
-        let size = self.output.len() - begun - 4;
+        begun
+    }
+
+    /// Counts the request at the end of the output as sent.
+    fn count(&mut self, begun: usize, now: Duration, asked: Asked<T>) {
+        let (xid, size) = (self.next_xid, self.output.len() - begun - 4);
+        self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
         if let Some(connection) = &mut self.connection {
             let offset = connection.written + begun as u64;
             connection.outstanding.push_back(Outstanding { xid, offset, size, sent: now, asked });
@@ -208,13 +218,9 @@ impl<T> Protocol<T> {
     }
 
     fn send(&mut self, mut request: Request, token: T, now: Duration) -> Result<(), (T, Error)> {
-        let (xid, begun) = (self.next_xid, self.output.len());
         let served =
             watch_of(&mut request).is_some_and(|(path, kind, watch)| *watch && self.watching.armed.serves(path, kind));
-        self.frame(|to| {
-            RequestHeader { xid, op: records::op_of(&request) }.encode(to);
-            records::encode(&request, served, to);
-        });
+        let begun = self.append(records::op_of(&request), |to| records::encode(&request, served, to));
         let size = self.output.len() - begun - 4;
         if size > self.settings.max_frame {
             // The server would close the connection at every retry.
@@ -222,12 +228,7 @@ impl<T> Protocol<T> {
             let limit = self.settings.max_frame;
             return Err((token, Error::RequestTooLarge { request: request.to_string().into(), size, limit }));
         }
-        self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
-        if let Some(connection) = &mut self.connection {
-            let offset = connection.written + begun as u64;
-            let asked = Asked::Request(without_data(request), token);
-            connection.outstanding.push_back(Outstanding { xid, offset, size, sent: now, asked });
-        }
+        self.count(begun, now, Asked::Request(without_data(request), token));
         Ok(())
     }
 

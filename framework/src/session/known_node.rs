@@ -55,7 +55,7 @@ pub(crate) struct KnownNode {
     pub(super) when_held_for_long: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     pub(super) loss_listener: Mutex<Option<Weak<dyn LossListener>>>,
     /// The number of watches set for the owner. Only the newest one is set anew when it fires.
-    pub(super) turns: AtomicU64,
+    turns: AtomicU64,
 }
 
 impl fmt::Debug for KnownNode {

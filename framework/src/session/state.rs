@@ -82,7 +82,7 @@ pub(super) struct Inner {
     pub(super) silence_is_error: bool,
     pub(super) reaper: Arc<ContainerReaper>,
     pub(super) schemas: Option<Arc<SchemaSet>>,
-    pub(super) extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 /// The inputs of the deadline.

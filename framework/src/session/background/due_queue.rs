@@ -27,7 +27,7 @@ pub(super) enum HeldTask {
 /// task only if it is due before all that the task waits for.
 #[derive(Debug, Default)]
 pub(super) struct HeldNodes {
-    pub(super) guarded: Mutex<DueQueue>,
+    guarded: Mutex<DueQueue>,
     pub(super) earlier: Notify,
 }
 
@@ -59,12 +59,12 @@ impl HeldNodes {
 
 /// The jobs for owned nodes, in the order in which they are due. Almost all are added in that order.
 #[derive(Default)]
-pub(super) struct DueQueue {
-    pub(super) nodes: VecDeque<(Duration, Weak<KnownNode>, HeldTask)>,
+struct DueQueue {
+    nodes: VecDeque<(Duration, Weak<KnownNode>, HeldTask)>,
     /// The number of jobs after those of released nodes were last removed.
-    pub(super) kept: usize,
+    kept: usize,
     /// The time until which the task waits: the first due time at its last look.
-    pub(super) waits_until: Option<Duration>,
+    waits_until: Option<Duration>,
 }
 
 impl fmt::Debug for DueQueue {

@@ -48,7 +48,7 @@ pub(super) struct StartedJobs {
     /// `None` when the task has ended.
     pub(super) jobs: Mutex<Option<Vec<Running>>>,
     /// The number of wake-ups of jobs in this list.
-    pub(super) wakes: AtomicU64,
+    wakes: AtomicU64,
     pub(super) woken: Notify,
 }
 
@@ -112,7 +112,7 @@ impl StartedJobs {
         }
     }
 
-    pub(super) fn keep(&self, job: Running, wakes_the_task: bool) -> Start {
+    fn keep(&self, job: Running, wakes_the_task: bool) -> Start {
         match &mut *self.jobs.lock() {
             Some(jobs) => jobs.push(job),
             None => return Start::Ended,

@@ -30,7 +30,7 @@ pub(super) struct Waiter {
 
 #[derive(Default)]
 pub(super) struct Waiters {
-    pub(super) next: u64,
+    next: u64,
     pub(super) by_path: BTreeMap<Arc<str>, Vec<Waiter>>,
     /// The owned nodes of the session.
     pub(super) owned: BTreeMap<Arc<str>, Weak<KnownNode>>,
@@ -43,13 +43,13 @@ pub(super) struct Waiters {
     pub(super) forget: Option<Forget>,
 }
 
-pub(super) type Forget = Box<dyn Fn(&str, WatchKind) + Send>;
+type Forget = Box<dyn Fn(&str, WatchKind) + Send>;
 
 /// The calls that events cause, to be made outside of the lock.
 #[derive(Default)]
 pub(super) struct Calls {
-    pub(super) callbacks: Vec<(Callback, WakeReason)>,
-    pub(super) lost: Vec<Arc<KnownNode>>,
+    callbacks: Vec<(Callback, WakeReason)>,
+    lost: Vec<Arc<KnownNode>>,
 }
 
 impl Calls {
@@ -165,4 +165,4 @@ pub(super) fn wake(waiters: Vec<Waiter>, woken: Woken, calls: &mut Calls) {
 }
 
 /// Ignores the result of a send: the waiter may have been dropped.
-pub(super) fn told(_: &Result<(), Woken>) {}
+fn told(_: &Result<(), Woken>) {}

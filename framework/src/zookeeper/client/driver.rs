@@ -61,7 +61,7 @@ pub(super) struct Driver {
     /// The address of this server, if the client has resolved it.
     pub(super) address: Option<SocketAddr>,
     pub(super) buffer: BytesMut,
-    pub(super) timer: Pin<Box<Sleep>>,
+    timer: Pin<Box<Sleep>>,
     /// A violation behind the frame that ended the last step: the next `poll_link` returns it.
     pub(super) violation: Option<Violation>,
     /// The session has been attached before.

@@ -85,7 +85,7 @@ impl Writer {
 }
 
 impl Link {
-    pub(super) fn wake_driver(&self) {
+    fn wake_driver(&self) {
         if let Some(driver) = &self.driver {
             driver.wake_by_ref();
         }
@@ -104,7 +104,7 @@ impl Link {
     }
 
     /// Writes as much as the transport takes now. Returns `false` if the driver has to write the rest.
-    pub(super) fn flush_now(&mut self) -> bool {
+    fn flush_now(&mut self) -> bool {
         if self.protocol.output().is_empty() || self.gathering > 0 || self.is_copy() {
             return true;
         }

@@ -10,9 +10,9 @@
 //!   sends the credentials and two probes, one by one: reads with known, different results. If the session owns
 //!   ephemeral nodes, a create shows the session's id.
 //! * The reply to every create is compared with its request, and its owner with that of earlier creates.
-//! * At most [`PLACES`](window::PLACES) requests are inside the crate, because its queue of 64 can block itself. A caller drives its
-//!   request until it drops it, or slots run out, or the connection is lost. From then on the monitor does. So a caller
-//!   that stops polling neither frees its request's slot nor blocks it.
+//! * At most [`PLACES`](window::PLACES) requests are inside the crate, because its queue of 64 can block itself. A
+//!   caller drives its request until it drops it, or slots run out, or the connection is lost. From then on the
+//!   monitor does. So a caller that stops polling neither frees its request's slot nor blocks it.
 //! * A panic of the crate over a reply ends the handle.
 //! * An ended handle's close is queued last, and repeated until the crate says that it was sent.
 

@@ -172,7 +172,7 @@ impl Shared {
         PendingReply { shared: Arc::clone(self), in_flight }.await
     }
 
-    pub(super) fn leave_to_monitor(&self, driven: RequestDriver) {
+    fn leave_to_monitor(&self, driven: RequestDriver) {
         // Without a monitor the handle has ended, and the dropped request notifies its caller.
         let _monitor_gone = self.commands.send(DriverCommand::One(driven));
     }
@@ -204,12 +204,7 @@ impl Shared {
     ///
     /// The crate takes a request at its future's first poll, unless it is taking another. So the caller holds the lock,
     /// and the poll ignores the task's budget.
-    pub(super) fn begin(
-        self: &Arc<Self>,
-        asked: Submission,
-        place: Option<Slot>,
-        _alone: &MutexGuard<'_, ()>,
-    ) -> RequestDriver {
+    fn begin(self: &Arc<Self>, asked: Submission, place: Option<Slot>, _alone: &MutexGuard<'_, ()>) -> RequestDriver {
         let Submission { data, epoch, answer } = asked;
         let in_flight = Arc::clone(answer.in_flight());
         self.count_request();

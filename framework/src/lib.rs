@@ -148,14 +148,13 @@ mod state;
 mod sync;
 mod zookeeper;
 
-pub use client::CuratorFramework;
 pub use client::builder::{
     CuratorFrameworkBuilder, DEFAULT_CONNECTION_TIMEOUT, DEFAULT_MAX_CLOSE_WAIT, DEFAULT_REAP_INTERVAL,
     DEFAULT_SESSION_TIMEOUT,
 };
 pub use client::ensure_containers::EnsureContainers;
-pub use client::listeners::{ConnectionStateListenable, ConnectionStateListener};
 pub use client::within_one_session::SessionFailMode;
+pub use client::{ConnectionStateListenable, ConnectionStateListener, CuratorFramework};
 pub use core::retry_loop::RetryLoop;
 pub use ensemble::config::EnsembleConfig;
 pub use ensemble::provider::{EnsembleProvider, FixedEnsembleProvider};
@@ -184,7 +183,7 @@ pub use retry::{
     RetryPolicy, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 pub use session::Session;
-pub use session::owned_node::LossReason;
+pub use session::loss_signal::LossReason;
 pub use session::watches::{WakeReason, Watch};
 pub use state::connection_state::{
     ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StandardConnectionStateErrorPolicy,

@@ -35,7 +35,7 @@ pub(crate) fn answered(request: &'static str, elapsed: Duration) {
 /// Calls the program's recorder on a thread of its own.
 #[cfg(feature = "metrics")]
 fn record_apart(call: impl FnOnce() + Send + 'static) {
-    crate::sync::report::report_metric(move || record(call));
+    crate::sync::report_metric::report_metric(move || record(call));
 }
 
 /// Calls the program's recorder. Its panic ends no task.

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::CuratorFramework;
 use crate::client::contained::{Contained, ContainedClock};
-use crate::client::listeners::ConnectionStateListenable;
+use crate::client::{ConnectionStateListenable, CuratorFramework};
 use crate::core::config::{Config, DefaultData};
 use crate::core::{ClientCore, Shared};
 #[cfg(doc)]
@@ -35,15 +34,21 @@ use crate::zookeeper::{
 
 /// Curator's default session timeout: 60 s.
 pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Curator's default connection timeout: 15 s.
 pub const DEFAULT_CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// The default of [`CuratorFrameworkBuilder::max_close_wait`]: 5 s. Curator's is 1 s.
 pub const DEFAULT_MAX_CLOSE_WAIT: Duration = Duration::from_secs(5);
+
 /// The smallest limit of a request or a reply: it has room for any request that names one node.
 const MIN_FRAME: usize = 4096;
+
 /// The largest limit of a reply.
 const MAX_REPLY: usize = 1 << 30;
+
 const TLS_NEEDS: &str = "`DefaultZooKeeperFactory`, the default client, and the cargo feature `tls`";
+
 /// The default of [`CuratorFrameworkBuilder::reap_interval`]: 60 s, as for ZooKeeper's containers.
 pub const DEFAULT_REAP_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -52,38 +57,47 @@ pub const DEFAULT_REAP_INTERVAL: Duration = Duration::from_secs(60);
 #[must_use = "a builder does nothing until it is built"]
 #[doc(alias = "CuratorFrameworkFactory")]
 pub struct CuratorFrameworkBuilder {
-    ensemble: Arc<dyn EnsembleProvider>,
-    ensemble_tracker: bool,
-    session_timeout: Duration,
-    connection_timeout: Duration,
-    max_close_wait: Duration,
-    max_frame: usize,
-    max_reply: usize,
-    auth: Vec<AuthInfo>,
-    read_only: bool,
-    tls: Option<TlsOptions>,
-    sasl: Option<SaslDigest>,
+    /// The options that the client takes as they are, once they are checked.
+    pub(super) config: Config,
     retry_policy: Option<Arc<dyn RetryPolicy>>,
-    pub(super) default_data: DefaultData,
-    factory: Arc<dyn ZooKeeperFactory>,
-    clock: Arc<dyn Clock>,
-    randomness: Arc<dyn Randomness>,
     namespace: String,
-    acl_provider: Arc<dyn AclProvider>,
-    error_policy: Arc<dyn ConnectionStateErrorPolicy>,
     reap_interval: Option<Duration>,
-    container_parents: bool,
-    compression: Arc<dyn CompressionProvider>,
-    compress: bool,
-    schemas: Option<SchemaSet>,
     circuit_breaker: Option<Arc<dyn RetryPolicy>>,
+}
+
+impl CuratorFramework {
+    /// Returns a builder for the servers of a connect string, `host:port[,host:port …][/chroot]`. The default port is
+    /// 2181. All paths of the client are below the chroot, a node that must exist.
+    #[doc(alias = "connectString")]
+    pub fn builder(connect_string: impl Into<String>) -> CuratorFrameworkBuilder {
+        CuratorFrameworkBuilder::new(connect_string)
+    }
+
+    /// Returns a client with the default timeouts, not started yet: Curator's `CuratorFrameworkFactory.newClient`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CuratorFrameworkBuilder::build`].
+    #[doc(alias = "CuratorFrameworkFactory")]
+    pub fn new_client(connect_string: impl Into<String>, retry_policy: impl RetryPolicy) -> Result<Self> {
+        Self::builder(connect_string).retry_policy(retry_policy).build()
+    }
 }
 
 impl CuratorFrameworkBuilder {
     pub(super) fn new(connect_string: impl Into<String>) -> Self {
-        Self {
+        let session = SessionConfig {
+            clock: Arc::new(BootClock),
+            randomness: Arc::new(ThreadRandomness),
+            acl_provider: Arc::new(DefaultAclProvider),
+            error_policy: Arc::new(SessionConnectionStateErrorPolicy),
+            reaper: Arc::new(ContainerReaper::new(None)),
+            schemas: None,
+        };
+        let config = Config {
             ensemble: Arc::new(FixedEnsembleProvider::new(connect_string)),
             ensemble_tracker: false,
+            chroot: String::new(),
             session_timeout: DEFAULT_SESSION_TIMEOUT,
             connection_timeout: DEFAULT_CONNECTION_TIMEOUT,
             max_close_wait: DEFAULT_MAX_CLOSE_WAIT,
@@ -91,23 +105,17 @@ impl CuratorFrameworkBuilder {
             read_only: false,
             tls: None,
             sasl: None,
-            retry_policy: None,
             default_data: DefaultData::HostAddress(&LOCAL_ADDRESS),
             factory: Arc::new(DefaultZooKeeperFactory::new()),
             max_frame: DEFAULT_MAX_FRAME,
             max_reply: DEFAULT_MAX_REPLY,
-            clock: Arc::new(BootClock),
-            randomness: Arc::new(ThreadRandomness),
-            namespace: String::new(),
-            acl_provider: Arc::new(DefaultAclProvider),
-            error_policy: Arc::new(SessionConnectionStateErrorPolicy),
-            reap_interval: Some(DEFAULT_REAP_INTERVAL),
             container_parents: true,
             compression: Arc::new(gzip::DEFAULT),
             compress: false,
-            schemas: None,
-            circuit_breaker: None,
-        }
+            session,
+        };
+        let reap_interval = Some(DEFAULT_REAP_INTERVAL);
+        Self { config, retry_policy: None, namespace: String::new(), reap_interval, circuit_breaker: None }
     }
 
     /// Sets the retry policy. Required, as in Curator.
@@ -124,14 +132,14 @@ impl CuratorFrameworkBuilder {
     /// `maxSessionTimeout`). The default client reads it at every reconnect, and the smallest one ever granted holds
     /// for the session. `zookeeper-async` does not report it, so there all servers must grant the same.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
-        self.session_timeout = timeout;
+        self.config.session_timeout = timeout;
         self
     }
 
     /// Sets how long an operation waits for a connection, and the limit of one attempt to connect. Default 15 s. If it
     /// is too short, operations fail with `ConnectionLoss` before a reachable server is found.
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
-        self.connection_timeout = timeout;
+        self.config.connection_timeout = timeout;
         self
     }
 
@@ -141,7 +149,7 @@ impl CuratorFrameworkBuilder {
     /// [`CuratorFramework::close`] waits up to half of it for pending deletes, and then for the end of the session. If it
     /// is too short, guaranteed deletes may stay undone and locks held until the session times out.
     pub fn max_close_wait(mut self, wait: Duration) -> Self {
-        self.max_close_wait = wait;
+        self.config.max_close_wait = wait;
         self
     }
 
@@ -149,7 +157,7 @@ impl CuratorFrameworkBuilder {
     /// servers; at least 4096. A longer request is not sent, and fails with [`Error::RequestTooLarge`]. A larger limit
     /// must be set on the servers too, or they close the connection.
     pub fn max_frame(mut self, bytes: usize) -> Self {
-        self.max_frame = bytes;
+        self.config.max_frame = bytes;
         self
     }
 
@@ -160,14 +168,14 @@ impl CuratorFrameworkBuilder {
     /// one wait until it has arrived. Among them is the answer to the heartbeat: 4 MiB take 3 s at 10 Mbit/s. A client
     /// that hears no answer in two thirds of the session timeout counts its locks as lost.
     pub fn max_reply(mut self, bytes: usize) -> Self {
-        self.max_reply = bytes;
+        self.config.max_reply = bytes;
         self
     }
 
     /// Adds credentials. Each connection sends them before its watches and requests. May be called several times.
     /// (Curator's overwrites.)
     pub fn authorization(mut self, scheme: impl Into<String>, auth: impl Into<Vec<u8>>) -> Self {
-        self.auth.push(AuthInfo { scheme: scheme.into(), auth: auth.into() });
+        self.config.auth.push(AuthInfo { scheme: scheme.into(), auth: auth.into() });
         self
     }
 
@@ -176,20 +184,20 @@ impl CuratorFrameworkBuilder {
     /// the first server that replies, even if a writable one is reachable, and stays there until the connection ends.
     /// The server ends it when it is back in the quorum.
     pub fn can_be_read_only(mut self, read_only: bool) -> Self {
-        self.read_only = read_only;
+        self.config.read_only = read_only;
         self
     }
 
     /// Connects to the servers by TLS. Default: plain text. If the process has a default `CryptoProvider` of rustls when
     /// the client is built, TLS uses it. Otherwise TLS uses aws-lc-rs with the cargo feature `tls`, and ring with `tls-ring`.
     pub fn tls(mut self, options: TlsOptions) -> Self {
-        self.tls = Some(options);
+        self.config.tls = Some(options);
         self
     }
 
     /// Logs in by SASL on every connection. Default: no login.
     pub fn sasl(mut self, digest: SaslDigest) -> Self {
-        self.sasl = Some(digest);
+        self.config.sasl = Some(digest);
         self
     }
 
@@ -198,7 +206,7 @@ impl CuratorFrameworkBuilder {
     /// a process. The first session waits at most 200 ms for it; until then the data is empty. It is for
     /// administrators: the recipes do not read it.
     pub fn default_data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.default_data = DefaultData::Given(data.into());
+        self.config.default_data = DefaultData::Given(data.into());
         self
     }
 
@@ -206,7 +214,7 @@ impl CuratorFrameworkBuilder {
     /// `build` and each attempt to connect call it, so a live session follows a changed list at its next attempt. With
     /// `zookeeper-async` a changed list counts from the next session on.
     pub fn ensemble_provider(mut self, provider: impl EnsembleProvider) -> Self {
-        self.ensemble = Arc::new(provider);
+        self.config.ensemble = Arc::new(provider);
         self
     }
 
@@ -220,7 +228,7 @@ impl CuratorFrameworkBuilder {
     /// * The addresses are for plain text, so `build` refuses the tracker with TLS.
     /// * A configuration without usable addresses changes nothing.
     pub fn ensemble_tracker(mut self, follow: bool) -> Self {
-        self.ensemble_tracker = follow;
+        self.config.ensemble_tracker = follow;
         self
     }
 
@@ -233,7 +241,7 @@ impl CuratorFrameworkBuilder {
     /// Sets the source of access control lists for nodes that are created without one. Default: open to all clients. A
     /// `Vec<Acl>` is one list for all nodes.
     pub fn acl_provider(mut self, provider: impl AclProvider) -> Self {
-        self.acl_provider = Arc::new(provider);
+        self.config.session.acl_provider = Arc::new(provider);
         self
     }
 
@@ -241,7 +249,7 @@ impl CuratorFrameworkBuilder {
     /// only. The stricter standard policy, Curator's default, costs the locks at each interruption. (Curator's lock
     /// recipes ignore it.)
     pub fn connection_state_error_policy(mut self, policy: impl ConnectionStateErrorPolicy) -> Self {
-        self.error_policy = Arc::new(policy);
+        self.config.session.error_policy = Arc::new(policy);
         self
     }
 
@@ -257,14 +265,14 @@ impl CuratorFrameworkBuilder {
     /// Curator's `enableCompression`. All clients of a lock must do the same, or they misread a revocation. It needs
     /// the cargo feature `compression`, or a [`compression_provider`](Self::compression_provider).
     pub fn enable_compression(mut self) -> Self {
-        self.compress = true;
+        self.config.compress = true;
         self
     }
 
     /// Sets the compression. Default: gzip, with the cargo feature `compression`. It applies only where the client or
     /// an operation enables it.
     pub fn compression_provider(mut self, provider: impl CompressionProvider) -> Self {
-        self.compression = Arc::new(provider);
+        self.config.compression = Arc::new(provider);
         self
     }
 
@@ -282,13 +290,13 @@ impl CuratorFrameworkBuilder {
     /// Sets the schemas that nodes must satisfy. Default: every node is allowed.
     #[cfg(feature = "schema")]
     pub fn schema_set(mut self, schemas: SchemaSet) -> Self {
-        self.schemas = Some(schemas);
+        self.config.session.schemas = Some(Arc::new(schemas));
         self
     }
 
     /// Creates the parents of locks as persistent nodes, which stay when empty: Curator's `dontUseContainerParents`.
     pub fn dont_use_container_parents(mut self) -> Self {
-        self.container_parents = false;
+        self.config.container_parents = false;
         self
     }
 
@@ -296,21 +304,21 @@ impl CuratorFrameworkBuilder {
     /// ([`default_client`](crate::default_client)). `ZooKeeperAsyncFactory` is the crate `zookeeper-async`, behind the
     /// cargo feature of that name, which is on by default.
     pub fn zookeeper_factory(mut self, factory: impl ZooKeeperFactory) -> Self {
-        self.factory = Arc::new(factory);
+        self.config.factory = Arc::new(factory);
         self
     }
 
     /// Sets the clock that measures deadlines. Default: [`BootClock`]. Tests under paused time use
     /// [`TokioClock`](crate::TokioClock). If the clock stops while the machine sleeps, a loss is noticed too late.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Arc::new(ContainedClock::new(clock));
+        self.config.session.clock = Arc::new(ContainedClock::new(clock));
         self
     }
 
     /// Sets the source of random node names and pauses. Default: the thread's generator. With a seeded one a test can
     /// repeat a run.
     pub fn randomness(mut self, randomness: impl Randomness) -> Self {
-        self.randomness = Arc::new(randomness);
+        self.config.session.randomness = Arc::new(randomness);
         self
     }
 
@@ -331,7 +339,7 @@ impl CuratorFrameworkBuilder {
     ///   SASL and read-only servers; with the default client it is TLS without the cargo feature `tls`.
     pub fn build(mut self) -> Result<CuratorFramework> {
         self.check_features()?;
-        let ensemble = parse_connect_string(&self.ensemble.connect_string())?;
+        let ensemble = parse_connect_string(&self.config.ensemble.connect_string())?;
         let root = Namespace::new(&ensemble.chroot, &self.namespace)?;
         #[cfg(any(feature = "tls", feature = "tls-ring"))]
         self.check_tls(&ensemble.servers)?;
@@ -339,10 +347,10 @@ impl CuratorFrameworkBuilder {
         let Some(retry_policy) = self.retry_policy.take() else {
             return Err(Error::invalid_config("retry policy", "none was given"));
         };
-        if self.session_timeout < self.connection_timeout {
+        if self.config.session_timeout < self.config.connection_timeout {
             tracing::warn!(
-                session_timeout_s = self.session_timeout.as_secs_f64(),
-                connection_timeout_s = self.connection_timeout.as_secs_f64(),
+                session_timeout_s = self.config.session_timeout.as_secs_f64(),
+                connection_timeout_s = self.config.connection_timeout.as_secs_f64(),
                 "the session timeout is shorter than the connection timeout"
             );
         }
@@ -354,17 +362,21 @@ impl CuratorFrameworkBuilder {
 
     /// Checks that the ZooKeeper client has the features that are wanted.
     fn check_features(&self) -> Result<()> {
-        let can = self.factory.capabilities();
+        let can = self.config.factory.capabilities();
         for (is_missing, request, needed) in [
-            (self.tls.is_some() && !can.tls, "connect by TLS", TLS_NEEDS),
-            (self.sasl.is_some() && !can.sasl, "log in by SASL", DEFAULT_CLIENT),
-            (self.read_only && !can.read_only, "connect to read-only servers", DEFAULT_CLIENT),
+            (self.config.tls.is_some() && !can.tls, "connect by TLS", TLS_NEEDS),
+            (self.config.sasl.is_some() && !can.sasl, "log in by SASL", DEFAULT_CLIENT),
+            (self.config.read_only && !can.read_only, "connect to read-only servers", DEFAULT_CLIENT),
         ] {
             if is_missing {
-                return Err(Error::Unsupported { request: request.into(), client: self.factory.client(), needed });
+                return Err(Error::Unsupported {
+                    request: request.into(),
+                    client: self.config.factory.client(),
+                    needed,
+                });
             }
         }
-        if self.ensemble_tracker && self.tls.is_some() {
+        if self.config.ensemble_tracker && self.config.tls.is_some() {
             return Err(Error::invalid_config("ensemble tracker", "the servers do not tell their ports for TLS"));
         }
         Ok(())
@@ -372,7 +384,7 @@ impl CuratorFrameworkBuilder {
 
     #[cfg(any(feature = "tls", feature = "tls-ring"))]
     fn check_tls(&self, servers: &[String]) -> Result<()> {
-        let Some(options) = &self.tls else { return Ok(()) };
+        let Some(options) = &self.config.tls else { return Ok(()) };
         let wrong = |reason| Error::invalid_config("TLS option", reason);
         crate::zookeeper::client::tls::config(options).map_err(wrong)?;
         for server in servers {
@@ -382,8 +394,8 @@ impl CuratorFrameworkBuilder {
     }
 
     fn check_limits(&self) -> Result<()> {
-        let (session, connection) = (self.session_timeout, self.connection_timeout);
-        let (frame, reply) = (self.max_frame, self.max_reply);
+        let (session, connection) = (self.config.session_timeout, self.config.connection_timeout);
+        let (frame, reply) = (self.config.max_frame, self.config.max_reply);
         let too_long = |timeout: Duration| timeout.as_millis() > i32::MAX as u128;
         for (option, is_wrong, reason) in [
             ("session timeout", session < MIN_SESSION_TIMEOUT, format!("{session:?} is under {MIN_SESSION_TIMEOUT:?}")),
@@ -409,46 +421,34 @@ impl CuratorFrameworkBuilder {
     }
 
     fn construct(self, root: Namespace, chroot: String, retry_policy: Arc<dyn RetryPolicy>) -> CuratorFramework {
-        let randomness: Arc<dyn Randomness> = Arc::new(Contained(self.randomness));
-        let listeners = Arc::new(match self.circuit_breaker {
+        let Self { config, reap_interval, circuit_breaker, .. } = self;
+        let randomness: Arc<dyn Randomness> = Arc::new(Contained(config.session.randomness));
+        let listeners = Arc::new(match circuit_breaker {
             Some(policy) => ConnectionStateListenable::circuit_breaking(Contained(policy), Arc::clone(&randomness)),
             None => ConnectionStateListenable::new(),
         });
         let config = Config {
-            ensemble: Arc::new(Contained(self.ensemble)),
-            ensemble_tracker: self.ensemble_tracker,
+            ensemble: Arc::new(Contained(config.ensemble)),
             chroot,
-            session_timeout: self.session_timeout,
-            connection_timeout: self.connection_timeout,
-            max_close_wait: self.max_close_wait,
-            max_frame: self.max_frame,
-            max_reply: self.max_reply,
-            auth: self.auth,
-            read_only: self.read_only,
-            tls: self.tls,
-            sasl: self.sasl,
-            retry_policy: Arc::new(Contained(retry_policy)),
-            default_data: self.default_data,
-            factory: Arc::new(Contained(self.factory)),
-            container_parents: self.container_parents,
-            compression: Arc::new(Contained(self.compression)),
-            compress: self.compress,
+            factory: Arc::new(Contained(config.factory)),
+            compression: Arc::new(Contained(config.compression)),
             session: SessionConfig {
-                clock: self.clock,
                 randomness,
-                acl_provider: Arc::new(Contained(self.acl_provider)),
-                error_policy: Arc::new(Contained(self.error_policy)),
-                reaper: Arc::new(ContainerReaper::new(self.reap_interval)),
-                schemas: self.schemas.map(Arc::new),
+                acl_provider: Arc::new(Contained(config.session.acl_provider)),
+                error_policy: Arc::new(Contained(config.session.error_policy)),
+                reaper: Arc::new(ContainerReaper::new(reap_interval)),
+                ..config.session
             },
+            ..config
         };
+        let retry_policy = Arc::new(Contained(retry_policy));
         let on_state = {
             let listeners = Arc::clone(&listeners);
             Box::new(move |core, state| {
                 listeners.notify(&CuratorFramework { core, listeners: Arc::clone(&listeners) }, state);
             })
         };
-        let core = ClientCore::new(Shared::new(config, on_state), root);
+        let core = ClientCore::new(Shared::new(config, retry_policy, on_state), root);
         CuratorFramework { core, listeners }
     }
 }

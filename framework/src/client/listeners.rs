@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::client::{CuratorFramework, WeakClient};
+use super::framework::{Circuit, ListenersState};
+use crate::client::{ConnectionStateListenable, ConnectionStateListener, CuratorFramework, WeakClient};
 use crate::environment::randomness::{Randomness, unit_interval};
 use crate::retry::RetryPolicy;
 use crate::state::circuit_breaker::{CircuitBreakingConnectionStateListener, Step};
@@ -19,46 +20,12 @@ use crate::sync::report::report;
 /// The shortest time between two looks at an open circuit: a policy without pauses must not keep a processor busy.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 
-/// A listener to all changes of the connection state: Curator's `ConnectionStateListener`.
-///
-/// It is a closure, `Fn(&CuratorFramework, ConnectionState)`. The client calls it once for each change, in order, on a
-/// thread that is not a runtime's worker. It may block, panic, call the client and add or remove listeners: the session
-/// and other listeners go on.
-#[doc(alias = "stateChanged")]
-pub trait ConnectionStateListener: Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static {}
-
-impl<F: Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static> ConnectionStateListener for F {}
-
-/// The listeners of one client: Curator's `getConnectionStateListenable()`.
-///
-/// Each listener gets the changes in their order, so those of one session before those of the next. Listeners do not
-/// wait for each other.
-///
-/// # Circuit breaking
-///
-/// A client can be built with a circuit breaker, which spares its listeners the changes of a flapping connection:
-/// Curator's `ConnectionStateListenerManagerFactory.circuitBreaking`. The first state without a connection passes and
-/// opens the circuit. An open circuit passes only the first `Lost` after `Suspended`. After each pause of the breaker's
-/// retry policy it looks at the newest state. If that is connected, or the policy gives up, the circuit closes and
-/// passes it, unless it has passed that one last. A policy without retries never opens the circuit.
-///
-/// The breaker does not filter locks and [`CuratorFramework::watch_connection_state`].
-pub struct ConnectionStateListenable {
-    inner: Arc<Inner>,
-}
-
-/// The state that the client shares with the circuit's timer, which holds it weakly.
-struct Inner {
-    /// The listeners that the circuit breaker filters.
-    through_breaker: Listeners<dyn ConnectionStateListener>,
-    direct: Listeners<dyn ConnectionStateListener>,
-    circuit: Option<Mutex<Circuit>>,
-}
-
-struct Circuit {
-    listener: CircuitBreakingConnectionStateListener,
-    randomness: Arc<dyn Randomness>,
-    timer: Option<AbortOnDropHandle<()>>,
+impl CuratorFramework {
+    /// Returns the listeners to the connection's state.
+    #[must_use]
+    pub fn connection_state_listenable(&self) -> &ConnectionStateListenable {
+        &self.listeners
+    }
 }
 
 impl ConnectionStateListenable {
@@ -74,7 +41,7 @@ impl ConnectionStateListenable {
 
     fn with_circuit(circuit: Option<Mutex<Circuit>>) -> Self {
         let (through_breaker, direct) = (Listeners::default(), Listeners::default());
-        Self { inner: Arc::new(Inner { through_breaker, direct, circuit }) }
+        Self { inner: Arc::new(ListenersState { through_breaker, direct, circuit }) }
     }
 
     /// Adds a listener, which gets the changes from now on, not the present state.
@@ -132,7 +99,7 @@ impl ConnectionStateListenable {
 }
 
 /// Looks at the open circuit until it is closed, or the client is dropped.
-async fn keep_looking(inner: Weak<Inner>, client: WeakClient, mut pause: Duration) {
+async fn keep_looking(inner: Weak<ListenersState>, client: WeakClient, mut pause: Duration) {
     loop {
         tokio::time::sleep(pause.max(SHORTEST_LOOK)).await;
         let (Some(client), Some(inner)) = (client.upgrade(), inner.upgrade()) else { return };
@@ -147,7 +114,7 @@ fn tell(listeners: &Listeners<dyn ConnectionStateListener>, client: &CuratorFram
     listeners.notify(move |listener| listener(&client, state));
 }
 
-impl Inner {
+impl ListenersState {
     fn tell_through(&self, client: &CuratorFramework, step: Step) {
         if let Some(state) = step.forward {
             tell(&self.through_breaker, client, state);

@@ -178,11 +178,11 @@ impl RecipeClient for CuratorFramework {
     }
 
     fn check_change(&self, path: &str, data: &[u8]) -> Result<()> {
-        self.core.check_change(path, data)
+        self.core.check_schemas(|schemas| schemas.check_change(path, data))
     }
 
     fn check_create(&self, path: &str, mode: CreateMode, data: &[u8], acl: &[Acl]) -> Result<()> {
-        self.core.schemas().map_or(Ok(()), |schemas| schemas.check_create(path, mode, data, acl))
+        self.core.check_schemas(|schemas| schemas.check_create(path, mode, data, acl))
     }
 
     fn random_unit(&self) -> f64 {

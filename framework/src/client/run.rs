@@ -17,11 +17,58 @@ impl Drop for CloseOnDrop<'_> {
     }
 }
 
+impl CuratorFramework {
+    /// Runs `work`, and closes the client however that ends, so that no lock stays until its session times out. Starts
+    /// the client unless [`start`](Self::start) was called before.
+    ///
+    /// | `work` | the client is closed | result |
+    /// | --- | --- | --- |
+    /// | returns, also by `?` | and the close is awaited | the value or error of `work` |
+    /// | panics | and the close is awaited | the panic goes on |
+    /// | runs when Ctrl-C, `SIGINT` or `SIGTERM` arrives | `work` is dropped first; a second signal ends the wait | `Interrupted` |
+    /// | is dropped with this future | in the background | – |
+    ///
+    /// Tasks that `work` has spawned go on, and their guards are lost. The cargo feature `signal`, on by default,
+    /// catches the signals; without it no signal closes the client, and a warning says so. From the first call on,
+    /// tokio's handlers replace the system's for the rest of the process.
+    /// A signal outside of `run` has no effect then, unless the program catches it too.
+    ///
+    /// The first signal drops `work` at once. A service that lets its requests end catches the signals itself and
+    /// awaits `close`, as the example `axum_service` does.
+    ///
+    /// # Errors
+    ///
+    /// * the error of `work`
+    /// * `Error::Interrupted`: a signal has ended `work`.
+    /// * `Error::Closed`: a client runs once; build another one.
+    /// * `Error::NoRuntime`, `Error::IncompleteRuntime`, `Error::PausedClock`: those of [`start`](Self::start). Signals
+    ///   need I/O.
+    ///
+    /// # Cancel safety
+    ///
+    /// The client is closed when this future is dropped, as by [`close`](Self::close).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use curator_framework::CuratorFramework;
+    /// # async fn main_of_a_program(client: CuratorFramework) -> Result<(), Box<dyn std::error::Error>> {
+    /// client
+    ///     .run(async {
+    ///         let (mode, _) = client.get_data().for_path("/settings/mode").await?;
+    ///         println!("{}", String::from_utf8(mode)?);
+    ///         Ok(())
+    ///     })
+    ///     .await
+    /// # }
+    /// ```
+    pub async fn run<T, E: From<Error>>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        run(self, work).await
+    }
+}
+
 /// Runs `work` and closes the client.
-pub(super) async fn run<T, E: From<Error>>(
-    client: &CuratorFramework,
-    work: impl Future<Output = Result<T, E>>,
-) -> Result<T, E> {
+async fn run<T, E: From<Error>>(client: &CuratorFramework, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     match client.start() {
         Ok(()) | Err(Error::AlreadyStarted) => {}
         Err(error) => return Err(error.into()),
@@ -56,7 +103,7 @@ impl Signals {
     /// * `Error::InvalidConfig`: the system refuses a handler.
     fn new() -> Result<Self, Error> {
         use tokio::signal::unix::{SignalKind, signal};
-        super::check_drivers(true)?;
+        super::life::check_drivers(true)?;
         let caught = |kind| signal(kind).map_err(|error| Error::invalid_config("signal handler", error.to_string()));
         Ok(Self { interrupt: caught(SignalKind::interrupt())?, terminate: caught(SignalKind::terminate())? })
     }

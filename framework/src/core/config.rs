@@ -7,7 +7,6 @@ use crate::ensemble::provider::EnsembleProvider;
 use crate::environment::local_address::LocalAddress;
 use crate::model::AuthInfo;
 use crate::model::compression::CompressionProvider;
-use crate::retry::RetryPolicy;
 use crate::session::SessionConfig;
 use crate::zookeeper::ZooKeeperFactory;
 use crate::zookeeper::security::{SaslDigest, TlsOptions};
@@ -29,7 +28,6 @@ pub(crate) struct Config {
     pub(crate) read_only: bool,
     pub(crate) tls: Option<TlsOptions>,
     pub(crate) sasl: Option<SaslDigest>,
-    pub(crate) retry_policy: Arc<dyn RetryPolicy>,
     pub(crate) default_data: DefaultData,
     pub(crate) factory: Arc<dyn ZooKeeperFactory>,
     pub(crate) container_parents: bool,

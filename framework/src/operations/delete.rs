@@ -66,9 +66,7 @@ impl<'a> DeleteBuilder<'a> {
     ///
     /// When the future is dropped, the node may be deleted; if guaranteed, it will be.
     pub async fn for_path(self, path: &str) -> Result<()> {
-        if let Some(schemas) = self.client.schemas() {
-            schemas.check_delete(path)?;
-        }
+        self.client.check_schemas(|schemas| schemas.check_delete(path))?;
         let _owing = self.guaranteed.then(|| self.client.track_pending());
         let mut unfinished = Unfinished { delete: &self, path, goes_on: self.guaranteed };
         let children = self.children;

@@ -26,7 +26,7 @@ use crate::session::Session;
 
 /// Checks a read against the client's schemas.
 pub(crate) fn check_read(client: &ClientCore, path: &str, reading: Reading) -> Result<()> {
-    client.schemas().map_or(Ok(()), |schemas| schemas.check_read(path, reading))
+    client.check_schemas(|schemas| schemas.check_read(path, reading))
 }
 
 /// Runs an operation on a path in the client's session, with retries.

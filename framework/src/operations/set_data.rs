@@ -79,7 +79,7 @@ impl<'a> SetDataBuilder<'a> {
     /// ```
     pub async fn for_path(self, path: &str, data: impl Into<Vec<u8>>) -> Result<Stat> {
         let data = data.into();
-        self.client.check_change(path, &data)?;
+        self.client.check_schemas(|schemas| schemas.check_change(path, &data))?;
         let data = self.client.to_stored(path, data, self.compress)?;
         let (version, idempotent) = (self.version, self.idempotent);
         with_retries(self.client, path, |session| {
@@ -143,7 +143,7 @@ impl<'a> SetAclBuilder<'a> {
         let (acl, version) = (self.acl, self.version);
         with_retries(self.client, path, |session| {
             let acl = acl.clone().unwrap_or_else(|| session.acl_for(path));
-            let checked = self.client.schemas().map_or(Ok(()), |schemas| schemas.check_acl(path, &acl));
+            let checked = self.client.check_schemas(|schemas| schemas.check_acl(path, &acl));
             async move {
                 checked?;
                 session.set_acl(path, acl, version).await

@@ -137,21 +137,17 @@ impl CuratorOp {
             OperationType::Create => {
                 let acl = self.acl.clone().unwrap_or_else(|| session.acl_for(&path));
                 let data = data();
-                if let Some(schemas) = client.schemas() {
-                    schemas.check_create(&path, self.mode, &data, &acl)?;
-                }
+                client.check_schemas(|schemas| schemas.check_create(&path, self.mode, &data, &acl))?;
                 let data = client.to_stored(&path, data, self.compress)?;
                 Operation::Create { path, data, acl, mode: self.mode }
             }
             OperationType::Delete => {
-                if let Some(schemas) = client.schemas() {
-                    schemas.check_delete(&path)?;
-                }
+                client.check_schemas(|schemas| schemas.check_delete(&path))?;
                 Operation::Delete { path, version }
             }
             OperationType::SetData => {
                 let data = data();
-                client.check_change(&path, &data)?;
+                client.check_schemas(|schemas| schemas.check_change(&path, &data))?;
                 Operation::SetData { data: client.to_stored(&path, data, self.compress)?, path, version }
             }
             OperationType::Check => Operation::Check { path, version },

@@ -1,4 +1,4 @@
-//! Events and metrics of the tasks that keep a session: the code behind them is the user's, and may block.
+//! Events of the tasks that keep a session: the log behind them is the user's, and may block.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing::level_filters::LevelFilter;
 
-use crate::sync::safe_notify::SafeNotifyExecutor;
+use crate::sync::job_queue::JobQueue;
 
 /// The most reports that wait for a blocked log.
 const MOST_WAITING: usize = 1024;
 
-static REPORTS: LazyLock<SafeNotifyExecutor> = LazyLock::new(SafeNotifyExecutor::new);
-static METRICS: LazyLock<SafeNotifyExecutor> = LazyLock::new(SafeNotifyExecutor::new);
+static REPORTS: LazyLock<JobQueue> = LazyLock::new(|| {
+    // A log that panics must not cause a report of its own.
+    JobQueue::new(|report| drop(catch_unwind(AssertUnwindSafe(report))))
+});
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Runs a call of `tracing` on a thread of its own, in order. A log blocks when its pipe is full. A task that keeps a
@@ -30,7 +32,7 @@ pub fn report(call: impl FnOnce() + Send + 'static) {
     }
     let (log, span) = (tracing::dispatcher::get_default(Clone::clone), tracing::Span::current());
     // Without a thread the report waits for the next one. An event about that could block the caller.
-    let _waits = REPORTS.try_submit(move || {
+    let _waits = REPORTS.submit(move || {
         let reported = || {
             let dropped = DROPPED.swap(0, Ordering::Relaxed);
             if dropped > 0 {
@@ -38,14 +40,6 @@ pub fn report(call: impl FnOnce() + Send + 'static) {
             }
             span.in_scope(call);
         };
-        // A log that panics must not cause a report of its own.
-        let _panicked = catch_unwind(AssertUnwindSafe(|| tracing::dispatcher::with_default(&log, reported)));
+        tracing::dispatcher::with_default(&log, reported);
     });
-}
-
-/// Runs a call of `metrics` on a thread of its own, in order, apart from the events. It is never dropped, because a gauge
-/// that misses a change stays wrong.
-pub fn report_metric(call: impl FnOnce() + Send + 'static) {
-    // Without a thread the call waits for the next one.
-    let _waits = METRICS.try_submit(call);
 }

@@ -1,15 +1,10 @@
 //! Runs user code away from the tasks that keep the session: Curator's safe notify.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 
-use parking_lot::Mutex;
-
+use crate::sync::job_queue::{Job, JobQueue};
 use crate::sync::user_code::catch_panic;
-
-type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs jobs one after the other, in order, on a thread of its own: Curator's `runSafe`.
 ///
@@ -36,19 +31,14 @@ type Job = Box<dyn FnOnce() + Send>;
 /// ```
 #[derive(Clone)]
 pub struct SafeNotifyExecutor {
-    queue: Arc<Mutex<Queue>>,
-}
-
-struct Queue {
-    jobs: VecDeque<Job>,
-    running: bool,
+    queue: JobQueue,
 }
 
 impl SafeNotifyExecutor {
     /// Creates an executor without jobs, and so without a thread.
     #[must_use]
     pub fn new() -> Self {
-        Self { queue: Arc::new(Mutex::new(Queue { jobs: VecDeque::new(), running: false })) }
+        Self { queue: JobQueue::new(run) }
     }
 
     /// Appends a job to the queue. Never blocks, never runs the job itself. If the system refuses a thread, this logs
@@ -63,38 +53,13 @@ impl SafeNotifyExecutor {
     /// Appends a job to the queue as [`submit`](Self::submit) does, and logs nothing. After an error the job stays in
     /// the queue.
     pub(crate) fn try_submit(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let mut queue = self.queue.lock();
-        queue.jobs.push_back(Box::new(job));
-        if !queue.running {
-            let shared = Arc::clone(&self.queue);
-            std::thread::Builder::new().name("curator-safe-notify".into()).spawn(move || drain(&shared))?;
-            queue.running = true;
-        }
-        Ok(())
+        self.queue.submit(job)
     }
 }
 
-impl SafeNotifyExecutor {
-    /// Returns the number of jobs that wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.queue.lock().jobs.len()
-    }
-}
-
-fn drain(queue: &Mutex<Queue>) {
-    loop {
-        let job = {
-            let mut queue = queue.lock();
-            match queue.jobs.pop_front() {
-                Some(job) => job,
-                None => {
-                    queue.running = false;
-                    return;
-                }
-            }
-        };
-        let _reported = catch_panic("listener", job);
-    }
+fn run(job: Job) {
+    // The panic is logged.
+    let _panicked = catch_panic("listener", job);
 }
 
 impl Default for SafeNotifyExecutor {
@@ -105,7 +70,7 @@ impl Default for SafeNotifyExecutor {
 
 impl fmt::Debug for SafeNotifyExecutor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SafeNotifyExecutor").field("waiting", &self.waiting()).finish()
+        f.debug_struct("SafeNotifyExecutor").field("waiting", &self.queue.waiting()).finish()
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{KnownNode, OwnedNode};
+use super::OwnedNode;
 use crate::error::{Error, Result};
 use crate::model::path::{node_from_path, parent_of};
 use crate::model::protected::ProtectedId;
 use crate::model::{CreateMode, Stat};
 use crate::session::Session;
 use crate::session::background::PendingDelete;
+use crate::session::known_node::KnownNode;
 
 /// The node at the exact path of an owned node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

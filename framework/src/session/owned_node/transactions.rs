@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Created, KnownNode, OwnedNode};
+use super::{Created, OwnedNode};
 use crate::error::{Error, Result};
 use crate::model::new_node::NodeSpec;
 use crate::session::Session;
+use crate::session::known_node::KnownNode;
 use crate::zookeeper::{Done, Operation};
 
 /// The mark of a node that its owner replaces. Unless that is done, a later deletion is a loss again.

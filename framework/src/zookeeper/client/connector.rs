@@ -1,7 +1,7 @@
 //! Opens byte streams to servers.
 
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,48 +12,11 @@ use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::blocking_socket::BlockingSocket;
+use super::stream::{ByteStream, Stream};
 use crate::environment::randomness::{Randomness, shuffle};
 use crate::error::ConnectError;
 use crate::sync::user_code::{catch_panic, catch_panic_of};
 use crate::zookeeper::ConnectConfig;
-
-/// The bytes to and from one server. An implementation needs no method: `impl ByteStream for MyStream {}`.
-pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {
-    /// Writes `bytes` and ends the stream, while the runtime cannot be used. Blocks for `limit` at most.
-    ///
-    /// The client calls it when the runtime ends before the session is closed. `bytes` are the rest of the output, and
-    /// the request that closes the session. A stream over a socket of tokio passes the call on to the socket. The
-    /// default writes nothing, which leaves the session to the server's timer.
-    ///
-    /// # Errors
-    ///
-    /// An [`io::Error`] if the server may not have received the bytes; `Error::Unsupported` by default.
-    fn close_blocking(self: Box<Self>, _bytes: &[u8], _limit: Duration) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-impl ByteStream for TcpStream {
-    fn close_blocking(self: Box<Self>, bytes: &[u8], limit: Duration) -> io::Result<()> {
-        let mut socket = BlockingSocket::new(self.into_std()?, limit)?;
-        socket.write_all(bytes)?;
-        socket.end()
-    }
-}
-
-#[cfg(unix)]
-impl ByteStream for tokio::net::UnixStream {
-    fn close_blocking(self: Box<Self>, bytes: &[u8], limit: Duration) -> io::Result<()> {
-        // The calls of a stream socket are the same for both families.
-        let socket = std::net::TcpStream::from(std::os::fd::OwnedFd::from(self.into_std()?));
-        let mut socket = BlockingSocket::new(socket, limit)?;
-        socket.write_all(bytes)?;
-        socket.end()
-    }
-}
-
-impl ByteStream for tokio::io::DuplexStream {}
 
 /// A custom way to open connections to servers.
 #[async_trait]
@@ -100,14 +63,6 @@ impl ByteStream for ContainedStream {
     fn close_blocking(self: Box<Self>, bytes: &[u8], limit: Duration) -> io::Result<()> {
         catch_panic("stream of the connector", || self.0.close_blocking(bytes, limit)).map_err(io::Error::other)?
     }
-}
-
-/// An open stream to a server.
-pub(super) enum Stream {
-    /// A TCP stream, to which callers write their own requests.
-    Tcp(TcpStream),
-    /// Another stream, to which only the driver writes.
-    Other(Box<dyn ByteStream>),
 }
 
 /// The opener of one session's streams.

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::blocking_socket::BlockingSocket;
-use super::connector::{ByteStream, Stream};
+use super::stream::{ByteStream, Stream};
 use crate::zookeeper::security::TlsOptions;
 
 /// The TLS side of a session's connections.

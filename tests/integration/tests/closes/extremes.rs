@@ -64,7 +64,7 @@ macro_rules! row {
 const ROWS: [Row; 19] = [
     row!(
         [
-            "client/mod block_until_connected_timeout",
+            "client/life block_until_connected_timeout",
             "client/builder session_timeout",
             "client/builder connection_timeout",
             "client/builder max_close_wait",
@@ -179,9 +179,9 @@ const ROWS: [Row; 19] = [
     ),
     row!(
         [
-            "session/mod connection_changed",
-            "session/owned_node watch_node",
-            "session/owned_node when_held_for",
+            "session/link connection_changed",
+            "session/owned_node/hold watch_node",
+            "session/owned_node/hold when_held_for",
             "sync/budget of",
             "sync/budget plus",
         ],

@@ -9,7 +9,7 @@ const ENUMS: [(&str, &str); 7] = [
     ("BarrierError", "recipes/src/barriers/error.rs"),
     ("CacheError", "recipes/src/caches/error.rs"),
     ("CounterError", "recipes/src/counters/error.rs"),
-    ("Error", "framework/src/error.rs"),
+    ("Error", "framework/src/error/kinds.rs"),
     ("LeaderError", "recipes/src/leader/error.rs"),
     ("LockError", "recipes/src/engine/error.rs"),
     ("SharedError", "recipes/src/shared/error.rs"),

@@ -1,13 +1,21 @@
 //! Compares requests and replies with those of Java's client and Apache's server, byte for byte.
 
+use std::collections::VecDeque;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use curator_golden::{ENSEMBLE, Exchange, Frame, STANDALONE};
+use curator_wire::{ErrorCode, OpCode, XID_AUTH, XID_PING, XID_SET_WATCHES};
 
-use super::*;
-use crate::model::AddWatchMode::PersistentRecursive;
-use crate::model::{Acl, CreateMode, EventType, Permission, Stat};
-use crate::zookeeper::{Done, Operation, SubscriptionEvent, WatchEvents};
+use super::connection::Phase;
+use super::machine::{Event, Protocol, Settings};
+use crate::error::Error;
+use crate::model::AddWatchMode::{self, PersistentRecursive};
+use crate::model::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchKind, WatchedEvent};
+use crate::zookeeper::client::history::History;
+use crate::zookeeper::client::sasl::DigestMd5;
+use crate::zookeeper::security::SaslDigest;
+use crate::zookeeper::{Done, Operation, Request, Response, SessionEnd, SubscriptionEvent, WatchEvents};
 
 const NOW: Duration = Duration::from_secs(100);
 

@@ -1,18 +1,12 @@
-//! Errors, sorted by what a caller can do about them.
+//! The errors of operations.
 
-mod chain;
-mod path_text;
-
-use std::fmt;
 use std::sync::Arc;
 
 use curator_wire::ErrorCode;
 
-pub use chain::Chain;
-pub use path_text::PathText;
-
-/// The result of an operation on ZooKeeper.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+#[cfg(doc)]
+use super::Chain;
+use super::{ConnectError, PathText, Result};
 
 /// An error of the framework.
 ///
@@ -282,35 +276,26 @@ impl Error {
 
     /// Returns `true` if the server itself sent this error, which proves that it received the request.
     pub(crate) fn is_answer(&self) -> bool {
-        if let Self::Transaction { cause, .. } = self {
-            return cause.is_answer();
+        match self {
+            Self::Transaction { cause, .. } => cause.is_answer(),
+            Self::NoAuth { .. } | Self::InvalidAcl { .. } => true,
+            Self::ZooKeeper { code, .. } => !matches!(*code, OPERATION_TIMEOUT | SESSION_MOVED),
+            _ => self.is_answer_of_leader(),
         }
-        matches!(
-            self,
-            Self::NoNode { .. }
-                | Self::NodeExists { .. }
-                | Self::NotEmpty { .. }
-                | Self::BadVersion { .. }
-                | Self::NoChildrenForEphemerals { .. }
-                | Self::NoAuth { .. }
-                | Self::InvalidAcl { .. }
-        ) || matches!(self, Self::ZooKeeper { code, .. } if !matches!(*code, OPERATION_TIMEOUT | SESSION_MOVED))
     }
 
     /// Returns `true` if the leader itself sent this error. A follower, even one that is cut off, may refuse a
     /// forbidden or malformed request by itself.
     pub(crate) fn is_answer_of_leader(&self) -> bool {
-        if let Self::Transaction { cause, .. } = self {
-            return cause.is_answer_of_leader();
-        }
-        matches!(
-            self,
+        match self {
+            Self::Transaction { cause, .. } => cause.is_answer_of_leader(),
             Self::NoNode { .. }
-                | Self::NodeExists { .. }
-                | Self::NotEmpty { .. }
-                | Self::BadVersion { .. }
-                | Self::NoChildrenForEphemerals { .. }
-        )
+            | Self::NodeExists { .. }
+            | Self::NotEmpty { .. }
+            | Self::BadVersion { .. }
+            | Self::NoChildrenForEphemerals { .. } => true,
+            _ => false,
+        }
     }
 
     /// Names the path in the error of a wait for a connection, and of a request that a recipe sends for itself. Other
@@ -415,97 +400,16 @@ fn named(code: i32) -> String {
 }
 
 /// ZooKeeper's code for a request that took too long on the server.
-pub(crate) const OPERATION_TIMEOUT: i32 = -7;
+const OPERATION_TIMEOUT: i32 = -7;
 /// ZooKeeper's code for a session that has moved to another server.
-pub(crate) const SESSION_MOVED: i32 = -118;
+const SESSION_MOVED: i32 = -118;
 /// ZooKeeper's code for a request that the server did not carry out, because it has too many.
 const THROTTLED: i32 = ErrorCode::ThrottledOp.code();
-
-/// The failure of each server that was tried.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConnectError {
-    failures: Vec<(String, String)>,
-    kind: Kind,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    NoSession,
-    InSession,
-    RefusedCredentials,
-    TimeOver,
-}
-
-impl ConnectError {
-    /// Creates an error about one server.
-    #[must_use]
-    pub fn new(server: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self::from_failures(vec![(server.into(), reason.into())])
-    }
-
-    /// Creates an error about several servers, in the order of the attempts.
-    #[must_use]
-    pub fn from_failures(failures: Vec<(String, String)>) -> Self {
-        Self { failures, kind: Kind::NoSession }
-    }
-
-    /// Marks the failures as those of a session that exists: it lost its connection, or was not attached again.
-    #[must_use]
-    pub fn in_session(self) -> Self {
-        Self { kind: Kind::InSession, ..self }
-    }
-
-    /// Marks the last failure as a refusal of the credentials. Waiting operations then end with [`Error::AuthFailed`],
-    /// and the pauses between the attempts become longer.
-    #[must_use]
-    pub fn refusing_credentials(self) -> Self {
-        Self { kind: Kind::RefusedCredentials, ..self }
-    }
-
-    /// Returns `true` if a server did not accept the credentials.
-    #[must_use]
-    pub fn refuses_credentials(&self) -> bool {
-        self.kind == Kind::RefusedCredentials
-    }
-
-    /// Returns the end of a caller's time, on a connection that is not lost.
-    pub(crate) const fn time_over() -> Self {
-        Self { failures: Vec::new(), kind: Kind::TimeOver }
-    }
-
-    /// Returns `true` if the caller's time ended before the reply, while the client was connected.
-    #[must_use]
-    pub fn is_time_over(&self) -> bool {
-        self.kind == Kind::TimeOver
-    }
-
-    /// Returns the servers in the order of the attempts, each with its failure.
-    #[must_use]
-    pub fn failures(&self) -> &[(String, String)] {
-        &self.failures
-    }
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let failures: Vec<String> =
-            self.failures.iter().map(|(server, reason)| format!("{server}: {reason}")).collect();
-        let failures = failures.join("; ");
-        match self.kind {
-            Kind::TimeOver => f.write_str("no answer in the time allowed, though the client is connected"),
-            Kind::InSession if failures.is_empty() => f.write_str("no server could be tried"),
-            Kind::InSession => f.write_str(&failures),
-            _ if failures.is_empty() => f.write_str("no session could be established"),
-            _ => write!(f, "no session could be established: {failures}"),
-        }
-    }
-}
-
-impl std::error::Error for ConnectError {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Chain;
 
     fn loss(sent: bool) -> Error {
         Error::ConnectionLoss { request: "create /a".into(), sent, cause: None }
@@ -582,7 +486,7 @@ mod tests {
             assert!(texts.iter().all(|text| Chain(&error).to_string().matches(text).count() == 1), "{texts:?}");
         }
         let kinds: std::collections::HashSet<_> = all().iter().map(std::mem::discriminant).collect();
-        let variants = include_str!("error.rs").matches("#[error(").count() - 1;
+        let variants = include_str!("kinds.rs").matches("#[error(").count() - 1;
         assert_eq!(kinds.len(), variants, "each variant is here");
     }
 

@@ -1,199 +1,22 @@
-//! The framework's own watch registry.
-//!
-//! The server keeps one watch for each path and kind of a session; this registry keeps its waiters. An event or the end
-//! of the session wakes a waiter. A reconnect wakes it only if the client does not restore watches. A wake-up is a
-//! hint: the waiter reads again.
+//! The registry of a session's watches.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
-use std::future::Future;
 use std::ops::Bound;
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 
+use super::waiters::{Calls, Waiters, wake};
+use super::wake::{WakeReason, Woken};
+use super::watch::Watch;
 use crate::model::path::{node_from_path, parent_of};
-use crate::model::{EventType, Stat, WatchKind, WatchedEvent};
-use crate::session::owned_node::KnownNode;
+use crate::model::{WatchKind, WatchedEvent};
+use crate::session::known_node::KnownNode;
 use crate::zookeeper::SessionEnd;
-
-/// The reason why a waiter was woken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WakeReason {
-    /// The watched node changed.
-    Event(EventType),
-    /// The session has reconnected, and its client does not
-    /// [restore watches](crate::spi::Capabilities::restores_watches). The watch is gone, and changes since the
-    /// disconnect are not known.
-    Reconnected,
-    /// The session is over.
-    SessionEnded(SessionEnd),
-}
 
 /// The most owned nodes that are looked up in a listing one by one.
 const FEW: usize = 4;
-
-type Callback = Box<dyn FnOnce(WakeReason) + Send>;
-
-/// The way in which a waiter is woken.
-enum Wake {
-    /// Resolves the future, under the registry's lock. A waiter that is not in the registry therefore has its wake-up
-    /// already.
-    Future(oneshot::Sender<Woken>),
-    /// Calls the callback, outside of the lock.
-    Callback(Callback),
-}
-
-struct Waiter {
-    id: u64,
-    kind: WatchKind,
-    found: Option<Found>,
-    wake: Wake,
-}
-
-/// The state of a node in the read that set a watch on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Found {
-    /// The epoch of the reply that showed the node and set the watch.
-    pub epoch: u64,
-    /// The session that owns the node if it is ephemeral, else 0.
-    pub ephemeral_owner: i64,
-    /// The version of the node's data, which counts its changes.
-    pub version: i32,
-}
-
-impl Found {
-    pub(crate) const fn new(epoch: u64, stat: &Stat) -> Self {
-        Self { epoch, ephemeral_owner: stat.ephemeral_owner, version: stat.version }
-    }
-}
-
-/// The wake-up of a waiter.
-#[derive(Debug, Clone, Copy)]
-struct Woken {
-    reason: WakeReason,
-    /// The epoch that carried the notification.
-    epoch: Option<u64>,
-}
-
-#[derive(Default)]
-struct Waiters {
-    next: u64,
-    by_path: BTreeMap<Arc<str>, Vec<Waiter>>,
-    /// The owned nodes of the session.
-    owned: BTreeMap<Arc<str>, Weak<KnownNode>>,
-    /// The number of the session's connection.
-    epoch: u64,
-    /// The events of connections that the session does not have yet, with their numbers.
-    held_back: Vec<(WatchedEvent, u64)>,
-    ended: Option<SessionEnd>,
-    /// The registry calls this when the last waiter of a watch is dropped.
-    forget: Option<Forget>,
-}
-
-type Forget = Box<dyn Fn(&str, WatchKind) + Send>;
-
-/// The calls that events cause, to be made outside of the lock.
-#[derive(Default)]
-struct Calls {
-    callbacks: Vec<(Callback, WakeReason)>,
-    lost: Vec<Arc<KnownNode>>,
-}
-
-impl Calls {
-    fn make(self) {
-        for (callback, reason) in self.callbacks {
-            callback(reason);
-        }
-        for node in self.lost {
-            node.report_loss();
-        }
-    }
-}
-
-impl Waiters {
-    fn add(&mut self, path: &Arc<str>, kind: WatchKind, found: Option<Found>) -> (u64, oneshot::Receiver<Woken>) {
-        let (sender, receiver) = oneshot::channel();
-        self.next += 1;
-        match self.ended {
-            Some(end) => told(&sender.send(Woken { reason: WakeReason::SessionEnded(end), epoch: None })),
-            None => {
-                let waiter = Waiter { id: self.next, kind, found, wake: Wake::Future(sender) };
-                match self.by_path.get_mut(path) {
-                    Some(list) => {
-                        // Exact, because most paths have one waiter or two, and a queue has many paths.
-                        list.reserve_exact(usize::from(list.len() == 1));
-                        list.push(waiter);
-                    }
-                    None => drop(self.by_path.insert(Arc::clone(path), vec![waiter])),
-                }
-            }
-        }
-        (self.next, receiver)
-    }
-
-    fn find(&mut self, path: &str, id: u64) -> Option<&mut Waiter> {
-        self.by_path.get_mut(path)?.iter_mut().find(|waiter| waiter.id == id)
-    }
-
-    /// Removes and returns the waiters of these kinds at a path.
-    fn take(&mut self, path: &str, kinds: &[WatchKind]) -> Vec<Waiter> {
-        let Some(list) = self.by_path.get_mut(path) else { return Vec::new() };
-        let is_meant = |waiter: &Waiter| kinds.contains(&waiter.kind);
-        if list.iter().all(is_meant) {
-            return self.by_path.remove(path).unwrap_or_default();
-        }
-        let (woken, others) = std::mem::take(list).into_iter().partition(is_meant);
-        *list = others;
-        woken
-    }
-
-    /// Wakes the waiters for an event that the connection `epoch` carried.
-    fn fire(&mut self, event: &WatchedEvent, epoch: u64, calls: &mut Calls) {
-        let kinds: &[_] = match event.event_type {
-            EventType::NodeDeleted => &[WatchKind::Data, WatchKind::Children],
-            EventType::NodeCreated | EventType::NodeDataChanged => &[WatchKind::Data],
-            EventType::NodeChildrenChanged => &[WatchKind::Children],
-        };
-        if event.event_type == EventType::NodeDeleted {
-            // Before any waiter wakes: an owner must know of its loss before the next waiter can be granted.
-            let owned = self.owned.get(&*event.path).and_then(Weak::upgrade);
-            calls.lost.extend(owned.filter(|node| node.mark_deleted()));
-        }
-        let woken = Woken { reason: WakeReason::Event(event.event_type), epoch: Some(epoch) };
-        wake(self.take(&event.path, kinds), woken, calls);
-    }
-
-    /// Removes a waiter, and leaves its watch set.
-    fn take_out(&mut self, path: &str, id: u64) -> Option<Waiter> {
-        let list = self.by_path.get_mut(path)?;
-        let index = list.iter().position(|waiter| waiter.id == id)?;
-        let waiter = list.swap_remove(index);
-        if list.is_empty() {
-            self.by_path.remove(path);
-        }
-        Some(waiter)
-    }
-
-    fn remove(&mut self, path: &str, id: u64) -> Option<Waiter> {
-        let waiter = self.take_out(path, id)?;
-        self.left(path, waiter.kind);
-        Some(waiter)
-    }
-
-    /// Has the watch removed if it has no waiter.
-    fn left(&self, path: &str, kind: WatchKind) {
-        let has_waiter = self.by_path.get(path).is_some_and(|list| list.iter().any(|waiter| waiter.kind == kind));
-        // Under the lock: a later waiter for this watch registers, and then reads, only after this call.
-        if let (false, Some(forget)) = (has_waiter, &self.forget) {
-            forget(path, kind);
-        }
-    }
-}
 
 /// The waiters for the watches of one session.
 #[derive(Clone, Default)]
@@ -211,10 +34,8 @@ impl WatchRegistry {
 
     /// Registers a waiter. Call it before the read that sets the watch on the server, or an event could be missed.
     pub(crate) fn register(&self, path: &Arc<str>, kind: WatchKind) -> Watch {
-        let mut waiters = self.waiters.lock();
-        let (id, receiver) = waiters.add(path, kind, None);
-        drop(waiters);
-        self.watch(path, kind, None, id, receiver)
+        let added = self.waiters.lock().add(path, kind, None);
+        Watch::new(Arc::downgrade(&self.waiters), path, kind, None, added)
     }
 
     /// Registers a further waiter, if a read has found the node and its watch has not fired.
@@ -224,22 +45,9 @@ impl WatchRegistry {
         let found =
             waiters.by_path.get(path)?.iter().filter(|waiter| waiter.kind == kind).filter_map(|waiter| waiter.found);
         let found = Some(found.max_by_key(|found| found.epoch)?);
-        let (id, receiver) = waiters.add(path, kind, found);
+        let added = waiters.add(path, kind, found);
         drop(waiters);
-        Some(self.watch(path, kind, found, id, receiver))
-    }
-
-    fn watch(
-        &self,
-        path: &Arc<str>,
-        kind: WatchKind,
-        found: Option<Found>,
-        id: u64,
-        receiver: oneshot::Receiver<Woken>,
-    ) -> Watch {
-        let (registry, path) = (Arc::downgrade(&self.waiters), Arc::clone(path));
-        let is_set = found.is_some();
-        Watch { registry, path, kind, found, id, receiver, fired_in: None, is_set }
+        Some(Watch::new(Arc::downgrade(&self.waiters), path, kind, found, added))
     }
 
     /// Wakes the waiters for an event that the connection `epoch` carried. If the session does not have this connection
@@ -363,172 +171,19 @@ impl WatchRegistry {
     }
 }
 
-fn wake(waiters: Vec<Waiter>, woken: Woken, calls: &mut Calls) {
-    let callbacks = waiters.into_iter().filter_map(|waiter| match waiter.wake {
-        Wake::Future(sender) => {
-            told(&sender.send(woken));
-            None
-        }
-        Wake::Callback(callback) => Some((callback, woken.reason)),
-    });
-    if calls.callbacks.is_empty() {
-        // Most events wake one callback, which this keeps in the list of the waiters.
-        calls.callbacks = callbacks.collect();
-    } else {
-        calls.callbacks.extend(callbacks);
-    }
-}
-
-/// Ignores the result of a send: the waiter may have been dropped.
-fn told(_: &Result<(), Woken>) {}
-
 impl fmt::Debug for WatchRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WatchRegistry").field("waiters", &self.len()).finish()
     }
 }
 
-/// A future that resolves when a watch fires, or when it must be set anew.
-///
-/// # Cancel safety
-///
-/// Dropping it removes the waiter from the registry. With the last waiter the server's watch is removed, if the client
-/// can [remove watches](crate::spi::Capabilities::remove_watches); else it stays until it fires or the connection ends.
-#[must_use = "futures do nothing unless polled"]
-pub struct Watch {
-    registry: Weak<Mutex<Waiters>>,
-    path: Arc<str>,
-    kind: WatchKind,
-    found: Option<Found>,
-    id: u64,
-    receiver: oneshot::Receiver<Woken>,
-    fired_in: Option<u64>,
-    /// The reply to the read came before the event. Otherwise the read may have left a new watch behind an event of the
-    /// one before.
-    is_set: bool,
-}
-
-impl Watch {
-    /// Returns the node's state in the read that set the watch; `None` for a missing node and for a watch on children.
-    #[must_use]
-    pub const fn found(&self) -> Option<Found> {
-        self.found
-    }
-
-    /// Returns the epoch that carried the notification, once the watch has resolved with one. Notifications of one
-    /// connection come in the order of the server's transactions if the watch was [set](Found::epoch) on it too. A
-    /// server replays notifications after a reconnect in any order.
-    #[must_use]
-    pub const fn fired_in(&self) -> Option<u64> {
-        self.fired_in
-    }
-
-    /// Returns `true` if the watch has fired, without waiting.
-    #[must_use]
-    pub fn has_fired(&self) -> bool {
-        !self.receiver.is_empty() || self.receiver.is_terminated()
-    }
-
-    /// Records that the read has been answered.
-    pub(crate) fn answered(&mut self) {
-        self.is_set = !self.has_fired();
-    }
-
-    /// Records that the read that set the watch has found the node.
-    pub(crate) fn confirm(&mut self, found: Found) {
-        self.found = Some(found);
-        if let Some(registry) = self.registry.upgrade() {
-            if let Some(waiter) = registry.lock().find(&self.path, self.id) {
-                waiter.found = Some(found);
-            }
-        }
-    }
-
-    /// Returns a further waiter for the same watch, or `None` if it has fired.
-    #[must_use]
-    pub fn another(&self) -> Option<Self> {
-        let registry = self.registry.upgrade()?;
-        let mut waiters = registry.lock();
-        waiters.find(&self.path, self.id)?;
-        let (id, receiver) = waiters.add(&self.path, self.kind, self.found);
-        drop(waiters);
-        let (registry, path) = (Weak::clone(&self.registry), Arc::clone(&self.path));
-        Some(Self { registry, path, kind: self.kind, found: self.found, id, receiver, fired_in: None, is_set: true })
-    }
-
-    /// Drops the watch without a request: the server keeps it until it fires, which wakes no task. Use it if the watch
-    /// certainly fires, such as one on the parent of a node that the caller deletes.
-    pub fn leave(mut self) {
-        // Closed first: a dropped sender would wake the task that runs here.
-        self.receiver.close();
-        let registry = std::mem::take(&mut self.registry);
-        if let Some(registry) = registry.upgrade() {
-            let waiter = registry.lock().take_out(&self.path, self.id);
-            drop(waiter);
-        }
-    }
-
-    /// Calls `callback` when the watch fires, instead of resolving; at once if it has fired.
-    pub(crate) fn on_fire(mut self, callback: impl FnOnce(WakeReason) + Send + 'static) {
-        // No waiter has the id 0, so dropping `self` leaves the callback in the registry.
-        let id = std::mem::take(&mut self.id);
-        let registry = self.registry.upgrade();
-        if let Some(registry) = &registry {
-            if let Some(waiter) = registry.lock().find(&self.path, id) {
-                // Closed first: a dropped sender would wake the task that runs here.
-                self.receiver.close();
-                self.is_set = true;
-                waiter.wake = Wake::Callback(Box::new(callback));
-                return;
-            }
-        }
-        if let Ok(woken) = self.receiver.try_recv() {
-            callback(woken.reason);
-        }
-    }
-}
-
-impl Future for Watch {
-    type Output = WakeReason;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<WakeReason> {
-        // A sender that was dropped unused belonged to a session that was dropped as a whole.
-        Pin::new(&mut self.receiver).poll(cx).map(|woken| match woken {
-            Ok(Woken { reason, epoch }) => {
-                self.fired_in = epoch;
-                reason
-            }
-            Err(_) => WakeReason::SessionEnded(SessionEnd::Closed),
-        })
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        // Closed first: a dropped sender would wake the task that runs here.
-        self.receiver.close();
-        if let Some(registry) = self.registry.upgrade() {
-            let mut waiters = registry.lock();
-            let taken = waiters.remove(&self.path, self.id);
-            if taken.is_none() && !self.is_set {
-                waiters.left(&self.path, self.kind);
-            }
-            drop(waiters);
-            drop(taken);
-        }
-    }
-}
-
-impl fmt::Debug for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("path", &self.path).field("kind", &self.kind).finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::mpsc;
+
+    use super::*;
+    use crate::model::EventType;
+    use crate::session::watches::Found;
 
     const FOUND: Found = Found { epoch: 1, ephemeral_owner: 7, version: 0 };
 

@@ -1,0 +1,94 @@
+//! Nodes that are to be deleted.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::error::Error;
+use crate::sync::watch_cell::WatchCell;
+
+/// A node that is to be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PendingDelete {
+    /// An owned node that was dropped: its path, or, if that is uncertain, all nodes under the parent with the prefix.
+    Claimed { parent: String, prefix: String, path: Option<String>, ephemeral: bool },
+    /// The node of a guaranteed delete.
+    Guaranteed { path: String, delete: Delete },
+    /// The ephemeral node at the path, if it belongs to the session.
+    OwnEphemeral { path: String },
+    /// The ephemeral node at the path, if it has this data, which no other node has.
+    Marked { path: String, data: String },
+    /// The node at the path, if this transaction has created it.
+    Created { path: String, czxid: i64, ephemeral: bool },
+}
+
+/// The options of a delete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Delete {
+    /// The version that the node must have.
+    pub(crate) version: Option<i32>,
+    /// The nodes below it are deleted too.
+    pub(crate) children: bool,
+}
+
+impl PendingDelete {
+    /// Returns `true` if the server deletes the node at the end of its session.
+    pub(super) fn goes_with_session(&self) -> bool {
+        match self {
+            Self::Claimed { ephemeral, .. } | Self::Created { ephemeral, .. } => *ephemeral,
+            Self::OwnEphemeral { .. } | Self::Marked { .. } => true,
+            Self::Guaranteed { .. } => false,
+        }
+    }
+
+    /// Returns `true` if the error shows that the delete is not asked for any more: its caller would get it too.
+    pub(super) fn is_over(&self, error: &Error) -> bool {
+        matches!((self, error), (Self::Guaranteed { .. }, Error::BadVersion { .. } | Error::NotEmpty { .. }))
+    }
+}
+
+/// The nodes that have outlived their session, for the next session to delete.
+#[derive(Debug, Default)]
+pub(crate) struct DeleteBacklog {
+    queue: Mutex<Vec<PendingDelete>>,
+    /// The number of running operations that may leave a node to delete.
+    owing: WatchCell<usize>,
+}
+
+/// The mark of a running operation that may leave a node to delete, in any session. Drop it after the operation has
+/// handed over that node.
+#[derive(Debug)]
+pub(crate) struct PendingGuard(Arc<DeleteBacklog>);
+
+impl Drop for PendingGuard {
+    fn drop(&mut self) {
+        self.0.owing.modify(|owing| *owing -= 1);
+    }
+}
+
+impl DeleteBacklog {
+    pub(crate) fn add(&self, remains: PendingDelete) {
+        self.queue.lock().push(remains);
+    }
+
+    /// Adds what the end of its session leaves of a node.
+    pub(super) fn inherit(&self, remains: PendingDelete) {
+        if !remains.goes_with_session() {
+            self.add(remains);
+        }
+    }
+
+    pub(crate) fn take(&self) -> Vec<PendingDelete> {
+        std::mem::take(&mut self.queue.lock())
+    }
+
+    pub(crate) fn track_pending(self: &Arc<Self>) -> PendingGuard {
+        self.owing.modify(|owing| *owing += 1);
+        PendingGuard(Arc::clone(self))
+    }
+
+    /// Resolves when no running operation may leave a node to delete.
+    pub(crate) async fn settled(&self) {
+        self.owing.wait_for(|&owing| owing == 0).await;
+    }
+}

@@ -1,0 +1,7 @@
+//! The requests of a session, and what their replies prove.
+
+mod create;
+mod read;
+mod submit;
+mod transaction;
+mod write;

@@ -1,0 +1,210 @@
+//! Reads, with watches or without.
+
+use super::submit::unexpected;
+use crate::error::Result;
+use crate::model::ids::Zxid;
+use crate::model::{Acl, Stat, WatchKind};
+use crate::session::watches::{Found, Watch};
+use crate::session::{Session, WatchedData};
+use crate::zookeeper::client::history::{History, Judgement};
+use crate::zookeeper::{Request, Response};
+
+impl Session {
+    /// Returns the stat of a node, or `None` if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// `Error::ConnectionLoss`, `Error::SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn exists(&self, path: &str) -> Result<Option<Stat>> {
+        match self.request(Request::Exists { path: self.to_server_path(path), watch: false }).await? {
+            Response::Exists(stat) => Ok(stat),
+            other => Err(unexpected("exists", path, &other)),
+        }
+    }
+
+    /// Compares the server's history with nodes as they were read before, perhaps in another session. Returns the newest
+    /// transaction up to which the server has all writes that the client may have seen. Returns `None` after a restore
+    /// from a backup or a loss of data, or if that cannot be excluded: then all nodes must be read again.
+    ///
+    /// Costs one `exists` if the newest of the nodes is unchanged, and one for each parent with a newer change of its
+    /// children. If these do not decide, it costs one for each of up to 64 nodes. A new session must call
+    /// [`sync`](Self::sync) before, because its server may lag.
+    ///
+    /// # Errors
+    ///
+    /// `Error::ConnectionLoss`, `Error::SessionExpired`, `Error::Closed`: call again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn continues(&self, nodes: impl IntoIterator<Item = (String, Stat)>) -> Result<Option<Zxid>> {
+        let Some(mut comparison) = History::of(nodes).compare() else { return Ok(None) };
+        let mut judgement = Judgement::Unknown;
+        loop {
+            // An earlier session may have ended with an election.
+            let round = comparison.next_round(judgement, true);
+            if round.is_empty() {
+                let Judgement::Same { up_to } = judgement else { return Ok(None) };
+                return Ok(Some(Zxid::new(up_to)));
+            }
+            let mut asked = Vec::new();
+            for question in &round {
+                asked.push(self.exists(&question.path));
+            }
+            let found = self.in_one_write(futures_util::future::join_all(asked)).await;
+            for (question, found) in round.iter().zip(found) {
+                judgement = comparison.decide(judgement, question.judge(found?.as_ref()));
+            }
+        }
+    }
+
+    /// Reads as [`exists`](Self::exists) does, and sets a watch for the creation, change or deletion of the node.
+    ///
+    /// # Errors
+    ///
+    /// As [`exists`](Self::exists).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped. A watch that was set wakes no task then.
+    pub async fn exists_watched(&self, path: &str) -> Result<(Option<Stat>, Watch)> {
+        let full = self.to_server_path(path);
+        let mut watch = self.inner.watches.register(&full, WatchKind::Data);
+        let (response, epoch) = self.request_with_epoch(Request::Exists { path: full, watch: true }).await?;
+        match response {
+            Response::Exists(stat) => {
+                watch.answered();
+                if let Some(stat) = &stat {
+                    watch.confirm(Found::new(epoch, stat));
+                }
+                Ok((stat, watch))
+            }
+            other => Err(unexpected("exists", path, &other)),
+        }
+    }
+
+    /// Returns a node's data and stat.
+    ///
+    /// # Errors
+    ///
+    /// `Error::NoNode`, `Error::NoAuth`; `Error::ConnectionLoss`, `Error::SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn get_data(&self, path: &str) -> Result<(Vec<u8>, Stat)> {
+        match self.request(Request::GetData { path: self.to_server_path(path), watch: false }).await? {
+            Response::Data(data, stat) => Ok((data, stat)),
+            other => Err(unexpected("getData", path, &other)),
+        }
+    }
+
+    /// Reads as [`get_data`](Self::get_data) does, and sets a watch for the change or deletion of the node. A missing
+    /// node leaves no watch on the server.
+    ///
+    /// # Errors
+    ///
+    /// As [`get_data`](Self::get_data).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped. A watch that was set wakes no task then.
+    pub async fn get_data_watched(&self, path: &str) -> Result<WatchedData> {
+        let full = self.to_server_path(path);
+        let mut watch = self.inner.watches.register(&full, WatchKind::Data);
+        let (response, epoch) = self.request_with_epoch(Request::GetData { path: full, watch: true }).await?;
+        match response {
+            Response::Data(data, stat) => {
+                watch.answered();
+                watch.confirm(Found::new(epoch, &stat));
+                Ok(WatchedData { data, stat, watch })
+            }
+            other => Err(unexpected("getData", path, &other)),
+        }
+    }
+
+    /// Shares a watch that this session has already on a node, without a request. Returns `None` unless a read found
+    /// the node and its watch has not fired. As far as the session knows, the node is unchanged since that read. The
+    /// shared watch fires in order with all other events.
+    #[must_use]
+    pub fn share_watch(&self, path: &str) -> Option<Watch> {
+        self.inner.watches.join(&self.to_server_path(path))
+    }
+
+    /// Returns the names of a node's children, in no particular order.
+    ///
+    /// # Errors
+    ///
+    /// `Error::NoNode`, `Error::NoAuth`; `Error::ConnectionLoss`, `Error::SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn get_children(&self, path: &str) -> Result<Vec<String>> {
+        match self.request(Request::GetChildren { path: self.to_server_path(path), watch: false }).await? {
+            Response::Children(children) => Ok(children),
+            other => Err(unexpected("getChildren", path, &other)),
+        }
+    }
+
+    /// Reads as [`get_children`](Self::get_children) does, and sets a watch for the creation or deletion of a child.
+    ///
+    /// # Errors
+    ///
+    /// As [`get_children`](Self::get_children).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped. A watch that was set wakes no task then.
+    pub async fn get_children_watched(&self, path: &str) -> Result<(Vec<String>, Watch)> {
+        let full = self.to_server_path(path);
+        let mut watch = self.inner.watches.register(&full, WatchKind::Children);
+        match self.request(Request::GetChildren { path: full, watch: true }).await? {
+            Response::Children(children) => {
+                watch.answered();
+                Ok((children, watch))
+            }
+            other => Err(unexpected("getChildren", path, &other)),
+        }
+    }
+
+    /// Returns a node's access control list and stat.
+    ///
+    /// # Errors
+    ///
+    /// `Error::NoNode`, `Error::NoAuth`; `Error::ConnectionLoss`, `Error::SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn get_acl(&self, path: &str) -> Result<(Vec<Acl>, Stat)> {
+        match self.request(Request::GetAcl { path: self.to_server_path(path) }).await? {
+            Response::Acl(acl, stat) => Ok((acl, stat)),
+            other => Err(unexpected("getACL", path, &other)),
+        }
+    }
+
+    /// Resolves when the connected server has applied what the leader had committed, so that later reads are not older
+    /// than that: Curator's `sync()`.
+    ///
+    /// # Errors
+    ///
+    /// `Error::Unsupported`; `Error::ConnectionLoss`, `Error::SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn sync(&self, path: &str) -> Result<()> {
+        if !self.inner.handle.capabilities().sync {
+            return Err(self.unsupported("sync"));
+        }
+        match self.request(Request::Sync { path: self.to_server_path(path) }).await? {
+            Response::Synced => Ok(()),
+            other => Err(unexpected("sync", path, &other)),
+        }
+    }
+}

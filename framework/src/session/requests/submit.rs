@@ -1,0 +1,150 @@
+//! The way of one request to the server, and what its reply proves.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures_util::TryFutureExt as _;
+
+use crate::error::{Chain, Error, PathText, Result};
+use crate::metrics;
+use crate::model::CreateMode;
+use crate::model::namespace::Namespace;
+use crate::session::Session;
+use crate::sync::report::report;
+use crate::zookeeper::{DEFAULT_CLIENT, Evidence, Request, Response, SessionEnd};
+
+/// The part of the session timeout from which on a request is slow.
+const SLOW: u32 = 10;
+
+impl Session {
+    /// Returns the path as the server knows it.
+    pub(in crate::session) fn to_server_path(&self, path: &str) -> Arc<str> {
+        Arc::from(&*self.root.to_server_path(path))
+    }
+
+    /// Returns the [server's path](Self::to_server_path) of a node to create. Keeps a final slash, to which a number is
+    /// appended.
+    pub(super) fn to_server_path_of_new(&self, path: &str, mode: CreateMode) -> Arc<str> {
+        match path.strip_suffix('/') {
+            Some("") if mode.is_sequential() && self.root != Namespace::default() => {
+                format!("{}/", self.to_server_path("/")).into()
+            }
+            _ => self.to_server_path(path),
+        }
+    }
+
+    /// Returns the error of a request in an ended session: `Closed` if the client was closed, else `SessionExpired`.
+    #[must_use]
+    pub fn closed_error(&self, request: impl Into<PathText>) -> Error {
+        match self.end_reason() {
+            Some(SessionEnd::Closed) => Error::Closed,
+            _ => Error::SessionExpired { request: request.into() },
+        }
+    }
+
+    /// Submits one request in this session, before the future is polled. No retry.
+    pub(super) fn request(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
+        self.request_with_epoch(request).map_ok(|(response, _)| response)
+    }
+
+    /// Submits a [`request`](Self::request) and resolves also with the epoch that carried the reply.
+    pub(super) fn request_with_epoch(&self, request: Request) -> impl Future<Output = Result<(Response, u64)>> + Send {
+        let evidence = request.evidence();
+        let through_leader = evidence == Evidence::Leader;
+        let path = request.shared_path();
+        let name = request.name();
+        let submitted = match self.end_reason() {
+            Some(_) => Err(self.closed_error(request.to_string())),
+            None => Ok(self.inner.handle.submit(request, self.epoch())),
+        };
+        let answered = async move {
+            let over = |sent: bool| {
+                let request = PathText::from(format!("{name} {path}"));
+                // `Closed` would mean that the write was not applied.
+                if through_leader && sent { Error::SessionExpired { request } } else { self.closed_error(request) }
+            };
+            let reply = tokio::select! {
+                biased;
+                reply = submitted? => reply,
+                _ = self.ended() => return Err(over(true)),
+            };
+            // The session may have ended between the arrival of the reply and this poll.
+            if self.end_reason().is_some() {
+                // A client that does not time its requests tells by the error that this one was sent.
+                let was_sent = matches!(reply.result, Err(Error::ConnectionLoss { sent: true, .. }));
+                return Err(over(was_sent || reply.sent.is_some()));
+            }
+            let now = self.inner.clock.now();
+            self.reflected(reply.zxid);
+            let given = match &reply.result {
+                Err(error) if !error.is_answer() => None,
+                Err(error) if !error.is_answer_of_leader() => Some(Evidence::AnyServer),
+                _ => Some(evidence),
+            };
+            if let (Some(given), Some(sent)) = (given, reply.sent) {
+                self.answered_at(now, sent, reply.epoch, given);
+            }
+            // Before the caller sees the reply: an owner must know of its loss before another contender can be granted.
+            match &reply.result {
+                Err(Error::NoNode { .. }) | Ok(Response::Exists(None)) => self.watches().is_missing(&path, reply.zxid),
+                Ok(Response::Children(names)) => self.watches().listed(&path, names, reply.zxid),
+                _ => {}
+            }
+            let elapsed = now.saturating_sub(reply.sent.unwrap_or(now));
+            let outcome = reply.result.as_ref().err();
+            let (session, elapsed_s) = (self.inner.number, elapsed.as_secs_f64());
+            tracing::trace!(session, request = name, path = &*path, elapsed_s, error = ?outcome, "request");
+            if elapsed > self.timeout() / SLOW {
+                let path = Arc::clone(&path);
+                report(move || tracing::warn!(session, request = name, path = &*path, elapsed_s, "slow request"));
+            }
+            if let Err(error @ (Error::ReplyTooLarge { .. } | Error::EndsConnections { .. })) = &reply.result {
+                let error = error.clone();
+                report(
+                    move || tracing::warn!(session, request = name, error = %Chain(&error), "a request of an impossible size"),
+                );
+            }
+            if reply.sent.is_some() {
+                metrics::answered(name, elapsed);
+            }
+            let epoch = reply.epoch;
+            reply.result.map(|response| (response, epoch))
+        };
+        answered.map_err(|error| self.for_caller(error))
+    }
+
+    /// Returns the error with the paths as the caller wrote them.
+    pub(in crate::session) fn for_caller(&self, mut error: Error) -> Error {
+        error.shorten(&|path| self.root.to_client_path(path));
+        error
+    }
+
+    /// Polls a future once and writes all requests that this poll submits together. Requests that do not await each
+    /// other's replies leave in one packet.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of `requests`.
+    pub async fn in_one_write<F: Future>(&self, requests: F) -> F::Output {
+        let mut requests = std::pin::pin!(requests);
+        let first = std::future::poll_fn(|cx| {
+            let mut first = Poll::Pending;
+            self.inner.handle.write_together(&mut || first = requests.as_mut().poll(cx));
+            Poll::Ready(first)
+        });
+        match first.await {
+            Poll::Ready(output) => output,
+            Poll::Pending => requests.await,
+        }
+    }
+
+    pub(in crate::session) fn unsupported(&self, request: &str) -> Error {
+        let client = self.inner.handle.client();
+        Error::Unsupported { request: request.into(), client, needed: DEFAULT_CLIENT }
+    }
+}
+
+pub(super) fn unexpected(request: &str, path: &str, response: &Response) -> Error {
+    tracing::error!(request, path, answer = response.kind(), "a handle answered a request with another one's response");
+    Error::SessionExpired { request: format!("{request} {path}").into() }
+}

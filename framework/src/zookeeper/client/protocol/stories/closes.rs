@@ -1,0 +1,73 @@
+//! The close of a session.
+
+use super::*;
+
+#[test]
+fn close_answers_all_callers_and_waits_for_the_server() {
+    let mut story = Story::connected();
+    story.submit(delete("/a"), "a");
+    let waiting = story.requests()[0].xid;
+    story.protocol.close(story.now);
+    let events = story.events();
+    let [Event::Reply("a", reply), Event::Ended(SessionEnd::Closed)] = &events[..] else { panic!("{events:?}") };
+    assert!(matches!(reply.result, Err(Error::SessionExpired { .. })));
+    let close = story.requests();
+    assert_eq!(close[0].op, OpCode::CloseSession);
+    story.reply(waiting, 5, &[]);
+    assert_eq!(story.events().len(), 0, "its caller was answered");
+    story.reply(close[0].xid, 6, &[]);
+    assert!(matches!(story.events()[..], [Event::Closed]));
+}
+
+#[test]
+fn close_without_a_connection_goes_out_on_the_next_one() {
+    let mut story = Story::connected();
+    story.watch_children("/a", 1);
+    story.lose();
+    story.protocol.close(story.now);
+    assert_eq!(story.end(), SessionEnd::Closed);
+    assert_eq!(story.open().session_id, SESSION);
+    story.accept(TIMEOUT);
+    let close = story.requests();
+    assert_eq!((close[0].op, close.len()), (OpCode::CloseSession, 1), "no watch is set for that");
+    story.reply(close[0].xid, 2, &[]);
+    assert!(matches!(story.events()[..], [Event::Closed]));
+}
+
+#[test]
+fn close_before_the_reply_to_a_question_follows_that_reply() {
+    let mut story = Story::connected();
+    for (path, zxid) in [("/a", 40_i64), ("/b", 41)] {
+        story.submit(Request::SetData { path: path.into(), data: Vec::new(), version: None }, "write");
+        let write = story.requests()[0].xid;
+        story.reply(write, zxid, &stat(zxid, 0));
+    }
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    let questions = story.requests();
+    assert!(questions.iter().all(|seen| seen.op == OpCode::Exists) && questions.len() == 1, "{questions:?}");
+    story.events();
+    story.protocol.close(story.now);
+    assert_eq!(story.end(), SessionEnd::Closed);
+    // A node that does not exist decides nothing, so an open session would ask for the other one.
+    story.try_reply(questions[0].xid, 41, ErrorCode::NoNode.code(), &[]).unwrap();
+    let close = story.requests();
+    assert_eq!((close[0].op, close.len()), (OpCode::CloseSession, 1));
+    story.reply(close[0].xid, 42, &[]);
+    assert!(matches!(story.events()[..], [Event::Closed]));
+}
+
+#[test]
+fn login_goes_on_after_the_close_of_its_session() {
+    let mut story = Story::new(Settings { sasl: Some(SaslDigest::new("bob", "secret")), ..settings() });
+    story.open();
+    story.accept(TIMEOUT);
+    let xid = story.requests()[0].xid;
+    story.protocol.close(story.now);
+    assert_eq!(story.end(), SessionEnd::Closed);
+    let mut challenge = Writer::new();
+    challenge.buffer(b"realm=\"r\",nonce=\"n\",qop=\"auth\"");
+    story.reply(xid, 0, &challenge.into_bytes());
+    assert_eq!(story.requests()[0].op, OpCode::Sasl, "a server may refuse a close without the login");
+}

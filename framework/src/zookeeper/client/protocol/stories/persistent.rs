@@ -1,0 +1,415 @@
+//! Persistent watches, and the watches of reads that they serve.
+
+use super::super::watches::WATCHER_CHILDREN;
+use super::*;
+
+#[test]
+fn persistent_watches_take_the_second_request_and_are_told_of_the_gap() {
+    let mut story = Story::connected();
+    let (to, mut events) = WatchEvents::channel();
+    story.protocol.add_watch("/a", PersistentRecursive, None, to, "added", story.now).unwrap();
+    let xid = story.requests()[0].xid;
+    story.reply(xid, 3, &[]);
+    assert_eq!(story.ended().0, "added");
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    let parts = story.requests();
+    assert_eq!((parts[0].op, watches(&parts[0]).1), (OpCode::SetWatches2, vec![0, 0, 0, 0, 1]));
+    assert_eq!(events.try_recv(), Err(TryRecvError::Empty));
+    story.reply(XID_SET_WATCHES, 4, &[]);
+    assert_eq!(events.try_recv(), Ok(SubscriptionEvent::Reset));
+}
+
+#[test]
+fn watch_that_would_replace_a_persistent_one_is_not_sent() {
+    use Watching::{Children, Data, Exists};
+    for (mode, read, is_sent) in [
+        (Persistent, Exists, false),
+        (Persistent, Data, false),
+        (Persistent, Children, false),
+        (PersistentRecursive, Exists, false),
+        (PersistentRecursive, Data, false),
+        // The server has no watch of the recursive one for it.
+        (PersistentRecursive, Children, true),
+    ] {
+        let mut story = Story::connected();
+        assert!(story.watch(read, "/a", 1), "there is no persistent watch yet");
+        let subscription = story.subscribe("/a", mode);
+        assert_eq!(story.read(read, "/a").1, is_sent, "{mode:?} {read:?}, ahead of the reply");
+        story.reply(subscription.xid, 1, &[0; 4]);
+        assert_eq!(story.read(read, "/a").1, is_sent, "{mode:?} {read:?}");
+        for other in ["/", "/a/b", "/ab"] {
+            assert!(story.read(read, other).1, "{other}");
+        }
+        story.drop_subscription(&subscription);
+        assert!(story.read(read, "/a").1, "{mode:?} {read:?}, without the subscription");
+    }
+}
+
+#[test]
+fn served_watch_fires_once_and_the_subscriber_hears_every_event() {
+    use Watching::{Children, Data, Exists};
+    for (mode, read, kind) in [
+        (Persistent, Exists, CREATED),
+        (Persistent, Data, DELETED),
+        (Persistent, Children, CHILDREN_CHANGED),
+        (Persistent, Children, DELETED),
+        (PersistentRecursive, Exists, CREATED),
+        (PersistentRecursive, Exists, DATA_CHANGED),
+        (PersistentRecursive, Data, DELETED),
+    ] {
+        let mut story = Story::connected();
+        let mut subscription = story.subscribed("/a", mode);
+        story.notify(kind, "/a");
+        assert_eq!(story.notifications().len(), 0, "no read has set a watch");
+        let (xid, is_sent) = story.read(read, "/a");
+        assert!(!is_sent);
+        story.notify(kind, "/a");
+        assert_eq!(story.notifications().len(), 0, "the read reflects it");
+        story.reply(xid, 5, &read.body());
+        story.events();
+        for expected in [1, 0] {
+            story.notify(kind, "/a");
+            assert_eq!(story.notifications().len(), expected, "{mode:?} {read:?} {kind}");
+        }
+        assert_eq!(subscription.heard().len(), 4);
+    }
+}
+
+#[test]
+fn slow_subscriber_gets_one_reset_in_place_of_the_events_that_it_did_not_take() {
+    let mut story = Story::connected();
+    let mut slow = story.subscribed("/a", PersistentRecursive);
+    let mut fast = story.subscribed("/a", PersistentRecursive);
+    let mut heard = 0;
+    for number in 0..25_000 {
+        story.notify(DATA_CHANGED, &format!("/a/{number}"));
+        heard += fast.heard().len();
+    }
+    let left = slow.heard();
+    assert!(matches!(left[0], SubscriptionEvent::Reset), "{:?}", left[0]);
+    assert!(left[1..].iter().all(|event| matches!(event, SubscriptionEvent::Event(_))));
+    assert!(left.len() < 10_000, "{}", left.len());
+    let SubscriptionEvent::Event(newest) = &left[left.len() - 1] else { panic!("{left:?}") };
+    assert_eq!((heard, &newest.path[..]), (25_000, "/a/24999"));
+    story.notify(DATA_CHANGED, "/a");
+    assert_eq!(slow.heard().len(), 1, "it reads again, and hears of what follows");
+}
+
+#[test]
+fn children_watch_that_a_recursive_one_removes_is_set_again() {
+    for is_lost in [false, true] {
+        let mut story = Story::connected();
+        story.watch_children("/a", 10);
+        story.watch(Watching::Data, "/a", 11);
+        let subscription = story.subscribe("/a", PersistentRecursive);
+        story.reply(subscription.xid, 15, &[0; 4]);
+        assert_eq!(story.set_again(), (11, vec![0, 0, 1]), "from the zxid before the recursive one");
+        let again = story.protocol.next_xid - 1;
+        story.events();
+        story.notify(DATA_CHANGED, "/a");
+        assert_eq!(story.notifications(), [(EventType::NodeDataChanged, "/a".to_owned())], "served");
+        if is_lost {
+            story.submit(delete("/b"), "later");
+            story.lose();
+            story.open();
+            story.accept(TIMEOUT);
+            assert_eq!(watches(&story.requests()[0]).0, 11, "the events since 11 may be unknown");
+        } else {
+            story.reply(again, 16, &[]);
+            story.notify(CHILDREN_CHANGED, "/a");
+            assert_eq!(story.notifications(), [(EventType::NodeChildrenChanged, "/a".to_owned())]);
+        }
+    }
+}
+
+#[test]
+fn watches_that_a_dropped_subscription_served_are_set_again() {
+    for mode in [Persistent, PersistentRecursive] {
+        let mut story = Story::connected();
+        let subscription = story.subscribed("/a", mode);
+        story.watch(Watching::Data, "/a", 20);
+        story.watch(Watching::Children, "/a", 20);
+        let (read, is_sent) = story.read(Watching::Exists, "/a");
+        assert!(!is_sent);
+        story.drop_subscription(&subscription);
+        let removal = story.requests();
+        assert_eq!((removal[0].op, removal.len()), (OpCode::RemoveWatches, 1));
+        // A missing node.
+        story.try_reply(read, 30, ErrorCode::NoNode.code(), &[]).unwrap();
+        assert!(story.requests().is_empty());
+        story.reply(removal[0].xid, 30, &[]);
+        assert_eq!(story.set_again(), (20, vec![1, 1, 1]), "from the zxid before the removal");
+        story.events();
+        let again = story.protocol.next_xid - 1;
+        story.notify(DATA_CHANGED, "/a");
+        assert_eq!(story.notifications().len(), 1);
+        story.try_reply(again, 31, ErrorCode::ThrottledOp.code(), &[]).unwrap();
+        assert_eq!(story.set_again(), (20, vec![0, 0, 1]), "a busy server is asked again");
+        assert!(violation(story.try_reply(again + 1, 31, -1, &[])).contains("setWatches"));
+    }
+}
+
+#[test]
+fn replay_for_watches_that_are_set_again_reaches_waiters_and_no_subscriber() {
+    use EventType::{NodeCreated, NodeDataChanged, NodeDeleted};
+    let cases: [(&[i32], bool, &[EventType]); 7] = [
+        (&[], true, &[]),
+        // The newest change, and its replay for the watch of the data.
+        (&[DATA_CHANGED, DATA_CHANGED], true, &[NodeDataChanged]),
+        (&[DATA_CHANGED, DATA_CHANGED, DATA_CHANGED], true, &[NodeDataChanged, NodeDataChanged]),
+        // Replays of changes that were reported before.
+        (&[DATA_CHANGED, CHILDREN_CHANGED], true, &[]),
+        (&[CREATED, DATA_CHANGED, CHILDREN_CHANGED], true, &[NodeCreated]),
+        // One for each of two watches.
+        (&[DELETED, DELETED, DELETED], true, &[NodeDeleted]),
+        // No reply follows, so that the event is not a replay.
+        (&[DATA_CHANGED], false, &[NodeDataChanged]),
+    ];
+    for (events, is_answered, heard) in cases {
+        let mut story = Story::connected();
+        let mut covering = story.subscribed("/a", PersistentRecursive);
+        let subscription = story.subscribed("/a/b", Persistent);
+        story.watch(Watching::Data, "/a/b", 20);
+        story.watch(Watching::Children, "/a/b", 20);
+        story.drop_subscription(&subscription);
+        let removal = story.requests()[0].xid;
+        story.reply(removal, 30, &[]);
+        assert_eq!(story.set_again(), (20, vec![1, 0, 1]));
+        let again = story.protocol.next_xid - 1;
+        events.iter().for_each(|kind| story.notify(*kind, "/a/b"));
+        let expected: Vec<_> = heard.iter().map(|event_type| told(*event_type, "/a/b")).collect();
+        if is_answered {
+            story.reply(again, 31, &[]);
+            assert_eq!(!story.notifications().is_empty(), !events.is_empty());
+        } else {
+            story.notify(CREATED, "/a/c");
+            assert_eq!(covering.heard(), [expected, vec![told(NodeCreated, "/a/c")]].concat());
+            story.notify(DATA_CHANGED, "/a/b");
+            story.lose();
+            assert_eq!(covering.heard(), [told(NodeDataChanged, "/a/b")]);
+            continue;
+        }
+        assert_eq!(covering.heard(), expected, "{events:?}");
+        story.notify(DATA_CHANGED, "/a/b");
+        assert_eq!(covering.heard().len(), 1);
+    }
+}
+
+#[test]
+fn event_ahead_of_a_throttled_reply_is_not_a_replay() {
+    let mut story = Story::connected();
+    let mut covering = story.subscribed("/a", PersistentRecursive);
+    let subscription = story.subscribed("/a/b", Persistent);
+    story.watch(Watching::Data, "/a/b", 20);
+    story.drop_subscription(&subscription);
+    let removal = story.requests()[0].xid;
+    story.reply(removal, 30, &[]);
+    assert_eq!(story.set_again(), (20, vec![1, 0, 0]));
+    story.notify(DATA_CHANGED, "/a/b");
+    story.try_reply(story.protocol.next_xid - 1, 31, ErrorCode::ThrottledOp.code(), &[]).unwrap();
+    assert_eq!(covering.heard(), [told(EventType::NodeDataChanged, "/a/b")]);
+}
+
+#[test]
+fn subscribers_of_both_modes_at_one_path_share_its_recursive_watch() {
+    for modes in [[Persistent, PersistentRecursive], [PersistentRecursive, Persistent]] {
+        let mut story = Story::connected();
+        let first = story.subscribed("/a", modes[0]);
+        let (to, events) = WatchEvents::channel();
+        let id =
+            story.protocol.add_watch("/a", modes[1], None, to, "add", story.now).map_err(|(_, error)| error).unwrap();
+        let request = &story.requests()[0];
+        assert_eq!(mode_of(request), PersistentRecursive, "a server before 3.9 has one watch for the path");
+        let second = Subscription { path: "/a", mode: modes[1], id, events, xid: request.xid };
+        let [mut persistent, mut recursive] = if modes[0] == Persistent { [first, second] } else { [second, first] };
+        if modes[0] == Persistent {
+            story.notify(CHILDREN_CHANGED, "/a");
+            assert_eq!(persistent.heard().len(), 1, "the server has not set the recursive one yet");
+        }
+        story.reply(request.xid, 1, &[0; 4]);
+        for round in 0..2 {
+            for (kind, path) in [(CREATED, "/a/b"), (DELETED, "/a/b/c"), (DATA_CHANGED, "/a/b"), (DELETED, "/a/b")] {
+                story.notify(kind, path);
+            }
+            // That of a one-shot watch of the children.
+            story.notify(CHILDREN_CHANGED, "/a");
+            story.notify(DELETED, "/a");
+            assert_eq!(recursive.heard().len(), 5);
+            let heard = persistent.heard();
+            let changed = |event_type| SubscriptionEvent::Event(WatchedEvent { event_type, path: "/a".to_owned() });
+            let children = changed(EventType::NodeChildrenChanged);
+            assert_eq!(heard, [children.clone(), children, changed(EventType::NodeDeleted)]);
+            if round == 0 {
+                story.lose();
+                story.open();
+                story.accept(TIMEOUT);
+                assert_eq!(watches(&story.requests()[0]).1, [0, 0, 0, 0, 1]);
+                story.reply(XID_SET_WATCHES, 2, &[]);
+                assert_eq!((recursive.heard().len(), persistent.heard().len()), (1, 1), "a reset");
+            }
+        }
+    }
+}
+
+#[test]
+fn persistent_watch_takes_the_place_of_a_recursive_one_that_is_dropped() {
+    for is_early in [false, true] {
+        let mut story = Story::connected();
+        let mut persistent = story.subscribed("/a", Persistent);
+        let recursive = story.subscribe("/a", PersistentRecursive);
+        if is_early {
+            story.drop_subscription(&recursive);
+            assert!(story.requests().is_empty(), "the server has not set the recursive one yet");
+        }
+        story.reply(recursive.xid, 1, &[0; 4]);
+        if !is_early {
+            assert!(story.watch(Watching::Children, "/a", 1));
+            story.drop_subscription(&recursive);
+        }
+        let replacing = &story.requests()[0];
+        assert_eq!(mode_of(replacing), Persistent);
+        story.notify(CREATED, "/a/b");
+        story.reply(replacing.xid, 2, &[0; 4]);
+        assert_eq!(persistent.heard().len(), 1, "from the recursive one");
+        story.notify(CREATED, "/a/c");
+        story.notify(CHILDREN_CHANGED, "/a");
+        assert_eq!(persistent.heard().len(), 1, "from its own");
+        story.drop_subscription(&persistent);
+        assert_eq!(story.requests()[0].op, OpCode::RemoveWatches);
+    }
+}
+
+#[test]
+fn dropped_persistent_subscription_leaves_the_recursive_one_of_its_path() {
+    let mut story = Story::connected();
+    let persistent = story.subscribed("/a", Persistent);
+    let mut recursive = story.subscribed("/a", PersistentRecursive);
+    story.drop_subscription(&persistent);
+    assert!(story.requests().is_empty());
+    story.notify(DATA_CHANGED, "/a/b");
+    assert_eq!(recursive.heard().len(), 1);
+    story.drop_subscription(&recursive);
+    assert_eq!(story.requests()[0].op, OpCode::RemoveWatches);
+}
+
+#[test]
+fn watch_that_a_refused_subscription_should_serve_is_set_by_itself() {
+    let mut story = Story::connected();
+    let subscription = story.subscribe("/a", PersistentRecursive);
+    let (read, is_sent) = story.read(Watching::Data, "/a");
+    assert!(!is_sent);
+    story.try_reply(subscription.xid, 40, ErrorCode::NoAuth.code(), &[]).unwrap();
+    let removal = story.requests()[0].xid;
+    story.reply(read, 50, &Watching::Data.body());
+    story.try_reply(removal, 60, ErrorCode::NoWatcher.code(), &[]).unwrap();
+    assert_eq!(story.set_again(), (40, vec![1, 0, 0]), "no watch has covered the time since 50");
+}
+
+#[test]
+fn served_watches_are_set_from_the_frozen_base_and_ahead_of_the_subscription() {
+    let mut story = Story::connected();
+    let mut recursive = story.subscribed("/a", PersistentRecursive);
+    let _persistent = story.subscribed("/b", Persistent);
+    for path in ["/a", "/b"] {
+        story.watch(Watching::Data, path, 70);
+        story.watch(Watching::Children, path, 70);
+    }
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    let parts: Vec<_> = story.requests().iter().map(|part| (part.op, watches(part))).collect();
+    let all = (OpCode::SetWatches2, (70, vec![2, 0, 1, 1, 1]));
+    let behind = (OpCode::SetWatches, (70, vec![0, 0, 1]));
+    assert_eq!(parts, [all, behind], "the recursive watch would remove the one of the children of its path");
+    story.notify(DATA_CHANGED, "/a");
+    for _part in &parts {
+        story.reply(XID_SET_WATCHES, 80, &[]);
+    }
+    assert_eq!(story.notifications(), [(EventType::NodeDataChanged, "/a".to_owned())]);
+    assert!(matches!(recursive.heard()[..], [SubscriptionEvent::Event(_), SubscriptionEvent::Reset]));
+    assert!(!story.read(Watching::Data, "/a").1, "served on this connection too");
+}
+
+#[test]
+fn served_watch_without_waiters_is_not_set_again() {
+    for mode in [Persistent, PersistentRecursive] {
+        let mut story = Story::connected();
+        let subscription = story.subscribed("/a", mode);
+        story.watch(Watching::Data, "/a", 1);
+        story.protocol.forget("/a", WatchKind::Data, story.now);
+        assert!(story.requests().is_empty(), "the removal would take the persistent watch too");
+        story.notify(DATA_CHANGED, "/a");
+        assert_eq!(story.notifications().len(), 0);
+        story.drop_subscription(&subscription);
+        let removal = story.requests()[0].xid;
+        story.reply(removal, 2, &[]);
+        assert!(story.requests().is_empty());
+    }
+}
+
+#[test]
+fn served_watch_that_is_forgotten_ahead_of_its_reply_is_not_armed() {
+    let mut story = Story::connected();
+    let _subscription = story.subscribed("/a", Persistent);
+    let data = story.read(Watching::Data, "/a").0;
+    let children = story.read(Watching::Children, "/a").0;
+    story.protocol.forget("/a", WatchKind::Data, story.now);
+    story.reply(data, 1, &Watching::Data.body());
+    story.reply(children, 1, &Watching::Children.body());
+    story.events();
+    story.notify(DATA_CHANGED, "/a");
+    assert_eq!(story.notifications().len(), 0);
+    story.notify(CHILDREN_CHANGED, "/a");
+    assert_eq!(story.notifications().len(), 1);
+}
+
+#[test]
+fn subscription_that_is_dropped_while_it_is_set_again_is_removed_behind_that() {
+    for is_back in [false, true] {
+        let mut story = Story::connected();
+        let subscription = story.subscribed("/a", Persistent);
+        story.watch(Watching::Data, "/a", 1);
+        story.lose();
+        story.open();
+        story.accept(TIMEOUT);
+        assert_eq!(watches(&story.requests()[0]).1, [1, 0, 0, 1, 0]);
+        story.drop_subscription(&subscription);
+        let (to, _events) = WatchEvents::channel();
+        if is_back {
+            story.protocol.watching.armed.subscribe("/a", PersistentRecursive, None, to);
+        }
+        story.reply(XID_SET_WATCHES, 5, &[]);
+        let removal = story.requests();
+        assert_eq!(
+            removal.iter().map(|seen| seen.op).collect::<Vec<_>>(),
+            if is_back { vec![] } else { vec![OpCode::RemoveWatches] }
+        );
+        if let [removal] = &removal[..] {
+            story.reply(removal.xid, 6, &[]);
+            assert_eq!(story.set_again(), (5, vec![1, 0, 0]));
+        }
+    }
+}
+
+#[test]
+fn children_watch_at_a_recursive_one_is_removed_on_its_own() {
+    let mut story = Story::connected();
+    let _recursive = story.subscribed("/a", PersistentRecursive);
+    story.watch_children("/a", 1);
+    story.protocol.forget("/a", WatchKind::Children, story.now);
+    let removal = story.requests();
+    assert_eq!((removal[0].op, &removal[0].body[6..]), (OpCode::RemoveWatches, &WATCHER_CHILDREN.to_be_bytes()[..]));
+}
+
+#[test]
+fn end_of_the_session_ends_its_subscriptions_and_what_they_serve() {
+    let mut story = Story::connected();
+    let mut subscription = story.subscribed("/a", PersistentRecursive);
+    story.watch(Watching::Data, "/a", 1);
+    story.protocol.close(story.now);
+    assert_eq!(story.end(), SessionEnd::Closed);
+    assert!(subscription.events.recv().now_or_never() == Some(None));
+    assert_eq!(story.requests().len(), 1, "the close alone");
+}

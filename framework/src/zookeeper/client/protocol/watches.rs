@@ -1,0 +1,245 @@
+//! The requests of a session that set, set again and remove watches, and its events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_wire::{OpCode, RequestHeader, XID_SET_WATCHES};
+
+use super::connection::{Asked, Phase, Waiting, watch_of};
+use super::machine::{Event, Protocol};
+use crate::error::Error;
+use crate::model::{AddWatchMode, WatchKind, WatchedEvent};
+use crate::zookeeper::client::armed_watches::{known_of, parts_of_known};
+use crate::zookeeper::client::records;
+use crate::zookeeper::{KnownNodes, Response, Resync, WatchSender};
+
+/// The bytes of an addWatch request beside the path: header, length and mode.
+const ADD_WATCH_OVERHEAD: usize = 16;
+/// `ZooDefs.WatcherType`.
+pub(super) const WATCHER_CHILDREN: i32 = 1;
+const WATCHER_DATA: i32 = 2;
+const WATCHER_ANY: i32 = 3;
+
+impl<T> Protocol<T> {
+    /// Sets a persistent watch, and returns the number of the subscriber. Watches on the nodes that the subscriber knows
+    /// are set ahead of it, because before 3.9 the newest watch of a path counts. They hear every change from the
+    /// subscriber's zxid up to the reply to this request.
+    pub(crate) fn add_watch(
+        &mut self,
+        path: &str,
+        mode: AddWatchMode,
+        resync: Option<Arc<dyn Resync>>,
+        to: WatchSender,
+        token: T,
+        now: Duration,
+    ) -> Result<u64, (T, Error)> {
+        if let Err(error) = self.check_ready(self.epoch, &format!("addWatch {path}")) {
+            return Err((token, error));
+        }
+        let size = path.len() + ADD_WATCH_OVERHEAD;
+        if size > self.settings.max_frame {
+            let (request, limit) = (format!("addWatch {path}").into(), self.settings.max_frame);
+            return Err((token, Error::RequestTooLarge { request, size, limit }));
+        }
+        // After a panic the subscriber has to read everything.
+        let (known, is_lost) = match resync.as_ref().map(|resync| known_of(&**resync)) {
+            Some(None) => (None, true),
+            known => (known.flatten().filter(|known| !known.is_empty()), false),
+        };
+        let parts = known.as_ref().map_or_else(Vec::new, |known| {
+            parts_of_known(path, mode, known, |path| self.mode_on_server(path), self.settings.max_frame)
+        });
+        // Subscribed before the reply, because the first event may arrive with it.
+        let id = self.watching.armed.subscribe(path, mode, resync, to);
+        if let Some(zxid) = known.as_ref().map(KnownNodes::since) {
+            self.watching.armed.resyncs(id);
+            for (persistent, body) in parts {
+                self.numbered(set_watches(persistent), now, Asked::Known { id, zxid }, |to| _ = to.raw(&body));
+            }
+        }
+        if is_lost {
+            self.watching.armed.is_ahead(id);
+        }
+        let sent = self.watching.armed.mode_at(path).unwrap_or(mode);
+        let asked = Asked::AddWatch { path: path.to_owned(), mode, sent, id, token, zxid: self.last_seen };
+        self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, sent, to));
+        Ok(id)
+    }
+
+    /// Returns the mode of the persistent watch of a path that the server has when it gets the next request.
+    fn mode_on_server(&self, path: &str) -> Option<AddWatchMode> {
+        let needed = self.watching.armed.mode_at(path)?;
+        let outstanding = self.connection.iter().flat_map(|connection| connection.outstanding.iter().rev());
+        let mut asked = outstanding.filter_map(|outstanding| match &outstanding.asked {
+            Asked::AddWatch { path: of, sent, .. } if of == path => Some(*sent),
+            Asked::Replace(of) if of == path => Some(AddWatchMode::Persistent),
+            _ => None,
+        });
+        Some(asked.next().unwrap_or(needed))
+    }
+
+    /// Removes a subscriber and, with the last one of its path, the watch on the server. With the last recursive one a
+    /// persistent watch takes the place of the recursive one.
+    pub(crate) fn unsubscribe(&mut self, path: &str, mode: AddWatchMode, id: u64, now: Duration) {
+        if !self.watching.armed.unsubscribe(path, mode, id) {
+            return;
+        }
+        if self.is_ready() {
+            self.fit_watch(path, now);
+        } else if let Some(connection) = &mut self.connection {
+            connection.waiting.push_back(Waiting::Unsubscribe(path.to_owned()));
+        }
+    }
+
+    /// Removes or replaces the persistent watch of a path that has lost the last subscriber of one mode.
+    pub(super) fn fit_watch(&mut self, path: &str, now: Duration) {
+        if self.watching.armed.mode_at(path).is_none() {
+            self.remove_watch(path, None, now);
+        } else {
+            self.replace_recursive(path, now);
+        }
+    }
+
+    /// Replaces a recursive watch without a subscriber. A server from 3.9 on keeps it too, and its events are ignored.
+    fn replace_recursive(&mut self, path: &str, now: Duration) {
+        let mode = AddWatchMode::Persistent;
+        if self.watching.armed.is_recursive(path) && self.watching.armed.mode_at(path) == Some(mode) {
+            let asked = Asked::Replace(path.to_owned());
+            self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, mode, to));
+        }
+    }
+
+    /// Removes a one-shot watch without waiters.
+    pub(crate) fn forget(&mut self, path: &str, kind: WatchKind, now: Duration) {
+        let is_ready = self.is_ready();
+        match &mut self.connection {
+            // The next connection does not set it again.
+            None => self.watching.armed.disarm(path, kind),
+            Some(connection) if is_ready && connection.waiting.is_empty() => self.remove_one_shot(path, kind, now),
+            // Sent behind the requests that wait, or behind the watches that are being set again.
+            Some(connection) => connection.waiting.push_back(Waiting::Forget(path.to_owned(), kind)),
+        }
+    }
+
+    pub(super) fn remove_one_shot(&mut self, path: &str, kind: WatchKind, now: Duration) {
+        if self.watching.armed.can_remove(path, kind) {
+            if self.watching.armed.is_armed(path, kind) || self.reads_that_set(path, kind).next().is_some() {
+                self.remove_watch(path, Some(kind), now);
+            }
+            return;
+        }
+        self.watching.armed.disarm(path, kind);
+        // Reads on their way have lost their waiters too: their replies must not arm it.
+        self.reads_that_set(path, kind).for_each(|watch| *watch = false);
+    }
+
+    /// Returns the flags of the reads on their way that set a one-shot watch of this kind.
+    fn reads_that_set(&mut self, path: &str, kind: WatchKind) -> impl Iterator<Item = &mut bool> {
+        let outstanding = self.connection.iter_mut().flat_map(|connection| &mut connection.outstanding);
+        outstanding.filter_map(move |outstanding| {
+            let Asked::Request(request, _) = &mut outstanding.asked else { return None };
+            let (read, of, watch) = watch_of(request)?;
+            (*watch && (read, of) == (path, kind)).then_some(watch)
+        })
+    }
+
+    fn remove_watch(&mut self, path: &str, kind: Option<WatchKind>, now: Duration) {
+        let watcher = match kind {
+            Some(WatchKind::Children) => WATCHER_CHILDREN,
+            Some(WatchKind::Data) => WATCHER_DATA,
+            None => WATCHER_ANY,
+        };
+        let asked = Asked::RemoveWatch { path: path.to_owned(), kind, zxid: self.last_seen };
+        self.numbered(OpCode::RemoveWatches, now, asked, |to| _ = to.string(path).int(watcher));
+    }
+
+    /// Sets the one-shot watches of a path again that the server has lost with the addition or the removal of a
+    /// persistent watch. It replays the events since that was sent, with zxid `zxid` as the newest one.
+    pub(super) fn set_again(&mut self, path: &str, zxid: i64, now: Duration) {
+        if let Some((watches, body)) = self.watching.armed.part_of(path, zxid) {
+            let asked = Asked::SetAgain { path: path.to_owned(), watches, zxid };
+            self.numbered(OpCode::SetWatches, now, asked, |to| _ = to.raw(&body));
+        }
+    }
+
+    pub(super) fn notified(&mut self, event: WatchedEvent) {
+        let Some(connection) = &self.connection else { return };
+        let [is_ready, is_restoring] = match connection.phase {
+            Phase::Ready => [true, false],
+            Phase::Restoring { .. } => [false, true],
+            _ => [false, false],
+        };
+        let was_armed = self.watching.armed.fired(&event);
+        let oldest = connection.outstanding.front();
+        // A server sends an event ahead of every reply that shows a transaction as new as the event's, but repeats the
+        // events since the transaction that the client has named.
+        let before = match (oldest.map(|oldest| &oldest.asked), &connection.phase) {
+            (Some(Asked::SetAgain { zxid, .. } | Asked::Known { zxid, .. }), _) => *zxid,
+            (_, Phase::Restoring { parts, .. }) => parts.front().copied().unwrap_or(self.last_seen),
+            _ => self.last_seen,
+        };
+        if !connection.read_only {
+            // A subscriber may name a transaction that no server has reached.
+            self.history.notified(&event, before.min(self.last_seen));
+        }
+        self.watching.hear(&event, oldest, is_restoring);
+        // At most one event for each watch, however many the server sends. The others are those of subscribers.
+        if was_armed && is_restoring {
+            self.watching.held_back.push(event);
+        } else if was_armed && is_ready {
+            self.events.push_back(Event::Notification(event));
+        }
+    }
+
+    /// Notifies subscribers of the undecided events ahead of a frame: the reply with this number, or another one.
+    pub(super) fn decide(&mut self, xid: i32) {
+        let oldest = self.connection.as_ref().and_then(|connection| connection.outstanding.front());
+        self.watching.decide(oldest, xid);
+    }
+
+    /// Sends the watches of the session.
+    pub(super) fn restore_watches(&mut self) {
+        let zxid = self.watching.base.unwrap_or(self.last_seen);
+        let lists = self.watching.armed.parts(zxid, self.settings.max_frame);
+        for (persistent, body) in &lists {
+            self.frame(|to| {
+                RequestHeader { xid: XID_SET_WATCHES, op: set_watches(*persistent) }.encode(to);
+                to.raw(body);
+            });
+        }
+        if let Some(Phase::Restoring { parts, .. }) = self.connection.as_mut().map(|connection| &mut connection.phase) {
+            let zxids = lists.iter().filter_map(|(_, body)| body.first_chunk().copied());
+            *parts = zxids.map(i64::from_be_bytes).collect();
+        }
+    }
+
+    /// Returns the moment at which the driver calls [`set_throttled_watches`](Self::set_throttled_watches). The server has
+    /// answered all lists by then: another one must not take the place of a persistent watch.
+    pub(crate) fn watches_again_at(&self) -> Option<Duration> {
+        self.connection.as_ref().filter(|connection| connection.phase.has_restored())?.throttled_until
+    }
+
+    /// Sets the watches again that a busy server has refused, if the pause has passed.
+    pub(crate) fn set_throttled_watches(&mut self, now: Duration) {
+        let Some(connection) = self.connection.as_mut().filter(|one| one.phase.has_restored()) else { return };
+        if connection.throttled_until.take_if(|until| *until <= now).is_some() {
+            if self.over.is_none() {
+                self.restore_watches();
+            }
+            self.finish_restoring(now);
+        }
+    }
+
+    /// Records that the server has set a persistent watch.
+    pub(super) fn added(&mut self, path: &str, sent: AddWatchMode, id: u64, zxid: i64, now: Duration) -> Response {
+        self.watching.armed.is_set(path, sent);
+        self.watching.armed.resynced(id, self.epoch);
+        self.replace_recursive(path, now);
+        self.set_again(path, zxid, now);
+        Response::Acknowledged
+    }
+}
+
+const fn set_watches(persistent: bool) -> OpCode {
+    if persistent { OpCode::SetWatches2 } else { OpCode::SetWatches }
+}

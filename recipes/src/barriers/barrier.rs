@@ -4,8 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use curator_framework::recipe::{RecipeClient as _, owning_session};
-use curator_framework::{CuratorFramework, Error, EventType, Session, WakeReason, Watch, validate_path};
+use curator_framework::{CuratorFramework, Error, EventType, Session, WakeReason, Watch};
 
+use crate::barriers::checks::check_path;
 use crate::barriers::error::BarrierError;
 use crate::barriers::owned::OwnedBarrier;
 use crate::barriers::waiting::{Awaited, Look, follows_its_reply, wait};
@@ -207,15 +208,6 @@ impl DistributedBarrier {
 impl fmt::Debug for DistributedBarrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DistributedBarrier").field("path", &self.path).finish_non_exhaustive()
-    }
-}
-
-/// Checks the path of a barrier or a latch.
-pub(super) fn check_path(path: &str) -> Result<(), BarrierError> {
-    validate_path(path)?;
-    match path {
-        "/" => Err(BarrierError::InvalidArgument { argument: "path", reason: "it cannot be the root".to_owned() }),
-        _ => Ok(()),
     }
 }
 

@@ -27,7 +27,7 @@ use self::opening::Opening;
 use self::participant::{Deaths, LatchParticipant};
 use self::set_count::SetCount;
 use self::store::{Known, Store};
-use crate::barriers::barrier::check_path;
+use crate::barriers::checks::check_path;
 use crate::barriers::error::BarrierError;
 use crate::barriers::waiting::wait;
 

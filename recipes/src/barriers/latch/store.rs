@@ -5,8 +5,8 @@ use curator_framework::{CuratorFramework, Error, Session, make_path};
 use parking_lot::Mutex;
 
 use super::plan::{Record, Tally};
+use crate::barriers::checks::check_transactions;
 use crate::barriers::error::BarrierError;
-use crate::barriers::session::check_transactions;
 
 /// The state of a latch as one of its operations has seen it.
 #[derive(Debug, Clone)]

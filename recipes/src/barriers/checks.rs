@@ -1,4 +1,4 @@
-//! The checks before the first request of a barrier or a latch.
+//! The checks of paths, of clients, and of replies.
 
 use curator_framework::{CuratorFramework, Error, validate_path};
 
@@ -28,5 +28,14 @@ pub(super) async fn check_transactions(client: &CuratorFramework, recipe: &str, 
             Err(Error::Unsupported { request, client, needed })
         }
         checked => checked.map(drop),
+    }
+}
+
+/// Returns `None` for a node that does not exist.
+pub(super) fn found<T>(reply: Result<T, Error>) -> Result<Option<T>, Error> {
+    match reply {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::NoNode { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }

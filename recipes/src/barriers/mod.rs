@@ -7,7 +7,7 @@
 //! | [`latch`] | a count-down latch |
 //! | [`node_hold`] | the hold on that node: its loss, its end, its token |
 //! | [`exact_node`] | creates the ephemeral node of an owner or a participant |
-//! | [`checks`] | the checks of a path, and of a client |
+//! | [`checks`] | the checks of a path, of a client, and of a reply |
 //! | [`waiting`] | the wait for one node, over connections and sessions |
 
 pub(crate) mod barrier;

@@ -14,6 +14,7 @@ use super::nodes::{Nodes, drift};
 use super::plan::Reading;
 use super::plan::entering::Entering;
 use super::plan::leaving::Leaving;
+use crate::barriers::checks::found;
 use crate::barriers::error::BarrierError;
 use crate::barriers::node_hold::NodeHold;
 use crate::held::{FencingToken, impl_held};
@@ -211,19 +212,15 @@ impl BarrierMember {
         let path = make_path(&self.nodes.path, &other.name);
         let mut has_changed = false;
         loop {
-            let mut watch = match self.hold.session().get_data_watched(&path).await {
-                Ok(read) => {
-                    if !read.data.is_empty() {
-                        other.id = String::from_utf8_lossy(&read.data).into_owned();
-                    }
-                    read.watch
-                }
-                Err(Error::NoNode { .. }) => return Ok((other, if has_changed { End::Left } else { End::Deleted })),
-                Err(error) => return Err(error),
+            let Some(mut read) = found(self.hold.session().get_data_watched(&path).await)? else {
+                return Ok((other, if has_changed { End::Left } else { End::Deleted }));
             };
-            match (&mut watch).await {
+            if !read.data.is_empty() {
+                other.id = String::from_utf8_lossy(&read.data).into_owned();
+            }
+            match (&mut read.watch).await {
                 WakeReason::Event(EventType::NodeDeleted) => {
-                    let in_order = watch.found().map(|found| found.epoch) == watch.fired_in();
+                    let in_order = read.watch.found().map(|found| found.epoch) == read.watch.fired_in();
                     return Ok((other, if in_order { End::Died } else { End::Deleted }));
                 }
                 // A leave changes the data first. The next read shows whether the node is gone.

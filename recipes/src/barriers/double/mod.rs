@@ -20,6 +20,7 @@ use self::enter::enter;
 pub use self::member::{BarrierMember, Departure};
 use self::nodes::Nodes;
 pub use self::options::DoubleBarrierOptions;
+use crate::barriers::checks::found;
 use crate::barriers::error::BarrierError;
 use crate::groups::members::Member;
 
@@ -214,14 +215,13 @@ impl DistributedDoubleBarrier {
         let mut retries = self.nodes.client.retry_loop();
         loop {
             let session = retries.connected(self.path()).await?;
-            let read = async |name: String| match session.get_data(&make_path(&self.nodes.path, &name)).await {
-                Ok((data, stat)) => {
+            let read = async |name: String| {
+                let read = found(session.get_data(&make_path(self.path(), &name)).await)?;
+                Ok::<_, Error>(read.map(|(data, stat)| {
                     let id = if data.is_empty() { name } else { String::from_utf8_lossy(&data).into_owned() };
                     let (session, czxid) = (owning_session(stat.ephemeral_owner), Zxid::new(stat.czxid));
-                    Ok(Some(Member { id, data, session, czxid }))
-                }
-                Err(Error::NoNode { .. }) => Ok(None),
-                Err(error) => Err(error),
+                    Member { id, data, session, czxid }
+                }))
             };
             let members = async {
                 let names = self.nodes.members(&session).await?;

@@ -7,7 +7,7 @@ use futures_util::future::{join_all, join3};
 
 use super::options::DoubleBarrierOptions;
 use super::plan::{Look, Reading, Ready};
-use crate::barriers::checks::check_path;
+use crate::barriers::checks::{check_path, found};
 use crate::barriers::error::BarrierError;
 
 /// The session timeout, divided by this, is the longest reply time of a healthy server. A member that leaves looks for
@@ -115,20 +115,15 @@ impl Nodes {
 
     /// Returns the names of the members.
     pub(super) async fn members(&self, session: &Session) -> Result<Vec<String>, Error> {
-        match session.get_children(&self.path).await {
-            Ok(names) => Ok(names.into_iter().filter(|name| name != READY).collect()),
-            Err(Error::NoNode { .. }) => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
+        let mut names = found(session.get_children(&self.path).await)?.unwrap_or_default();
+        names.retain(|name| name != READY);
+        Ok(names)
     }
 
     /// Returns the names of the members, or `None` if `ready` stands.
     pub(super) async fn members_unless_ready(&self, session: &Session) -> Result<Option<Vec<String>>, Error> {
-        match session.get_children(&self.path).await {
-            Ok(names) => Ok((!names.iter().any(|name| name == READY)).then_some(names)),
-            Err(Error::NoNode { .. }) => Ok(Some(Vec::new())),
-            Err(error) => Err(error),
-        }
+        let names = found(session.get_children(&self.path).await)?.unwrap_or_default();
+        Ok((!names.iter().any(|name| name == READY)).then_some(names))
     }
 
     /// Reads `ready`. Returns also the watch.
@@ -139,8 +134,8 @@ impl Nodes {
     ) -> Result<(Option<Ready>, Option<Watch>), Error> {
         let read = match reading {
             Reading::Existence => {
-                let (found, watch) = session.exists_watched(&self.ready).await?;
-                return Ok((found.map(|stat| parsed(&[], &stat)), Some(watch)));
+                let (stat, watch) = session.exists_watched(&self.ready).await?;
+                return Ok((stat.map(|stat| parsed(&[], &stat)), Some(watch)));
             }
             Reading::Data => session.get_data(&self.ready).await.map(|(data, stat)| (parsed(&data, &stat), None)),
             Reading::WatchedData => session
@@ -148,11 +143,8 @@ impl Nodes {
                 .await
                 .map(|read| (parsed(&read.data, &read.stat), Some(read.watch))),
         };
-        match read {
-            Ok((ready, watch)) => Ok((Some(ready), watch)),
-            Err(Error::NoNode { .. }) => Ok((None, None)),
-            Err(error) => Err(error),
-        }
+        let (ready, watch) = found(read)?.unzip();
+        Ok((ready, watch.flatten()))
     }
 
     /// Reads the barrier's own node, the members, and `ready`, in one write and in this order. Returns also the watch on

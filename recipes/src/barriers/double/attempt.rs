@@ -1,9 +1,10 @@
 //! Performs the steps of a member in one session. The runner decides nothing.
 
-use curator_framework::recipe::{Budget, OwnedNode, RecipeClient as _};
+use curator_framework::recipe::{Budget, LossSignal, OwnedNode, RecipeClient as _};
 use curator_framework::{
     Error, EventType, LossReason, RetryLoop, Session, Stat, WakeReason, Watch, make_path, node_from_path,
 };
+use futures_util::future::OptionFuture;
 use tokio::time::{Instant, timeout};
 
 use super::nodes::{Nodes, PATIENCE, drift};
@@ -158,9 +159,9 @@ impl<'a> Attempt<'a> {
             Step::List => Input::Listed(nodes.members_unless_ready(session).await?),
             Step::Watch(reading) => {
                 let (ready, watch) = nodes.read_ready(session, reading).await?;
-                let has_fired = watch.as_ref().is_some_and(Watch::has_fired);
+                let (has_fired, round) = (watch.as_ref().is_some_and(Watch::has_fired), ready.map(|ready| ready.czxid));
                 self.ready = watch;
-                Input::Watched { ready: ready.map(|ready| ready.czxid), has_fired }
+                if has_fired { Input::Fired(round) } else { Input::Watched(round) }
             }
             Step::Look(reading) => {
                 let (look, watch, barrier) = nodes.look(session, reading).await?;
@@ -210,23 +211,11 @@ impl<'a> Attempt<'a> {
             None => Some(Budget::of(self.session.timeout() / PATIENCE)),
         };
         let Some(ready) = self.ready.as_mut() else { return Ok(Input::Woken) };
-        let other = async {
-            match self.other.as_mut() {
-                Some(other) => other.await,
-                None => std::future::pending().await,
-            }
-        };
-        let lost = async {
-            match &loss {
-                Some(loss) => loss.lost().await,
-                None => std::future::pending().await,
-            }
-        };
         let (woken, is_ready) = tokio::select! {
             biased;
             woken = ready => (woken, true),
-            woken = other => (woken, false),
-            loss = lost => return match loss {
+            Some(woken) = OptionFuture::from(self.other.as_mut()) => (woken, false),
+            Some(loss) = OptionFuture::from(loss.as_ref().map(LossSignal::lost)) => return match loss {
                 LossReason::NodeDeleted => Ok(Input::Gone),
                 LossReason::Session(_) => Err(self.session.closed_error(self.nodes.path.as_str())),
                 _ => Ok(Input::Woken),

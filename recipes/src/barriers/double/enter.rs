@@ -7,8 +7,8 @@ use futures_util::future::join3;
 
 use super::attempt::{Attempt, Own};
 use super::nodes::{Nodes, PATIENCE, child_count, drift, newest_write};
-use super::plan::Input;
 use super::plan::entering::Entering;
+use super::plan::{Input, Written};
 use crate::barriers::checks::check_transactions;
 use crate::barriers::error::BarrierError;
 
@@ -47,8 +47,8 @@ impl Attempt<'_> {
                 Ok((created, done)) => {
                     let barrier = newest_write(&done).unwrap_or(created.stat);
                     self.arrived(drift(&barrier));
-                    let (czxid, count) = (created.stat.czxid, child_count(&barrier) + 1);
-                    return Ok(Input::Arrived { czxid, count, version: barrier.version });
+                    let (zxid, children) = (created.stat.czxid, child_count(&barrier) + 1);
+                    return Ok(Input::Arrived(Written { zxid, children, version: barrier.version }));
                 }
                 Err(Error::Transaction { index, cause, .. }) => match *cause {
                     // The server has deleted the node of the earlier session, or has not received its create yet.
@@ -92,7 +92,7 @@ impl Attempt<'_> {
         node.adopt(&name, &found, &[]).await?;
         // The read includes the own create.
         self.arrived(drift(&barrier).wrapping_sub(1));
-        Ok(Input::Found { czxid: found.czxid })
+        Ok(Input::Found(found.czxid))
     }
 
     pub(super) async fn give_up(&mut self, version: i32) -> Result<Input, Error> {

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::attempt::{Attempt, Own};
 use super::nodes::{Nodes, child_count, drift, newest_write};
-use super::plan::Input;
 use super::plan::leaving::Leaving;
+use super::plan::{Input, Written};
 use crate::barriers::error::BarrierError;
 
 /// Leaves within a budget. Returns `false` if other members are left by then. A later call continues with the same plan.
@@ -67,7 +67,7 @@ impl Attempt<'_> {
         (own.node, own.left_at) = (None, Some(Instant::now()));
         let Some(barrier) = newest_write(&done) else { return Ok(Input::DepartedBefore) };
         own.departure = Some(drift(&barrier));
-        let others = child_count(&barrier).saturating_sub(1);
-        Ok(Input::Departed { zxid: barrier.mzxid, others, version: barrier.version })
+        let (zxid, children) = (barrier.mzxid, child_count(&barrier));
+        Ok(Input::Departed(Written { zxid, children, version: barrier.version }))
     }
 }

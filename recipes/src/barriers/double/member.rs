@@ -188,12 +188,11 @@ impl BarrierMember {
         let present = others.iter_mut().filter(|other| !other.has_ended);
         let mut watches: FuturesUnordered<_> = present.map(|other| self.watch_other(other)).collect();
         while let Some(ended) = watches.next().await {
-            let (other, end) = ended?;
-            let died = match end {
-                End::Left => false,
-                End::Died => true,
+            let (other, died) = ended?;
+            let died = match died {
+                Some(died) => died,
                 // The counts of the barrier tell whether a member died.
-                End::Deleted => {
+                None => {
                     let now = session.exists(&nodes.path).await?.map_or(*drift_before, |barrier| drift(&barrier));
                     std::mem::replace(drift_before, now) != now
                 }
@@ -207,13 +206,14 @@ impl BarrierMember {
         std::future::pending().await
     }
 
-    /// Watches a member until it leaves or its node is deleted. Records its id.
-    async fn watch_other<'a>(&self, other: &'a mut Other) -> Result<(&'a mut Other, End), Error> {
+    /// Watches a member until its node is deleted. Records its id. Returns also `true` if it has died, `false` if it has
+    /// left, and `None` if no notification shows that.
+    async fn watch_other<'a>(&self, other: &'a mut Other) -> Result<(&'a mut Other, Option<bool>), Error> {
         let path = make_path(&self.nodes.path, &other.name);
         let mut has_changed = false;
         loop {
             let Some(mut read) = found(self.hold.session().get_data_watched(&path).await)? else {
-                return Ok((other, if has_changed { End::Left } else { End::Deleted }));
+                return Ok((other, has_changed.then_some(false)));
             };
             if !read.data.is_empty() {
                 other.id = String::from_utf8_lossy(&read.data).into_owned();
@@ -221,7 +221,7 @@ impl BarrierMember {
             match (&mut read.watch).await {
                 WakeReason::Event(EventType::NodeDeleted) => {
                     let in_order = read.watch.found().map(|found| found.epoch) == read.watch.fired_in();
-                    return Ok((other, if in_order { End::Died } else { End::Deleted }));
+                    return Ok((other, in_order.then_some(true)));
                 }
                 // A leave changes the data first. The next read shows whether the node is gone.
                 reason => has_changed = reason == WakeReason::Event(EventType::NodeDataChanged),
@@ -245,11 +245,8 @@ impl BarrierMember {
     ///
     /// After the future is dropped the member may have left. Call it again, or drop the member.
     pub async fn leave(&self) -> Result<Departure, BarrierError> {
-        match self.leave_within(Budget::ENDLESS).await? {
-            Some(departure) => Ok(departure),
-            // Never: a wait without a budget ends only when all have left.
-            None => Err(Error::Closed.into()),
-        }
+        // Without a budget the wait ends only when all have left.
+        self.leave_within(Budget::ENDLESS).await?.ok_or_else(|| Error::Closed.into())
     }
 
     /// Leaves like [`leave`](Self::leave), and waits at most for `budget`. Returns `None` if other members are still
@@ -319,12 +316,4 @@ struct Other {
     /// The id; the name until the id is known.
     id: String,
     has_ended: bool,
-}
-
-/// The end of another member.
-enum End {
-    Left,
-    Died,
-    /// The node is gone, and no notification shows by what.
-    Deleted,
 }

@@ -171,11 +171,8 @@ impl DistributedDoubleBarrier {
     ///
     /// When the future is dropped, the node of the member is deleted in the background.
     pub async fn enter(&self) -> Result<BarrierMember, BarrierError> {
-        match self.enter_within(Budget::ENDLESS).await? {
-            Some(member) => Ok(member),
-            // Without a budget the wait does not end before.
-            None => Err(Error::Closed.into()),
-        }
+        // Without a budget the wait does not end before.
+        self.enter_within(Budget::ENDLESS).await?.ok_or_else(|| Error::Closed.into())
     }
 
     /// Enters like [`enter`](Self::enter), and waits at most for `budget`. Returns `None` if the barrier is not open

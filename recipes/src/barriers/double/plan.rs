@@ -67,24 +67,16 @@ pub(super) enum Reading {
 /// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Input {
-    /// The own node is created; the barrier had `count` children then, perhaps with `ready`.
-    Arrived {
-        czxid: i64,
-        count: usize,
-        version: i32,
-    },
-    /// The own node stands, and nothing else is known.
-    Found {
-        czxid: i64,
-    },
+    /// The own node is created.
+    Arrived(Written),
+    /// The own node stands, and its transaction is known alone.
+    Found(i64),
     /// The own node does not exist, because its create was not applied.
     Missing,
-    /// The transaction that created `ready`.
-    Watched {
-        ready: Option<i64>,
-        /// The watch has fired already, perhaps for an earlier `ready`.
-        has_fired: bool,
-    },
+    /// The transaction that created `ready`, which has a watch.
+    Watched(Option<i64>),
+    /// As [`Watched`](Self::Watched), but the watch has fired already, perhaps for an earlier `ready`.
+    Fired(Option<i64>),
     /// The names of the members; `None` if `ready` stands.
     Listed(Option<Vec<String>>),
     /// The result of a look, with a watch on `ready` and without its data.
@@ -97,12 +89,8 @@ pub(super) enum Input {
     Joined,
     Removed,
     GaveUp,
-    /// The transaction `zxid` has deleted the own node; the barrier had `others` other children then, with `ready`.
-    Departed {
-        zxid: i64,
-        others: usize,
-        version: i32,
-    },
+    /// The own node is deleted.
+    Departed(Written),
     /// The own node was deleted by an earlier request.
     DepartedBefore,
     /// The conditions of the step did not hold, so nothing was changed.
@@ -125,6 +113,16 @@ pub(super) enum Input {
     Interrupted {
         may_stand: bool,
     },
+}
+
+/// The barrier's own node in a transaction that creates or deletes the node of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Written {
+    /// The transaction.
+    pub(super) zxid: i64,
+    /// The number of children with the member's node, perhaps with `ready`.
+    pub(super) children: usize,
+    pub(super) version: i32,
 }
 
 /// The node `ready` of a round.

@@ -23,7 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, Session, validate_path};
+use curator_framework::{CuratorFramework, Error, Session, validate_path};
 
 use self::call::run;
 use self::counting::Counting;
@@ -303,12 +303,9 @@ impl CountDownLatch {
     ///
     /// No watch is left when the future is dropped. A participant that is lost between two calls is not reported.
     pub async fn participant_lost(&self) -> Result<String, BarrierError> {
-        loop {
-            let deaths = Deaths { store: &self.store, listed: BTreeSet::new() };
-            if let Some(name) = wait(&self.store.client, self.path(), None, deaths).await? {
-                return Ok(name);
-            }
-        }
+        let deaths = Deaths { store: &self.store, listed: BTreeSet::new() };
+        // Without a budget the wait ends with a death alone.
+        wait(&self.store.client, self.path(), None, deaths).await?.ok_or_else(|| Error::Closed.into())
     }
 
     /// Reads the state of the present round. Returns also the session that has read it.

@@ -1,6 +1,6 @@
 //! The decisions of a member that enters.
 
-use super::{Input, Look, Plan, Reading, Ready, Step};
+use super::{Input, Look, Plan, Reading, Ready, Step, Written};
 
 /// A member that enters, over all its sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -38,23 +38,36 @@ impl Plan for Entering {
 
     fn next(&mut self, input: Input) -> Step {
         match input {
-            Input::Arrived { czxid, count, version } => {
-                (self.own_czxid, self.version, self.count) = (Some(czxid), version, count);
+            Input::Arrived(Written { zxid, children: count, version }) => {
+                (self.own_czxid, self.version, self.count) = (Some(zxid), version, count);
                 // The last member of those that stand sees all of them, so one member at least goes on to open.
                 if self.is_enough(count) { Step::List } else { Step::Watch(Reading::Existence) }
             }
-            Input::Watched { has_fired: true, .. } => Step::Watch(Reading::Existence),
-            Input::Watched { ready: Some(round), .. } => self.found_ready(round),
-            Input::Watched { ready: None, .. } => self.wait(),
-            Input::Found { czxid } => {
+            Input::Fired(_) => Step::Watch(Reading::Existence),
+            Input::Watched(Some(round)) => self.found_ready(round),
+            Input::Watched(None) => self.wait(),
+            Input::Found(czxid) => {
                 self.own_czxid = Some(czxid);
                 Step::Look(Reading::Existence)
             }
             Input::Gone if self.budget_is_over => Step::Refuse,
             Input::Gone => Step::Rejoin,
             Input::Missing => Step::Arrive,
+            Input::Listed(Some(ref names))
+            | Input::Looked(Look { ref names, .. })
+            | Input::Round(Look { ref names, .. })
+                if !names.contains(&self.name) =>
+            {
+                self.next(Input::Gone)
+            }
             Input::Listed(Some(names)) => self.listed(names, false),
-            Input::Looked(look) => self.looked(look),
+            Input::Looked(Look { version, names, ready }) => {
+                self.version = version;
+                match ready {
+                    None => self.listed(names, true),
+                    Some(ready) => self.found_ready(ready.czxid),
+                }
+            }
             Input::Round(look) => self.round(look),
             Input::Creations(creations) => self.creations(creations),
             Input::Opened(round) => self.enter(Some(round), true),
@@ -120,15 +133,8 @@ impl Entering {
         }
     }
 
-    fn is_listed(&self, names: &[String]) -> bool {
-        names.contains(&self.name)
-    }
-
     /// Takes a list of the members from before `ready`, on which a watch may be set.
     fn listed(&mut self, names: Vec<String>, is_watched: bool) -> Step {
-        if !self.is_listed(&names) {
-            return self.next(Input::Gone);
-        }
         self.count = names.len();
         match (self.is_enough(self.count), is_watched) {
             (true, _) => self.open(names),
@@ -144,22 +150,9 @@ impl Entering {
         Step::Open { names, version: self.version }
     }
 
-    fn looked(&mut self, look: Look) -> Step {
-        let Look { version, names, ready } = look;
-        self.version = version;
-        match ready {
-            None => self.listed(names, true),
-            Some(_) if !self.is_listed(&names) => self.next(Input::Gone),
-            Some(ready) => self.found_ready(ready.czxid),
-        }
-    }
-
     fn round(&mut self, look: Look) -> Step {
         let Look { version, mut names, ready } = look;
         self.version = version;
-        if !self.is_listed(&names) {
-            return self.next(Input::Gone);
-        }
         let Some(ready) = ready else { return Step::Look(Reading::Existence) };
         if self.own_czxid.is_some_and(|own_czxid| ready.czxid > own_czxid) {
             let opened = self.may_have_opened && ready.members.first() == Some(&self.name);

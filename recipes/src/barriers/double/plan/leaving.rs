@@ -1,6 +1,6 @@
 //! The decisions of a member that leaves.
 
-use super::{Input, Look, Plan, Reading, Ready, Step};
+use super::{Input, Look, Plan, Reading, Ready, Step, Written};
 
 /// A member that leaves.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -22,13 +22,13 @@ impl Plan for Leaving {
 
     fn next(&mut self, input: Input) -> Step {
         match input {
-            Input::Departed { zxid, others, version } => {
+            Input::Departed(Written { zxid, children, version }) => {
                 (self.has_departed, self.departed_zxid) = (true, zxid);
                 // The only other child is `ready` of this round, which could not be deleted while the own node stood.
-                if others <= 1 { Step::Remove { version, ready: None } } else { Step::Watch(Reading::WatchedData) }
+                if children <= 2 { Step::Remove { version, ready: None } } else { Step::Watch(Reading::WatchedData) }
             }
             // The reply to the departure came before, so that a notification is that of the own `ready`.
-            Input::Watched { ready: Some(found), .. } if self.is_of_round(found) => {
+            Input::Watched(Some(found)) | Input::Fired(Some(found)) if self.is_of_round(found) => {
                 self.round = Some(found);
                 Step::Wait { grace: true }
             }
@@ -36,7 +36,7 @@ impl Plan for Leaving {
             Input::OtherWatched => Step::Wait { grace: false },
             // A member that leaves deletes `ready` if it is the last one, so that the look is needed for a death alone.
             Input::Left => Step::Wait { grace: true },
-            Input::Watched { .. } | Input::Removed | Input::Deleted => Step::Done,
+            Input::Watched(_) | Input::Fired(_) | Input::Removed | Input::Deleted => Step::Done,
             Input::BudgetOver => Step::Refuse,
             Input::Interrupted { .. } if !self.has_departed => Step::Depart,
             Input::DepartedBefore => {

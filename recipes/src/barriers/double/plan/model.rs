@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::entering::Entering;
 use super::leaving::Leaving;
-use super::{Input, Look, Plan as _, Reading, Ready, Step};
+use super::{Input, Look, Plan as _, Reading, Ready, Step, Written};
 
 /// The node of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -385,13 +385,17 @@ impl World {
             Step::Arrive | Step::Settle => match applied {
                 Some(czxid) => {
                     (member.own_czxid, member.may_stand) = (czxid, false);
-                    if step == Step::Settle { Input::Found { czxid } } else { Input::Arrived { czxid, count, version } }
+                    match step {
+                        Step::Settle => Input::Found(czxid),
+                        _ => Input::Arrived(Written { zxid: czxid, children: count, version }),
+                    }
                 }
                 None if step == Step::Settle => Input::Missing,
                 None => Input::Interrupted { may_stand: true },
             },
             Step::List => Input::Listed(ready.is_none().then_some(names)),
-            Step::Watch(_) => Input::Watched { ready: ready.map(|ready| ready.czxid), has_fired },
+            Step::Watch(_) if has_fired => Input::Fired(ready.map(|ready| ready.czxid)),
+            Step::Watch(_) => Input::Watched(ready.map(|ready| ready.czxid)),
             Step::Look(_) if has_fired => Input::Woken,
             Step::Look(Reading::Existence) => {
                 let ready = ready.map(|ready| Ready { members: Vec::new(), ..ready });
@@ -408,9 +412,8 @@ impl World {
                 if self.stands(&name) { Input::Refused } else { Input::Gone }
             }
             // Deleted by another client, or by an earlier request: the former is an error to the caller.
-            Step::Depart => {
-                applied.map_or(Input::DepartedBefore, |zxid| Input::Departed { zxid, others: count, version })
-            }
+            Step::Depart => applied
+                .map_or(Input::DepartedBefore, |zxid| Input::Departed(Written { zxid, children: count + 1, version })),
             Step::WatchOther(_) => {
                 member.other_has_fired = false;
                 if applied.is_some() { Input::OtherWatched } else { Input::Left }

@@ -4,11 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use curator_framework::recipe::{RecipeClient as _, owning_session};
-use curator_framework::{CuratorFramework, Error, EventType, Session, WakeReason, Watch, validate_path};
+use curator_framework::{CuratorFramework, Error, EventType, Session};
 
+use crate::barriers::checks::check_path;
 use crate::barriers::error::BarrierError;
 use crate::barriers::owned::OwnedBarrier;
-use crate::barriers::waiting::{Awaited, Look, follows_its_reply, wait};
+use crate::barriers::waiting::{Awaited, Look, wait};
 
 /// A barrier that any client sets and removes, and at which any number of tasks wait: Curator's `DistributedBarrier`.
 ///
@@ -185,7 +186,7 @@ impl DistributedBarrier {
     ///
     /// Nothing is lost when the future is dropped, and no watch is left.
     pub async fn wait_on_barrier(&self) -> Result<(), BarrierError> {
-        wait(&self.client, None, &mut Removal::of(&self.path)).await.map(drop)
+        self.wait_within(None).await.map(drop)
     }
 
     /// Waits for at most `budget` until the barrier is not set. Returns `None` if it is set when the budget ends. A
@@ -200,22 +201,17 @@ impl DistributedBarrier {
     ///
     /// As [`wait_on_barrier`](Self::wait_on_barrier).
     pub async fn wait_on_barrier_timeout(&self, budget: Duration) -> Result<Option<()>, BarrierError> {
-        wait(&self.client, Some(budget), &mut Removal::of(&self.path)).await
+        self.wait_within(Some(budget)).await
+    }
+
+    async fn wait_within(&self, budget: Option<Duration>) -> Result<Option<()>, BarrierError> {
+        wait(&self.client, &self.path, budget, Removal { path: &self.path, set_by: None }).await
     }
 }
 
 impl fmt::Debug for DistributedBarrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DistributedBarrier").field("path", &self.path).finish_non_exhaustive()
-    }
-}
-
-/// Checks the path of a barrier or a latch.
-pub(super) fn check_path(path: &str) -> Result<(), BarrierError> {
-    validate_path(path)?;
-    match path {
-        "/" => Err(BarrierError::InvalidArgument { argument: "path", reason: "it cannot be the root".to_owned() }),
-        _ => Ok(()),
     }
 }
 
@@ -226,18 +222,8 @@ struct Removal<'a> {
     set_by: Option<i64>,
 }
 
-impl<'a> Removal<'a> {
-    const fn of(path: &'a str) -> Self {
-        Self { path, set_by: None }
-    }
-}
-
 impl Awaited for Removal<'_> {
     type Output = ();
-
-    fn path(&self) -> &str {
-        self.path
-    }
 
     async fn look(&mut self, session: &Session) -> Result<Look<()>, BarrierError> {
         let (found, watch) = session.exists_watched(self.path).await?;
@@ -248,8 +234,7 @@ impl Awaited for Removal<'_> {
         })
     }
 
-    fn notified(&mut self, session: &Session, reason: WakeReason, watch: &Watch) -> Option<()> {
-        let is_removed = reason == WakeReason::Event(EventType::NodeDeleted) && follows_its_reply(session, watch);
-        is_removed.then_some(())
+    fn proven_by(&self, event: EventType) -> Option<()> {
+        (event == EventType::NodeDeleted).then_some(())
     }
 }

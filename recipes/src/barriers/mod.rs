@@ -7,15 +7,15 @@
 //! | [`latch`] | a count-down latch |
 //! | [`node_hold`] | the hold on that node: its loss, its end, its token |
 //! | [`exact_node`] | creates the ephemeral node of an owner or a participant |
-//! | [`session`] | the session of a call, and the check of its client |
+//! | [`checks`] | the checks of a path, of a client, and of a reply |
 //! | [`waiting`] | the wait for one node, over connections and sessions |
 
 pub(crate) mod barrier;
+mod checks;
 pub(crate) mod double;
 pub(crate) mod error;
 mod exact_node;
 pub(crate) mod latch;
 mod node_hold;
 pub(crate) mod owned;
-mod session;
 mod waiting;

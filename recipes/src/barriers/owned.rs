@@ -121,15 +121,12 @@ impl OwnedBarrier {
                 Ok(()) => node.delete().await,
                 Err(error) => Err(error),
             };
-            let error = match deleted {
-                Ok(true) => return Ok(Release::Released),
-                Ok(false) => return Ok(Release::AlreadyLost(LossReason::NodeDeleted)),
-                Err(error) => error,
-            };
-            if let Some(end) = node.session().end_reason() {
-                return Ok(Release::AlreadyLost(LossReason::Session(end)));
+            match (deleted, node.session().end_reason()) {
+                (Ok(true), _) => return Ok(Release::Released),
+                (Ok(false), _) => return Ok(Release::AlreadyLost(LossReason::NodeDeleted)),
+                (Err(_), Some(end)) => return Ok(Release::AlreadyLost(LossReason::Session(end))),
+                (Err(error), None) => retries.failed(error).await?,
             }
-            retries.failed(error).await?;
         }
     }
 }

@@ -1,19 +1,20 @@
 //! A member of a round, and what it learns when it leaves.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use curator_framework::recipe::Budget;
-use curator_framework::{Error, EventType, LossReason, WakeReason, Zxid, make_path};
+use curator_framework::{Error, EventType, LossReason, WakeReason, Zxid, make_path, node_from_path};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use parking_lot::Mutex;
 
-use super::enter::{Entered, bounded};
-use super::leave::Departing;
+use super::attempt::Own;
+use super::leave::leave;
 use super::nodes::{Nodes, drift};
+use super::plan::Reading;
+use super::plan::entering::Entering;
 use super::plan::leaving::Leaving;
+use crate::barriers::checks::found;
 use crate::barriers::error::BarrierError;
 use crate::barriers::node_hold::NodeHold;
 use crate::held::{FencingToken, impl_held};
@@ -25,34 +26,30 @@ use crate::held::{FencingToken, impl_held};
 #[must_use = "if unused the member leaves the barrier at once"]
 pub struct BarrierMember {
     nodes: Arc<Nodes>,
-    name: String,
-    own_czxid: i64,
     opened: bool,
     hold: NodeHold,
     round: OnceLock<i64>,
     leave: tokio::sync::Mutex<Leave>,
 }
 
-/// The leave of a member, and its outcome.
+/// The leave of a member, which a later call continues.
 struct Leave {
-    departing: Departing,
+    plan: Leaving,
+    own: Own,
     departure: Option<Departure>,
 }
 
 impl BarrierMember {
-    pub(super) fn new(nodes: Arc<Nodes>, entered: Entered) -> Self {
-        let Entered { owned, name, own_czxid, round, opened, drift } = entered;
-        let plan = Leaving::new(&name, own_czxid, round);
-        let hold = NodeHold::new(&nodes.client, &nodes.path, &owned);
-        Self {
-            nodes,
-            name,
-            own_czxid,
-            opened,
-            hold,
-            round: round.map(OnceLock::from).unwrap_or_default(),
-            leave: tokio::sync::Mutex::new(Leave { departing: Departing::new(plan, owned, drift), departure: None }),
-        }
+    pub(super) fn new(nodes: Arc<Nodes>, mut own: Own, entered: &Entering) -> Result<Self, BarrierError> {
+        let hold = NodeHold::new(&nodes.client, &nodes.path, own.node(&nodes)?);
+        let plan = Leaving::new(own.name(), hold.token().czxid().get(), entered.round);
+        let round = entered.round.map(OnceLock::from).unwrap_or_default();
+        let leave = tokio::sync::Mutex::new(Leave { plan, own, departure: None });
+        Ok(Self { nodes, opened: entered.opened, hold, round, leave })
+    }
+
+    fn name(&self) -> &str {
+        node_from_path(self.hold.node_path())
     }
 
     /// Returns the barrier's path.
@@ -87,14 +84,14 @@ impl BarrierMember {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn round(&self) -> Result<Zxid, BarrierError> {
-        let of_leave = || self.leave.try_lock().ok()?.departing.plan.round();
+        let of_leave = || self.leave.try_lock().ok()?.plan.round;
         if let Some(round) = self.round.get().copied().or_else(of_leave) {
             return Ok(Zxid::new(round));
         }
         let mut retries = self.nodes.client.retry_loop();
         loop {
             match self.hold.session().exists(&self.nodes.ready).await {
-                Ok(Some(ready)) if ready.czxid > self.own_czxid && self.is_held() => {
+                Ok(Some(ready)) if Zxid::new(ready.czxid) > self.token().czxid() && self.is_held() => {
                     return Ok(Zxid::new(*self.round.get_or_init(|| ready.czxid)));
                 }
                 Ok(_) => return Err(self.hold.lost_with(self.hold.loss().unwrap_or(LossReason::NodeDeleted))),
@@ -177,59 +174,54 @@ impl BarrierMember {
         }
     }
 
-    async fn watch_others_once(&self, others: &mut Option<Others>) -> Result<String, Error> {
+    async fn watch_others_once(&self, others: &mut Option<(Vec<Other>, i32)>) -> Result<String, Error> {
         let (nodes, session) = (&*self.nodes, self.hold.session());
-        let Others { ids, drift: drift_before } = match others {
+        let (others, drift_before) = match others {
             Some(others) => others,
             None => {
-                let look = nodes.read_round(session).await?;
-                let names = look.look.names.into_iter().filter(|name| *name != self.name);
-                let ids = Mutex::new(names.map(|name| (name.clone(), name)).collect());
-                others.insert(Others { ids, drift: drift(&look.barrier) })
+                let (look, _, barrier) = nodes.look(session, Reading::Data).await?;
+                let names = look.names.into_iter().filter(|name| name != self.name());
+                let present = names.map(|name| Other { id: name.clone(), name, has_ended: false }).collect();
+                others.insert((present, drift(&barrier)))
             }
         };
-        let names: Vec<_> = ids.lock().keys().cloned().collect();
-        let mut watches: FuturesUnordered<_> = names.into_iter().map(|name| self.watch_other(name, ids)).collect();
+        let present = others.iter_mut().filter(|other| !other.has_ended);
+        let mut watches: FuturesUnordered<_> = present.map(|other| self.watch_other(other)).collect();
         while let Some(ended) = watches.next().await {
-            let (name, end) = ended?;
-            let died = match end {
-                End::Left => false,
-                End::Died => true,
+            let (other, died) = ended?;
+            let died = match died {
+                Some(died) => died,
                 // The counts of the barrier tell whether a member died.
-                End::Deleted => {
+                None => {
                     let now = session.exists(&nodes.path).await?.map_or(*drift_before, |barrier| drift(&barrier));
                     std::mem::replace(drift_before, now) != now
                 }
             };
-            let id = ids.lock().remove(&name);
+            other.has_ended = true;
             if died {
-                tracing::debug!(path = nodes.path, member = name, "a member of a barrier has died");
-                return Ok(id.unwrap_or(name));
+                tracing::debug!(path = nodes.path, member = other.name, "a member of a barrier has died");
+                return Ok(other.id.clone());
             }
         }
         std::future::pending().await
     }
 
-    /// Watches a member until it leaves or its node is deleted. Returns its name, and records its id.
-    async fn watch_other(&self, name: String, ids: &Mutex<BTreeMap<String, String>>) -> Result<(String, End), Error> {
-        let path = make_path(&self.nodes.path, &name);
+    /// Watches a member until its node is deleted. Records its id. Returns also `true` if it has died, `false` if it has
+    /// left, and `None` if no notification shows that.
+    async fn watch_other<'a>(&self, other: &'a mut Other) -> Result<(&'a mut Other, Option<bool>), Error> {
+        let path = make_path(&self.nodes.path, &other.name);
         let mut has_changed = false;
         loop {
-            let mut watch = match self.hold.session().get_data_watched(&path).await {
-                Ok(read) => {
-                    if !read.data.is_empty() {
-                        ids.lock().insert(name.clone(), String::from_utf8_lossy(&read.data).into_owned());
-                    }
-                    read.watch
-                }
-                Err(Error::NoNode { .. }) if has_changed => return Ok((name, End::Left)),
-                Err(Error::NoNode { .. }) => return Ok((name, End::Deleted)),
-                Err(error) => return Err(error),
+            let Some(mut read) = found(self.hold.session().get_data_watched(&path).await)? else {
+                return Ok((other, has_changed.then_some(false)));
             };
-            match (&mut watch).await {
+            if !read.data.is_empty() {
+                other.id = String::from_utf8_lossy(&read.data).into_owned();
+            }
+            match (&mut read.watch).await {
                 WakeReason::Event(EventType::NodeDeleted) => {
-                    let in_order = watch.found().map(|found| found.epoch) == watch.fired_in();
-                    return Ok((name, if in_order { End::Died } else { End::Deleted }));
+                    let in_order = read.watch.found().map(|found| found.epoch) == read.watch.fired_in();
+                    return Ok((other, in_order.then_some(true)));
                 }
                 // A leave changes the data first. The next read shows whether the node is gone.
                 reason => has_changed = reason == WakeReason::Event(EventType::NodeDataChanged),
@@ -253,11 +245,8 @@ impl BarrierMember {
     ///
     /// After the future is dropped the member may have left. Call it again, or drop the member.
     pub async fn leave(&self) -> Result<Departure, BarrierError> {
-        match self.leave_within(Budget::ENDLESS).await? {
-            Some(departure) => Ok(departure),
-            // Never: a wait without a budget ends only when all have left.
-            None => Err(Error::Closed.into()),
-        }
+        // Without a budget the wait ends only when all have left.
+        self.leave_within(Budget::ENDLESS).await?.ok_or_else(|| Error::Closed.into())
     }
 
     /// Leaves like [`leave`](Self::leave), and waits at most for `budget`. Returns `None` if other members are still
@@ -278,11 +267,11 @@ impl BarrierMember {
     async fn leave_within(&self, budget: Budget) -> Result<Option<Departure>, BarrierError> {
         self.hold.give_up();
         let Some(mut leave) = budget.limit(self.leave.lock()).await else { return Ok(None) };
-        let Leave { departing, departure } = &mut *leave;
+        let Leave { plan, own, departure } = &mut *leave;
         if departure.is_none() {
-            let leaving = Box::pin(departing.leave(&self.nodes, budget));
-            if bounded(&self.nodes, budget, "leaving the barrier", leaving).await? {
-                *departure = Some(Departure { died: departing.died() });
+            let leaving = Box::pin(self::leave(&self.nodes, plan, own, budget));
+            if self.nodes.bounded(budget, "leaving the barrier", leaving).await? {
+                *departure = Some(Departure { died: own.died() });
             }
         }
         Ok(*departure)
@@ -295,7 +284,7 @@ impl fmt::Debug for BarrierMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BarrierMember")
             .field("path", &self.nodes.path)
-            .field("node", &self.name)
+            .field("node", &self.name())
             .field("opened", &self.opened)
             .field("is_held", &self.is_held())
             .finish_non_exhaustive()
@@ -321,18 +310,10 @@ pub struct Departure {
     pub died: u32,
 }
 
-/// The other members that stood at the beginning of a call, and have not ended since.
-struct Others {
-    /// The ids, by the names of their nodes; the name where the id is not known.
-    ids: Mutex<BTreeMap<String, String>>,
-    /// The newest [drift] of the barrier.
-    drift: i32,
-}
-
-/// The end of another member.
-enum End {
-    Left,
-    Died,
-    /// The node is gone, and no notification shows by what.
-    Deleted,
+/// Another member that stood at the beginning of a call.
+struct Other {
+    name: String,
+    /// The id; the name until the id is known.
+    id: String,
+    has_ended: bool,
 }

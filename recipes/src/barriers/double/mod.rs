@@ -1,5 +1,6 @@
 //! A double barrier: members enter together and leave together.
 
+mod attempt;
 mod enter;
 mod leave;
 mod member;
@@ -19,8 +20,8 @@ use self::enter::enter;
 pub use self::member::{BarrierMember, Departure};
 use self::nodes::Nodes;
 pub use self::options::DoubleBarrierOptions;
+use crate::barriers::checks::found;
 use crate::barriers::error::BarrierError;
-use crate::barriers::session::connected;
 use crate::groups::members::Member;
 
 /// A barrier that members enter together and leave together: Curator's `DistributedDoubleBarrier`.
@@ -170,11 +171,8 @@ impl DistributedDoubleBarrier {
     ///
     /// When the future is dropped, the node of the member is deleted in the background.
     pub async fn enter(&self) -> Result<BarrierMember, BarrierError> {
-        match self.enter_within(Budget::ENDLESS).await? {
-            Some(member) => Ok(member),
-            // Without a budget the wait does not end before.
-            None => Err(Error::Closed.into()),
-        }
+        // Without a budget the wait does not end before.
+        self.enter_within(Budget::ENDLESS).await?.ok_or_else(|| Error::Closed.into())
     }
 
     /// Enters like [`enter`](Self::enter), and waits at most for `budget`. Returns `None` if the barrier is not open
@@ -194,8 +192,9 @@ impl DistributedDoubleBarrier {
     }
 
     async fn enter_within(&self, budget: Budget) -> Result<Option<BarrierMember>, BarrierError> {
-        let entered = Box::pin(enter(&self.nodes, budget)).await?;
-        Ok(entered.map(|entered| BarrierMember::new(Arc::clone(&self.nodes), entered)))
+        let entering = Box::pin(enter(&self.nodes, budget));
+        let entered = self.nodes.bounded(budget, "entering the barrier", entering).await?;
+        entered.map(|(own, plan)| BarrierMember::new(Arc::clone(&self.nodes), own, &plan)).transpose()
     }
 
     /// Returns the members with nodes that stand, in the order of their arrival.
@@ -212,27 +211,24 @@ impl DistributedDoubleBarrier {
     pub async fn members(&self) -> Result<Vec<Member>, BarrierError> {
         let mut retries = self.nodes.client.retry_loop();
         loop {
-            let session = connected(&mut retries, &self.nodes.path).await?;
-            let read = async |name: String| match session.get_data(&make_path(&self.nodes.path, &name)).await {
-                Ok((data, stat)) => {
+            let session = retries.connected(self.path()).await?;
+            let read = async |name: String| {
+                let read = found(session.get_data(&make_path(self.path(), &name)).await)?;
+                Ok::<_, Error>(read.map(|(data, stat)| {
                     let id = if data.is_empty() { name } else { String::from_utf8_lossy(&data).into_owned() };
                     let (session, czxid) = (owning_session(stat.ephemeral_owner), Zxid::new(stat.czxid));
-                    Ok(Some(Member { id, data, session, czxid }))
-                }
-                Err(Error::NoNode { .. }) => Ok(None),
-                Err(error) => Err(error),
+                    Member { id, data, session, czxid }
+                }))
             };
             let members = async {
                 let names = self.nodes.members(&session).await?;
                 let all = session.in_one_write(join_all(names.into_iter().map(read))).await;
-                all.into_iter().filter_map(Result::transpose).collect::<Result<Vec<_>, Error>>()
+                let mut members = all.into_iter().filter_map(Result::transpose).collect::<Result<Vec<_>, Error>>()?;
+                members.sort_unstable_by_key(|member| member.czxid);
+                Ok::<_, Error>(members)
             };
-            match members.await {
-                Ok(mut members) => {
-                    members.sort_unstable_by_key(|member| member.czxid);
-                    return Ok(members);
-                }
-                Err(error) => retries.failed(error.about(self.path())).await?,
+            if let Some(members) = retries.done(members.await, self.path()).await? {
+                return Ok(members);
             }
         }
     }

@@ -1,15 +1,18 @@
 //! The nodes of a double barrier, and the requests for them.
 
-use curator_framework::recipe::{OwnedNode, ProtectedId, RecipeClient as _};
+use curator_framework::recipe::{Budget, OwnedNode, ProtectedId, RecipeClient as _};
 use curator_framework::spi::{Done, Operation};
 use curator_framework::{CreateMode, CuratorFramework, Error, Session, Stat, Watch, make_path};
 use futures_util::future::{join_all, join3};
 
 use super::options::DoubleBarrierOptions;
-use super::plan::{Look, Ready};
-use crate::barriers::barrier::check_path;
+use super::plan::{Look, Reading, Ready};
+use crate::barriers::checks::{check_path, found};
 use crate::barriers::error::BarrierError;
 
+/// The session timeout, divided by this, is the longest reply time of a healthy server. A member that leaves looks for
+/// dead members after the same time.
+pub(super) const PATIENCE: u32 = 10;
 /// The end of the names of members.
 const MEMBER: &str = "member";
 /// The name of the node that opens the barrier.
@@ -22,12 +25,6 @@ pub(super) struct Nodes {
     pub(super) ready: String,
     pub(super) quantity: usize,
     pub(super) options: DoubleBarrierOptions,
-}
-
-/// The result of a read of the members, with the stat of the barrier's own node.
-pub(super) struct Read<R> {
-    pub(super) look: Look<R>,
-    pub(super) barrier: Stat,
 }
 
 impl Nodes {
@@ -68,14 +65,22 @@ impl Nodes {
         Operation::SetData { path: self.path.clone(), data: self.quantity.to_string().into_bytes(), version }
     }
 
-    /// Applies operations in one transaction. Returns `None` if a condition did not hold.
-    pub(super) async fn change(
+    /// Runs `work`, which at the end of its budget sends the requests that decide its result. Fails if a server does not
+    /// reply to these within a further part of the session timeout.
+    pub(super) async fn bounded<T>(
         &self,
-        session: &Session,
-        operations: Vec<Operation>,
-    ) -> Result<Option<Vec<Done>>, Error> {
+        budget: Budget,
+        request: &str,
+        work: impl Future<Output = Result<T, BarrierError>>,
+    ) -> Result<T, BarrierError> {
+        let done = budget.plus(self.client.session_timeout() / PATIENCE).limit(work).await;
+        done.unwrap_or_else(|| Err(self.client.no_answer(&format!("{request} {}", self.path)).into()))
+    }
+
+    /// Applies operations in one transaction, and returns its number. Returns `None` if a condition did not hold.
+    pub(super) async fn change(&self, session: &Session, operations: Vec<Operation>) -> Result<Option<i64>, Error> {
         match session.transaction(operations).await {
-            Ok(done) => Ok(Some(done)),
+            Ok(done) => Ok(newest_write(&done).map(|written| written.mzxid)),
             Err(Error::Transaction { cause, .. }) => match *cause {
                 Error::NoNode { .. } | Error::NodeExists { .. } | Error::BadVersion { .. } => Ok(None),
                 cause => Err(cause),
@@ -94,16 +99,9 @@ impl Nodes {
         std::iter::once(write).chain(names.iter().map(stands)).chain([create]).collect()
     }
 
-    /// Deletes `ready` if the barrier has this version, and `ready` the other one. Returns `false` if a condition did not
-    /// hold.
-    pub(super) async fn remove_ready(
-        &self,
-        session: &Session,
-        version: i32,
-        ready: Option<i32>,
-    ) -> Result<bool, Error> {
-        let delete = Operation::Delete { path: self.ready.clone(), version: ready };
-        Ok(self.change(session, vec![self.write_quantity(Some(version)), delete]).await?.is_some())
+    /// Returns the operations that delete `ready` if the barrier has this version, and `ready` the other one.
+    pub(super) fn remove(&self, version: i32, ready: Option<i32>) -> Vec<Operation> {
+        vec![self.write_quantity(Some(version)), Operation::Delete { path: self.ready.clone(), version: ready }]
     }
 
     /// Returns the operations that add a member to a round in which the member `beside` stands.
@@ -117,65 +115,45 @@ impl Nodes {
 
     /// Returns the names of the members.
     pub(super) async fn members(&self, session: &Session) -> Result<Vec<String>, Error> {
-        match session.get_children(&self.path).await {
-            Ok(names) => Ok(names.into_iter().filter(|name| name != READY).collect()),
-            Err(Error::NoNode { .. }) => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
+        let mut names = found(session.get_children(&self.path).await)?.unwrap_or_default();
+        names.retain(|name| name != READY);
+        Ok(names)
     }
 
     /// Returns the names of the members, or `None` if `ready` stands.
     pub(super) async fn members_unless_ready(&self, session: &Session) -> Result<Option<Vec<String>>, Error> {
-        match session.get_children(&self.path).await {
-            Ok(names) => Ok((!names.iter().any(|name| name == READY)).then_some(names)),
-            Err(Error::NoNode { .. }) => Ok(Some(Vec::new())),
-            Err(error) => Err(error),
-        }
+        let names = found(session.get_children(&self.path).await)?.unwrap_or_default();
+        Ok((!names.iter().any(|name| name == READY)).then_some(names))
     }
 
-    /// Reads the members, and `ready` with a watch.
-    pub(super) async fn look(&self, session: &Session) -> Result<(Read<i64>, Watch), Error> {
-        let (barrier, names, (ready, watch)) = self.read(session, session.exists_watched(&self.ready)).await?;
-        let (version, ready) = (barrier.version, ready.map(|ready| ready.czxid));
-        Ok((Read { look: Look { version, names, ready }, barrier }, watch))
-    }
-
-    /// Reads the members and the data of `ready`.
-    pub(super) async fn read_round(&self, session: &Session) -> Result<Read<Ready>, Error> {
-        let ready = async {
-            match session.get_data(&self.ready).await {
-                Ok((data, stat)) => Ok(Some(parsed(&data, &stat))),
-                Err(Error::NoNode { .. }) => Ok(None),
-                Err(error) => Err(error),
-            }
-        };
-        let (barrier, names, ready) = self.read(session, ready).await?;
-        Ok(Read { look: Look { version: barrier.version, names, ready }, barrier })
-    }
-
-    /// Reads the members and the data of `ready` as [`read_round`](Self::read_round) does, with a watch on `ready`.
-    pub(super) async fn watch_round(&self, session: &Session) -> Result<(Read<Ready>, Option<Watch>), Error> {
-        let ready = async {
-            match session.get_data_watched(&self.ready).await {
-                Ok(read) => Ok(Some((parsed(&read.data, &read.stat), read.watch))),
-                Err(Error::NoNode { .. }) => Ok(None),
-                Err(error) => Err(error),
-            }
-        };
-        let (barrier, names, ready) = self.read(session, ready).await?;
-        let (ready, watch) = ready.unzip();
-        Ok((Read { look: Look { version: barrier.version, names, ready }, barrier }, watch))
-    }
-
-    /// Reads the barrier's own node, the members, and `ready`, in one write and in this order.
-    async fn read<R>(
+    /// Reads `ready`. Returns also the watch.
+    pub(super) async fn read_ready(
         &self,
         session: &Session,
-        ready: impl Future<Output = Result<R, Error>>,
-    ) -> Result<(Stat, Vec<String>, R), Error> {
-        let all = join3(session.exists(&self.path), self.members(session), ready);
+        reading: Reading,
+    ) -> Result<(Option<Ready>, Option<Watch>), Error> {
+        let read = match reading {
+            Reading::Existence => {
+                let (stat, watch) = session.exists_watched(&self.ready).await?;
+                return Ok((stat.map(|stat| parsed(&[], &stat)), Some(watch)));
+            }
+            Reading::Data => session.get_data(&self.ready).await.map(|(data, stat)| (parsed(&data, &stat), None)),
+            Reading::WatchedData => session
+                .get_data_watched(&self.ready)
+                .await
+                .map(|read| (parsed(&read.data, &read.stat), Some(read.watch))),
+        };
+        let (ready, watch) = found(read)?.unzip();
+        Ok((ready, watch.flatten()))
+    }
+
+    /// Reads the barrier's own node, the members, and `ready`, in one write and in this order. Returns also the watch on
+    /// `ready`, and the stat of the barrier's own node.
+    pub(super) async fn look(&self, session: &Session, reading: Reading) -> Result<(Look, Option<Watch>, Stat), Error> {
+        let all = join3(session.exists(&self.path), self.members(session), self.read_ready(session, reading));
         let (barrier, names, ready) = session.in_one_write(all).await;
-        Ok((barrier?.unwrap_or_default(), names?, ready?))
+        let (barrier, names, (ready, watch)) = (barrier?.unwrap_or_default(), names?, ready?);
+        Ok((Look { version: barrier.version, names, ready }, watch, barrier))
     }
 
     /// Reads which transactions have created the members, without those that are gone.
@@ -187,6 +165,16 @@ impl Nodes {
         let all = session.in_one_write(join_all(names.into_iter().map(read))).await;
         all.into_iter().filter_map(Result::transpose).collect()
     }
+}
+
+/// Returns the stat that the last write of a transaction has left.
+pub(super) fn newest_write(done: &[Done]) -> Option<Stat> {
+    done.iter().rev().find_map(|done| if let Done::Set(stat) = done { Some(*stat) } else { None })
+}
+
+/// Returns the number of children of a barrier.
+pub(super) fn child_count(barrier: &Stat) -> usize {
+    usize::try_from(barrier.num_children).unwrap_or_default()
 }
 
 /// Returns the round of a node `ready`.

@@ -5,6 +5,126 @@ pub(super) mod leaving;
 #[cfg(test)]
 mod model;
 
+/// The decisions of a member that enters, or that leaves.
+pub(super) trait Plan: Send {
+    /// Begins in a session, with a node of this name, or begins again after an interruption.
+    fn begin(&mut self, name: &str) -> Step;
+
+    /// Takes the result of the last step, and returns the next one.
+    fn next(&mut self, input: Input) -> Step;
+}
+
+/// A step of a member.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Step {
+    /// Creates the member's node.
+    Arrive,
+    /// After a lost reply: reads whether the own node exists.
+    Settle,
+    /// Lists the members, and whether `ready` stands.
+    List,
+    /// Reads `ready`.
+    Watch(Reading),
+    /// Lists the members, and reads `ready`.
+    Look(Reading),
+    /// Reads the transactions that have created these members.
+    ReadCreations(Vec<String>),
+    /// Creates `ready` for these members if each of them stands, and the barrier still has this version: so no member
+    /// has come since. The own name is the first.
+    Open { names: Vec<String>, version: i32 },
+    /// Adds the own name to the round if the member `beside` stands and `ready` is unchanged.
+    Join { beside: String, ready: Ready },
+    /// Deletes `ready` if the barrier, and `ready` if its version is given, still have these versions: the members of its
+    /// round are gone.
+    Remove { version: i32, ready: Option<i32> },
+    /// Deletes the own node if the barrier still has this version.
+    GiveUp { version: i32 },
+    /// Deletes the member's node.
+    Depart,
+    /// Sets a watch on this member, which has not left.
+    WatchOther(String),
+    /// Waits for the watches, for the loss of the own node, for the end of the budget, and with `grace` for a while.
+    Wait { grace: bool },
+    /// Begins again with a new node: the own one is lost, but not by its owner's delete.
+    Rejoin,
+    /// Ends: the member has entered the round, or all members have left.
+    Done,
+    /// Ends: the budget is over, and the member has no node.
+    Refuse,
+}
+
+/// The read of `ready`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Reading {
+    /// Its existence, with a watch in both cases.
+    Existence,
+    /// Its data.
+    Data,
+    /// Its data, with a watch if it exists.
+    WatchedData,
+}
+
+/// The result of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Input {
+    /// The own node is created.
+    Arrived(Written),
+    /// The own node stands, and its transaction is known alone.
+    Found(i64),
+    /// The own node does not exist, because its create was not applied.
+    Missing,
+    /// The transaction that created `ready`, which has a watch.
+    Watched(Option<i64>),
+    /// As [`Watched`](Self::Watched), but the watch has fired already, perhaps for an earlier `ready`.
+    Fired(Option<i64>),
+    /// The names of the members; `None` if `ready` stands.
+    Listed(Option<Vec<String>>),
+    /// The result of a look, with a watch on `ready` and without its data.
+    Looked(Look),
+    /// The result of a look with the data of `ready`.
+    Round(Look),
+    Creations(Vec<(String, i64)>),
+    /// `ready` was created by this member, in this transaction.
+    Opened(i64),
+    Joined,
+    Removed,
+    GaveUp,
+    /// The own node is deleted.
+    Departed(Written),
+    /// The own node was deleted by an earlier request.
+    DepartedBefore,
+    /// The conditions of the step did not hold, so nothing was changed.
+    Refused,
+    /// The other member stands, and a watch is set on it.
+    OtherWatched,
+    /// The other member has left or died.
+    Left,
+    /// The notification of the creation of `ready`, while the own node is not known to be lost.
+    Created,
+    /// The notification of the deletion of `ready`.
+    Deleted,
+    /// A wake-up that proves nothing.
+    Woken,
+    GraceOver,
+    BudgetOver,
+    /// The own node is lost, but not by its owner's delete.
+    Gone,
+    /// The step failed with the connection; `may_stand` if the own node is not known and may exist.
+    Interrupted {
+        may_stand: bool,
+    },
+}
+
+/// The barrier's own node in a transaction that creates or deletes the node of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Written {
+    /// The transaction.
+    pub(super) zxid: i64,
+    /// The number of children with the member's node, perhaps with `ready`.
+    pub(super) children: usize,
+    pub(super) version: i32,
+}
+
 /// The node `ready` of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Ready {
@@ -12,16 +132,16 @@ pub(super) struct Ready {
     pub(super) czxid: i64,
     /// The version of its data.
     pub(super) version: i32,
-    /// The names in its data, the opener's first. Java's `ready` has none.
+    /// The names in its data, the opener's first. Java's `ready` has none. Without a read of the data none.
     pub(super) members: Vec<String>,
 }
 
 /// The nodes of a barrier, read in this order: the path's version, the names of the members, `ready`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Look<R> {
+pub(super) struct Look {
     /// The version of the barrier's own node, which each write of a member raises.
     pub(super) version: i32,
     /// The names of all children but `ready`.
     pub(super) names: Vec<String>,
-    pub(super) ready: Option<R>,
+    pub(super) ready: Option<Ready>,
 }

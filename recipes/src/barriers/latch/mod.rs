@@ -4,11 +4,13 @@
 //! | --- | --- |
 //! | [`plan`] | the record of a round, and the pure decisions of all operations |
 //! | [`store`] | the nodes of a latch, and their reads |
+//! | [`call`] | the tries of a call that writes |
 //! | [`set_count`] | the call that begins a round |
 //! | [`counting`] | one count |
 //! | [`opening`] | the wait for the end of a round |
 //! | [`participant`] | participants, and the wait for the death of one |
 
+mod call;
 mod counting;
 mod opening;
 pub(crate) mod participant;
@@ -16,18 +18,20 @@ mod plan;
 mod set_count;
 mod store;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, Session, validate_path};
+use curator_framework::{CuratorFramework, Error, Session, validate_path};
 
+use self::call::run;
 use self::counting::Counting;
 use self::opening::Opening;
 use self::participant::{Deaths, LatchParticipant};
 use self::set_count::SetCount;
 use self::store::{Known, Store};
-use crate::barriers::barrier::check_path;
+use crate::barriers::checks::check_path;
 use crate::barriers::error::BarrierError;
 use crate::barriers::waiting::wait;
 
@@ -158,7 +162,7 @@ impl CountDownLatch {
         if count == 0 {
             return Err(BarrierError::InvalidArgument { argument: "count", reason: "it cannot be 0".to_owned() });
         }
-        SetCount::new(&self.store, count).run().await
+        run(&self.store, SetCount::new(&self.store, count)).await
     }
 
     /// Returns how many counts are left in the present round; 0 if it is over.
@@ -173,8 +177,7 @@ impl CountDownLatch {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn count(&self) -> Result<u32, BarrierError> {
-        let (known, _) = self.read().await?;
-        Ok(known.record.left(known.tally.counted))
+        Ok(self.read().await?.0.left())
     }
 
     /// Returns the number of the present round. Later rounds have larger ones, also those of a latch that was deleted
@@ -206,7 +209,7 @@ impl CountDownLatch {
     ///
     /// When the future is dropped, the count may be made, once.
     pub async fn count_down(&self) -> Result<u32, BarrierError> {
-        Counting::new(&self.store, None).run().await
+        run(&self.store, Counting::new(&self.store, None, None)).await
     }
 
     /// Counts as [`count_down`](Self::count_down) does, but once in a round for each operation id, over all processes.
@@ -222,7 +225,7 @@ impl CountDownLatch {
     /// As [`count_down`](Self::count_down).
     pub async fn count_down_as(&self, operation_id: &str) -> Result<u32, BarrierError> {
         check_name("operation id", operation_id)?;
-        Counting::new(&self.store, Some(operation_id.to_owned())).run().await
+        run(&self.store, Counting::new(&self.store, Some(operation_id.to_owned()), None)).await
     }
 
     /// Waits until the present round is over. Survives lost connections and sessions.
@@ -238,7 +241,7 @@ impl CountDownLatch {
     ///
     /// Nothing is lost when the future is dropped, and no watch is left.
     pub async fn wait(&self) -> Result<(), BarrierError> {
-        wait(&self.store.client, None, &mut Opening::of(&self.store)).await.map(drop)
+        self.wait_within(None).await.map(drop)
     }
 
     /// Waits for at most `budget` until the present round is over. Returns `None` if counts are left when the budget
@@ -253,7 +256,11 @@ impl CountDownLatch {
     ///
     /// As [`wait`](Self::wait).
     pub async fn wait_timeout(&self, budget: Duration) -> Result<Option<()>, BarrierError> {
-        wait(&self.store.client, Some(budget), &mut Opening::of(&self.store)).await
+        self.wait_within(Some(budget)).await
+    }
+
+    async fn wait_within(&self, budget: Option<Duration>) -> Result<Option<()>, BarrierError> {
+        wait(&self.store.client, self.path(), budget, Opening { store: &self.store, round: None }).await
     }
 
     /// Announces that this process will count in the present round. The other processes see the name, which has no `/`.
@@ -296,24 +303,19 @@ impl CountDownLatch {
     ///
     /// No watch is left when the future is dropped. A participant that is lost between two calls is not reported.
     pub async fn participant_lost(&self) -> Result<String, BarrierError> {
-        loop {
-            if let Some(name) = wait(&self.store.client, None, &mut Deaths::of(&self.store)).await? {
-                return Ok(name);
-            }
-        }
+        let deaths = Deaths { store: &self.store, listed: BTreeSet::new() };
+        // Without a budget the wait ends with a death alone.
+        wait(&self.store.client, self.path(), None, deaths).await?.ok_or_else(|| Error::Closed.into())
     }
 
     /// Reads the state of the present round. Returns also the session that has read it.
     async fn read(&self) -> Result<(Known, Session), BarrierError> {
         let mut retries = self.store.client.retry_loop();
         loop {
-            let read = match retries.session().await {
-                Ok(session) => self.store.read(&session, None).await.map(|known| (known, session)),
-                Err(error) => Err(error.into()),
-            };
-            match read {
-                Err(BarrierError::Framework(error)) => retries.failed(error.about(&self.store.path)).await?,
-                read => return read,
+            let session = retries.connected(self.path()).await?;
+            let known = self.store.read(&session, None).await;
+            if let Some(known) = retries.done(known, self.path()).await? {
+                return Ok((known, session));
             }
         }
     }
@@ -328,11 +330,6 @@ impl fmt::Debug for CountDownLatch {
 /// Checks a part of the name of a node.
 fn check_name(argument: &'static str, name: &str) -> Result<(), BarrierError> {
     let is_name = !name.is_empty() && !name.contains('/') && validate_path(&format!("/{name}")).is_ok();
-    match is_name {
-        true => Ok(()),
-        false => {
-            let reason = format!("{name:?} cannot be the name of a node");
-            Err(BarrierError::InvalidArgument { argument, reason })
-        }
-    }
+    let reason = || format!("{name:?} cannot be the name of a node");
+    is_name.then_some(()).ok_or_else(|| BarrierError::InvalidArgument { argument, reason: reason() })
 }

@@ -1,63 +1,43 @@
 //! The wait for the end of a round.
 
-use curator_framework::recipe::WatchedData;
-use curator_framework::{Error, EventType, Session, WakeReason, Watch};
+use curator_framework::{EventType, Session};
 
 use super::plan::Record;
 use super::store::Store;
+use crate::barriers::checks::found;
 use crate::barriers::error::BarrierError;
-use crate::barriers::waiting::{Awaited, Look, follows_its_reply};
+use crate::barriers::waiting::{Awaited, Look};
 
 /// The end of the round that the first look has shown.
 pub(super) struct Opening<'a> {
-    store: &'a Store,
-    round: Option<Record>,
-}
-
-impl<'a> Opening<'a> {
-    pub(super) const fn of(store: &'a Store) -> Self {
-        Self { store, round: None }
-    }
-
-    /// Reads the record, with a watch. Returns `None` if no count was ever set.
-    async fn read(&self, session: &Session) -> Result<Option<(WatchedData, Record)>, BarrierError> {
-        loop {
-            return match session.get_data_watched(&self.store.path).await {
-                // A notification ahead of the reply may be that of the round's begin, which is not its end.
-                Ok(read) if read.watch.has_fired() => continue,
-                Ok(read) => Ok(self.store.parse(&read.data)?.map(|record| (read, record))),
-                Err(Error::NoNode { .. }) => Ok(None),
-                Err(error) => Err(error.into()),
-            };
-        }
-    }
+    pub(super) store: &'a Store,
+    pub(super) round: Option<Record>,
 }
 
 impl Awaited for Opening<'_> {
     type Output = ();
 
-    fn path(&self) -> &str {
-        &self.store.path
-    }
-
     async fn look(&mut self, session: &Session) -> Result<Look<()>, BarrierError> {
+        let store = self.store;
         if self.round.is_none() {
             // A server that lags behind may not have the present round yet.
             session.write_barrier().await?;
         }
-        let found = self.read(session).await?;
-        // Another program may have deleted the latch, or the servers have lost their data: counts may be left.
-        let Some((read, record)) = found else { return Err(self.store.not_set()) };
-        let round = self.round.get_or_insert_with(|| record.clone());
-        if record.is_open || !round.is_same_round(&record) {
-            return Ok(Look::Done(()));
-        }
-        Ok(Look::Wait(read.watch))
+        let read = loop {
+            // Another program may have deleted the latch, or the servers have lost their data: counts may be left.
+            let read = found(session.get_data_watched(&store.path).await)?.ok_or_else(|| store.not_set())?;
+            // A notification ahead of the reply may be that of the round's begin, which is not its end.
+            if !read.watch.has_fired() {
+                break read;
+            }
+        };
+        let record = store.parse(&read.data)?.ok_or_else(|| store.not_set())?;
+        let is_same = self.round.get_or_insert_with(|| record.clone()).is_same_round(&record);
+        Ok(if is_same && !record.is_open { Look::Wait(read.watch) } else { Look::Done(()) })
     }
 
     /// The data of a latch changes at the end of a round, and at the beginning of the next.
-    fn notified(&mut self, session: &Session, reason: WakeReason, watch: &Watch) -> Option<()> {
-        let has_changed = reason == WakeReason::Event(EventType::NodeDataChanged) && follows_its_reply(session, watch);
-        has_changed.then_some(())
+    fn proven_by(&self, event: EventType) -> Option<()> {
+        (event == EventType::NodeDataChanged).then_some(())
     }
 }

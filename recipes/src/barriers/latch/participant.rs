@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::recipe::{OwnedNode, ProtectedId};
-use curator_framework::{Error, LossReason, Session, WakeReason, Watch, make_path};
+use curator_framework::{LossReason, Session, Watch, make_path};
 
+use super::call::run;
 use super::counting::Counting;
 use super::plan::{ParticipantNode, Record};
 use super::store::Store;
+use crate::barriers::checks::found;
 use crate::barriers::error::BarrierError;
 use crate::barriers::exact_node::create_exact_node;
 use crate::barriers::node_hold::NodeHold;
@@ -59,13 +61,10 @@ impl LatchParticipant {
     pub(super) async fn is_in_present_round(&self) -> Result<bool, BarrierError> {
         let mut retries = self.store.client.retry_loop();
         loop {
-            let read = match retries.session().await {
-                Ok(session) => self.store.record(&session).await,
-                Err(error) => Err(error.into()),
-            };
-            match read {
-                Err(BarrierError::Framework(error)) => retries.failed(error.about(&self.store.path)).await?,
-                read => return Ok(read?.is_some_and(|(record, _)| record.is_same_round(&self.round))),
+            let session = retries.connected(self.path()).await?;
+            let read = self.store.record(&session).await;
+            if let Some(read) = retries.done(read, self.path()).await? {
+                return Ok(read.is_some_and(|(record, _)| record.is_same_round(&self.round)));
             }
         }
     }
@@ -162,8 +161,8 @@ impl LatchParticipant {
             Count::Due(node) => node,
             Count::Made(left) => return Ok(*left),
         };
-        let counting = Counting::of_participant(&self.store, self.operation.clone(), self.round.clone(), node);
-        let left = counting.run().await?;
+        let participant = Some((self.round.clone(), node));
+        let left = run(&self.store, Counting::new(&self.store, Some(self.operation.clone()), participant)).await?;
         *count = Count::Made(left);
         Ok(left)
     }
@@ -183,24 +182,18 @@ impl fmt::Debug for LatchParticipant {
 
 /// The death of a participant that was listed.
 pub(super) struct Deaths<'a> {
-    store: &'a Store,
+    pub(super) store: &'a Store,
     /// The nodes of the participants that were listed and have not counted.
-    listed: BTreeSet<String>,
+    pub(super) listed: BTreeSet<String>,
 }
 
-impl<'a> Deaths<'a> {
-    pub(super) const fn of(store: &'a Store) -> Self {
-        Self { store, listed: BTreeSet::new() }
-    }
-
+impl Deaths<'_> {
     /// Lists the participants, and leaves a watch for the next change.
     async fn list(&self, session: &Session) -> Result<(BTreeSet<String>, Watch), BarrierError> {
         let path = self.store.participants();
         loop {
-            match session.get_children_watched(&path).await {
-                Ok((children, watch)) => return Ok((children.into_iter().collect(), watch)),
-                Err(Error::NoNode { .. }) => {}
-                Err(error) => return Err(error.into()),
+            if let Some((children, watch)) = found(session.get_children_watched(&path).await)? {
+                return Ok((children.into_iter().collect(), watch));
             }
             if let (None, watch) = session.exists_watched(&path).await? {
                 return Ok((BTreeSet::new(), watch));
@@ -222,10 +215,6 @@ impl<'a> Deaths<'a> {
 impl Awaited for Deaths<'_> {
     type Output = String;
 
-    fn path(&self) -> &str {
-        &self.store.path
-    }
-
     async fn look(&mut self, session: &Session) -> Result<Look<String>, BarrierError> {
         // Pinned: the reads after the listing are not older than it.
         let session = session.pinned();
@@ -241,9 +230,5 @@ impl Awaited for Deaths<'_> {
         }
         self.listed.extend(present);
         Ok(Look::Wait(watch))
-    }
-
-    fn notified(&mut self, _: &Session, _: WakeReason, _: &Watch) -> Option<String> {
-        None
     }
 }

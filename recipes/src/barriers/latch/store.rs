@@ -5,8 +5,8 @@ use curator_framework::{CuratorFramework, Error, Session, make_path};
 use parking_lot::Mutex;
 
 use super::plan::{Record, Tally};
+use crate::barriers::checks::{check_transactions, found};
 use crate::barriers::error::BarrierError;
-use crate::barriers::session::check_transactions;
 
 /// The state of a latch as one of its operations has seen it.
 #[derive(Debug, Clone)]
@@ -15,6 +15,13 @@ pub(super) struct Known {
     /// The version of the record.
     pub(super) version: i32,
     pub(super) tally: Tally,
+}
+
+impl Known {
+    /// Returns how many counts are left.
+    pub(super) const fn left(&self) -> u32 {
+        self.record.left(self.tally.counted)
+    }
 }
 
 /// The nodes of one latch, shared by all clones.
@@ -61,16 +68,8 @@ impl Store {
 
     /// Reads the record and its version. Returns `None` if no count was ever set.
     pub(super) async fn record(&self, session: &Session) -> Result<Option<(Record, i32)>, BarrierError> {
-        match session.get_data(&self.path).await {
-            Ok((data, stat)) => Ok(self.parse(&data)?.map(|record| (record, stat.version))),
-            Err(Error::NoNode { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Reads the tally of a round. Returns `None` if its node does not exist.
-    pub(super) async fn tally(&self, session: &Session, round: u64) -> Result<Option<Tally>, BarrierError> {
-        Ok(session.exists(&self.round(round)).await?.as_ref().map(Tally::of))
+        let Some((data, stat)) = found(session.get_data(&self.path).await)? else { return Ok(None) };
+        Ok(self.parse(&data)?.map(|record| (record, stat.version)))
     }
 
     /// Reads the state of the present round. The read is repeated behind a write barrier if no count is left, or if it
@@ -84,9 +83,7 @@ impl Store {
         let session = session.pinned();
         let known = self.read_once(&session).await;
         let is_certain = match &known {
-            Ok(Known { record, tally, .. }) => {
-                record.left(tally.counted) > 0 && round.is_none_or(|round| round.is_same_round(record))
-            }
+            Ok(known) => known.left() > 0 && round.is_none_or(|round| round.is_same_round(&known.record)),
             Err(BarrierError::NotSet { .. }) => false,
             Err(_) => true,
         };
@@ -97,12 +94,20 @@ impl Store {
         self.read_once(&session).await
     }
 
+    /// Reads the state of a round as [`read`](Self::read) does. Returns `None` if the round is over.
+    pub(super) async fn read_round(&self, session: &Session, round: &Record) -> Result<Option<Known>, BarrierError> {
+        match self.read(session, Some(round)).await {
+            Err(BarrierError::NotSet { .. }) => Ok(None),
+            known => Ok(Some(known?).filter(|known| known.record.is_same_round(round))),
+        }
+    }
+
     async fn read_once(&self, session: &Session) -> Result<Known, BarrierError> {
         let mut before: Option<Record> = None;
         loop {
             let (record, version) = self.record(session).await?.ok_or_else(|| self.not_set())?;
-            if let Some(tally) = self.tally(session, record.round).await? {
-                return Ok(Known { record, version, tally });
+            if let Some(stat) = session.exists(&self.round(record.round)).await? {
+                return Ok(Known { record, version, tally: Tally::of(&stat) });
             }
             // The next round has begun between the two reads.
             if before.replace(record.clone()).is_some_and(|before| before.is_same_round(&record)) {

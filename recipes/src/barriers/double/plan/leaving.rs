@@ -1,59 +1,6 @@
 //! The decisions of a member that leaves.
 
-use super::{Look, Ready};
-
-/// A step of a member that leaves.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in super::super) enum Step {
-    /// Deletes the own node.
-    Depart,
-    /// Looks at `ready` with a watch.
-    Watch,
-    /// Lists the members, and reads the data of `ready` with a watch.
-    Look,
-    /// Sets a watch on this member, which has not left.
-    WatchOther(String),
-    /// Waits for the watches, for the end of the budget, and with `grace` for a while.
-    Wait { grace: bool },
-    /// Deletes `ready` if the barrier still has this version: no member is left.
-    Remove { version: i32 },
-    /// Ends: all members have left.
-    Over,
-    /// Ends: the budget is over.
-    GiveUp,
-}
-
-/// The result of a step.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in super::super) enum Input {
-    /// The transaction `zxid` has deleted the own node; the barrier had `others` other children then, with `ready`.
-    Departed {
-        zxid: i64,
-        others: usize,
-        version: i32,
-    },
-    /// The own node was deleted by an earlier request.
-    DepartedBefore,
-    /// The transaction that created `ready`, which has a watch. The watch may have fired already. `None`: `ready` does
-    /// not exist.
-    Watched(Option<i64>),
-    Looked(Look<Ready>),
-    /// The member stands, and a watch is set on it.
-    OtherWatched,
-    /// The member has left or died.
-    Left,
-    Removed,
-    /// The conditions of the step did not hold, so nothing was changed.
-    Refused,
-    /// The notification of the deletion of `ready`.
-    Deleted,
-    /// A wake-up that proves nothing.
-    Woken,
-    GraceOver,
-    BudgetOver,
-    /// The step failed with the connection.
-    Interrupted,
-}
+use super::{Input, Look, Plan, Reading, Ready, Step, Written};
 
 /// A member that leaves.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -62,56 +9,48 @@ pub(in super::super) struct Leaving {
     name: String,
     /// The transaction that created the own node.
     own_czxid: i64,
-    round: Option<i64>,
-    has_departed: bool,
+    pub(in super::super) round: Option<i64>,
+    pub(super) has_departed: bool,
     /// The transaction that deleted the own node, if it is known.
     departed_zxid: i64,
+}
+
+impl Plan for Leaving {
+    fn begin(&mut self, _name: &str) -> Step {
+        if self.has_departed { Step::Look(Reading::WatchedData) } else { Step::Depart }
+    }
+
+    fn next(&mut self, input: Input) -> Step {
+        match input {
+            Input::Departed(Written { zxid, children, version }) => {
+                (self.has_departed, self.departed_zxid) = (true, zxid);
+                // The only other child is `ready` of this round, which could not be deleted while the own node stood.
+                if children <= 2 { Step::Remove { version, ready: None } } else { Step::Watch(Reading::WatchedData) }
+            }
+            // The reply to the departure came before, so that a notification is that of the own `ready`.
+            Input::Watched(Some(found)) | Input::Fired(Some(found)) if self.is_of_round(found) => {
+                self.round = Some(found);
+                Step::Wait { grace: true }
+            }
+            Input::Round(look) => self.looked(look),
+            Input::OtherWatched => Step::Wait { grace: false },
+            // A member that leaves deletes `ready` if it is the last one, so that the look is needed for a death alone.
+            Input::Left => Step::Wait { grace: true },
+            Input::Watched(_) | Input::Fired(_) | Input::Removed | Input::Deleted => Step::Done,
+            Input::BudgetOver => Step::Refuse,
+            Input::Interrupted { .. } if !self.has_departed => Step::Depart,
+            Input::DepartedBefore => {
+                self.has_departed = true;
+                Step::Look(Reading::WatchedData)
+            }
+            _ => Step::Look(Reading::WatchedData),
+        }
+    }
 }
 
 impl Leaving {
     pub(in super::super) fn new(name: &str, own_czxid: i64, round: Option<i64>) -> Self {
         Self { name: name.to_owned(), own_czxid, round, has_departed: false, departed_zxid: 0 }
-    }
-
-    pub(in super::super) fn round(&self) -> Option<i64> {
-        self.round
-    }
-
-    pub(in super::super) fn has_departed(&self) -> bool {
-        self.has_departed
-    }
-
-    /// Begins, or begins again after an interruption.
-    pub(in super::super) fn begin(&self) -> Step {
-        if self.has_departed { Step::Look } else { Step::Depart }
-    }
-
-    /// Takes the result of the last step, and returns the next one.
-    pub(in super::super) fn next(&mut self, input: Input) -> Step {
-        match input {
-            Input::Departed { zxid, others, version } => {
-                (self.has_departed, self.departed_zxid) = (true, zxid);
-                // The only other child is `ready` of this round, which could not be deleted while the own node stood.
-                if others <= 1 { Step::Remove { version } } else { Step::Watch }
-            }
-            Input::Watched(Some(found)) if self.is_of_round(found) => {
-                self.round = Some(found);
-                Step::Wait { grace: true }
-            }
-            Input::Watched(_) => Step::Over,
-            Input::DepartedBefore => {
-                self.has_departed = true;
-                Step::Look
-            }
-            Input::Looked(look) => self.looked(look),
-            Input::OtherWatched => Step::Wait { grace: false },
-            // A member that leaves deletes `ready` if it is the last one, so that the look is needed for a death alone.
-            Input::Left => Step::Wait { grace: true },
-            Input::Removed | Input::Deleted => Step::Over,
-            Input::Refused | Input::Woken | Input::GraceOver => Step::Look,
-            Input::BudgetOver => Step::GiveUp,
-            Input::Interrupted => self.begin(),
-        }
     }
 
     /// `ready` cannot be deleted while the own node stands. So one that is older than the own departure is of the own
@@ -123,14 +62,14 @@ impl Leaving {
         }
     }
 
-    fn looked(&mut self, look: Look<Ready>) -> Step {
+    fn looked(&mut self, look: Look) -> Step {
         let Look { version, mut names, ready } = look;
         names.retain(|name| *name != self.name);
-        let Some(ready) = ready.filter(|ready| self.is_own(ready)) else { return Step::Over };
+        let Some(ready) = ready.filter(|ready| self.is_own(ready)) else { return Step::Done };
         self.round = Some(ready.czxid);
         match self.other_to_watch(names) {
             Some(name) => Step::WatchOther(name),
-            None => Step::Remove { version },
+            None => Step::Remove { version, ready: None },
         }
     }
 
@@ -156,11 +95,11 @@ mod tests {
     /// Leaves with a lost reply, before the round is known. The open round has these members, and `a` stands.
     fn look_behind_a_lost_reply(members: &[&str]) -> (Step, Option<i64>) {
         let mut plan = Leaving::new("c", 182, None);
-        assert_eq!(plan.next(Input::DepartedBefore), Step::Look);
+        assert_eq!(plan.next(Input::DepartedBefore), Step::Look(Reading::WatchedData));
         let members = members.iter().map(|&name| name.to_owned()).collect();
         let ready = Some(Ready { czxid: 183, version: 0, members });
-        let step = plan.next(Input::Looked(Look { version: 9, names: vec!["a".to_owned()], ready }));
-        (step, plan.round())
+        let step = plan.next(Input::Round(Look { version: 9, names: vec!["a".to_owned()], ready }));
+        (step, plan.round)
     }
 
     #[test]
@@ -173,6 +112,6 @@ mod tests {
 
     #[test]
     fn member_that_left_an_earlier_round_does_not_wait_for_a_later_one() {
-        assert_eq!(look_behind_a_lost_reply(&["a", "b"]), (Step::Over, None));
+        assert_eq!(look_behind_a_lost_reply(&["a", "b"]), (Step::Done, None));
     }
 }

@@ -1,13 +1,13 @@
 //! The plans of some members against a model of a server: all orders of requests, replies and faults within bounds.
 //!
-//! The model repeats the runners by hand (`enter.rs`, `leave.rs`): a change there must be repeated here.
+//! The model repeats the runner by hand (`attempt.rs`, `enter.rs`, `leave.rs`): a change there must be repeated here.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 
-use super::entering::{Entering, Input as EnterInput, Quorum, Step as EnterStep};
-use super::leaving::{Input as LeaveInput, Leaving, Step as LeaveStep};
-use super::{Look, Ready};
+use super::entering::Entering;
+use super::leaving::Leaving;
+use super::{Input, Look, Plan as _, Reading, Ready, Step, Written};
 
 /// The node of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -39,13 +39,35 @@ enum Message {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Plan {
+    Entering(Box<Entering>),
+    Leaving(Box<Leaving>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase {
     Idle,
-    Entering(Box<Entering>, EnterStep),
+    Running(Plan, Step),
     /// Has entered. The transaction of the own node, and the round as far as the member knows it.
     Inside(i64, Option<i64>),
-    Leaving(Box<Leaving>, LeaveStep),
     Dead,
+}
+
+impl Phase {
+    const fn is_entering(&self) -> bool {
+        matches!(self, Self::Running(Plan::Entering(_), _))
+    }
+
+    const fn is_leaving(&self) -> bool {
+        matches!(self, Self::Running(Plan::Leaving(_), _))
+    }
+
+    /// Returns `true` if the step begins with a transaction.
+    const fn sends(&self) -> bool {
+        let Self::Running(_, step) = self else { return false };
+        matches!(step, Step::Arrive | Step::Open { .. } | Step::Remove { .. } | Step::Join { .. })
+            || matches!(step, Step::GiveUp { .. } | Step::Depart)
+    }
 }
 
 /// The replies to the requests of a step, as far as they are executed.
@@ -83,19 +105,12 @@ struct Member {
     /// The other member on which the server has a watch of this one.
     watched_other: Option<String>,
     /// A transaction of a lost connection that the server may still execute.
-    ghost: Option<Ghost>,
+    ghost: Option<Step>,
     /// The create of the own node was sent and its reply lost.
     may_stand: bool,
     own_czxid: i64,
     /// The round that the member has entered with a node that stands.
     round: Option<i64>,
-}
-
-/// A transaction that changes the barrier.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Ghost {
-    Enter(EnterStep),
-    Leave(LeaveStep),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +143,7 @@ impl Move {
 struct Bounds {
     members: usize,
     quantity: usize,
-    quorum: Quorum,
+    quorum: Option<usize>,
     enters: u8,
     faults: u8,
     /// `ready` stands at the beginning, without a round.
@@ -138,7 +153,7 @@ struct Bounds {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct World {
     quantity: usize,
-    quorum: Quorum,
+    quorum: Option<usize>,
     zxid: i64,
     version: i32,
     nodes: Vec<Node>,
@@ -181,10 +196,7 @@ impl World {
     }
 
     fn least(&self) -> usize {
-        match self.quorum {
-            Quorum::All => self.quantity,
-            Quorum::Of(least) => least,
-        }
+        self.quorum.unwrap_or(self.quantity)
     }
 
     /// Returns the number of members that stand. Two nodes of one member count once.
@@ -220,11 +232,10 @@ impl World {
     }
 
     /// Applies the transaction of a member's step. Returns its id, or `None` if a condition did not hold.
-    fn commit_enter(&mut self, by: usize, step: &EnterStep) -> Option<i64> {
-        let zxid = self.zxid + 1;
+    fn commit(&mut self, by: usize, step: &Step) -> Option<i64> {
+        let (zxid, name) = (self.zxid + 1, self.members[by].name.clone());
         match step {
-            EnterStep::Arrive => {
-                let name = self.members[by].name.clone();
+            Step::Arrive => {
                 if self.stands(&name) {
                     return None;
                 }
@@ -233,7 +244,7 @@ impl World {
                 }
                 self.nodes.push(Node { name, czxid: zxid, member: by, is_left: false });
             }
-            EnterStep::Open { names, version } => {
+            Step::Open { names, version } => {
                 if self.version != *version || self.ready.is_some() || names.iter().any(|name| !self.stands(name)) {
                     return None;
                 }
@@ -241,14 +252,14 @@ impl World {
                 self.ready = Some(Ready { czxid: zxid, version: 0, members: names.clone() });
                 self.fire(Event::Created);
             }
-            EnterStep::RemoveStale { version, ready } => {
-                if self.version != *version || self.ready.as_ref().is_none_or(|found| found.version != *ready) {
+            Step::Remove { version, ready } => {
+                let is_other = |found: &Ready| ready.is_some_and(|version| version != found.version);
+                if self.version != *version || self.ready.as_ref().is_none_or(is_other) {
                     return None;
                 }
                 self.close(by);
             }
-            EnterStep::Join { beside, ready } => {
-                let name = self.members[by].name.clone();
+            Step::Join { beside, ready } => {
                 let stands = self.stands(beside);
                 let found = self.ready.as_mut().filter(|found| found.version == ready.version && stands)?;
                 found.version += 1;
@@ -257,9 +268,9 @@ impl World {
                 self.zxid = zxid;
                 return Some(zxid);
             }
-            EnterStep::GiveUp { version } => {
-                let name = self.members[by].name.clone();
-                if self.version != *version || !self.stands(&name) {
+            Step::GiveUp { .. } | Step::Depart => {
+                let is_other = matches!(step, Step::GiveUp { version } if self.version != *version);
+                if is_other || !self.stands(&name) {
                     return None;
                 }
                 self.remove(&name);
@@ -271,42 +282,13 @@ impl World {
         Some(zxid)
     }
 
-    fn commit_leave(&mut self, by: usize, step: &LeaveStep) -> Option<i64> {
-        match step {
-            LeaveStep::Depart => {
-                let name = self.members[by].name.clone();
-                if !self.stands(&name) {
-                    return None;
-                }
-                self.remove(&name);
-            }
-            LeaveStep::Remove { version } => {
-                if self.ready.is_none() || self.version != *version {
-                    return None;
-                }
-                self.close(by);
-            }
-            other => panic!("{other:?} is not a transaction"),
-        }
-        self.version += 1;
-        self.zxid += 1;
-        Some(self.zxid)
-    }
-
     /// Returns the number of requests of the outstanding step; 0 for a step without requests.
     fn requests(&self, of: usize) -> usize {
         match &self.members[of].phase {
-            Phase::Entering(_, step) => match step {
-                EnterStep::Look | EnterStep::ReadRound => 3,
-                EnterStep::ReadCreations(names) => names.len(),
-                EnterStep::Wait { .. } => 0,
-                _ => 1,
-            },
-            Phase::Leaving(_, step) => match step {
-                LeaveStep::Look => 3,
-                LeaveStep::Wait { .. } => 0,
-                _ => 1,
-            },
+            Phase::Running(_, Step::Look(_)) => 3,
+            Phase::Running(_, Step::ReadCreations(names)) => names.len(),
+            Phase::Running(_, Step::Wait { .. }) => 0,
+            Phase::Running(..) => 1,
             _ => 0,
         }
     }
@@ -315,11 +297,8 @@ impl World {
     fn execute(&mut self, of: usize) {
         // A write behind the loss of a connection ends those that were on their way.
         let (executed, all) = (self.members[of].partial.executed, self.requests(of));
-        match self.members[of].phase.clone() {
-            Phase::Entering(_, step) => self.execute_enter(of, &step, executed),
-            Phase::Leaving(_, step) => self.execute_leave(of, &step, executed),
-            other => panic!("{other:?} sends nothing"),
-        }
+        let Phase::Running(_, step) = self.members[of].phase.clone() else { panic!("{of} sends nothing") };
+        self.execute_step(of, &step, executed);
         let member = &mut self.members[of];
         member.partial.executed += 1;
         if member.partial.executed == all {
@@ -327,66 +306,49 @@ impl World {
         }
     }
 
-    fn count(&mut self, of: usize, applied: Option<i64>) {
-        let partial = &mut self.members[of].partial;
-        let children = self.nodes.len() + usize::from(self.ready.is_some());
-        (partial.applied, partial.count, partial.version) = (applied, children, self.version);
-    }
-
-    fn execute_enter(&mut self, of: usize, step: &EnterStep, executed: usize) {
+    fn execute_step(&mut self, of: usize, step: &Step, executed: usize) {
+        let names = self.names();
+        let member = &mut self.members[of];
         match (step, executed) {
-            (EnterStep::Arrive, 0) => {
-                self.members[of].ghost = None;
-                let applied = self.commit_enter(of, step);
-                self.count(of, applied);
+            (Step::Look(_), 0) => member.partial.version = self.version,
+            (Step::Look(_), 1) => member.partial.names = names,
+            (Step::Watch(reading) | Step::Look(reading), _) => {
+                member.partial.ready = self.ready.clone();
+                member.is_armed = match reading {
+                    Reading::Existence => true,
+                    Reading::Data => member.is_armed,
+                    // A read of data leaves no watch on a missing node.
+                    Reading::WatchedData => self.ready.is_some(),
+                };
             }
-            (EnterStep::Settle, _) => {
-                self.members[of].ghost = None;
-                let own = self.nodes.iter().find(|node| node.name == self.members[of].name);
-                self.members[of].partial.applied = own.map(|own| own.czxid);
+            (Step::List, _) => {
+                member.partial.ready = self.ready.clone();
+                member.partial.names = names;
             }
-            (EnterStep::Look | EnterStep::ReadRound, 0) => self.members[of].partial.version = self.version,
-            (EnterStep::Look | EnterStep::ReadRound, 1) => self.members[of].partial.names = self.names(),
-            (EnterStep::List, _) => {
-                self.members[of].partial.names = self.names();
-                self.members[of].partial.ready = self.ready.clone();
-            }
-            (EnterStep::Watch | EnterStep::Look, _) => {
-                self.members[of].partial.ready = self.ready.clone();
-                self.members[of].is_armed = true;
-            }
-            (EnterStep::ReadRound, _) => self.members[of].partial.ready = self.ready.clone(),
-            (EnterStep::ReadCreations(names), _) => {
+            (Step::ReadCreations(names), _) => {
                 let found = self.nodes.iter().find(|node| node.name == names[executed]);
-                self.members[of].partial.creations.extend(found.map(|node| (node.name.clone(), node.czxid)));
+                member.partial.creations.extend(found.map(|node| (node.name.clone(), node.czxid)));
+            }
+            (Step::WatchOther(name), _) => {
+                let stands = names.contains(name);
+                member.watched_other = stands.then(|| name.clone());
+                member.partial.applied = stands.then_some(0);
+            }
+            (Step::Settle, _) => {
+                member.ghost = None;
+                let own = self.nodes.iter().find(|node| node.name == member.name);
+                member.partial.applied = own.map(|own| own.czxid);
             }
             _ => {
-                self.members[of].ghost = None;
-                self.members[of].partial.applied = self.commit_enter(of, step);
+                member.ghost = None;
+                let applied = self.commit(of, step);
+                let partial = &mut self.members[of].partial;
+                partial.applied = applied;
+                if matches!(step, Step::Arrive | Step::Depart) {
+                    partial.count = self.nodes.len() + usize::from(self.ready.is_some());
+                    partial.version = self.version;
+                }
             }
-        }
-    }
-
-    fn execute_leave(&mut self, of: usize, step: &LeaveStep, executed: usize) {
-        match (step, executed) {
-            (LeaveStep::Depart, 0) | (LeaveStep::Remove { .. }, _) => {
-                self.members[of].ghost = None;
-                let applied = self.commit_leave(of, step);
-                self.count(of, applied);
-            }
-            (LeaveStep::Look, 0) => self.members[of].partial.version = self.version,
-            (LeaveStep::Look, 1) => self.members[of].partial.names = self.names(),
-            (LeaveStep::Watch | LeaveStep::Look, _) => {
-                self.members[of].partial.ready = self.ready.clone();
-                // A read of data leaves no watch on a missing node.
-                self.members[of].is_armed = self.ready.is_some() || *step == LeaveStep::Watch;
-            }
-            (LeaveStep::WatchOther(name), _) => {
-                let stands = self.stands(name);
-                self.members[of].watched_other = stands.then(|| name.clone());
-                self.members[of].partial.applied = stands.then_some(0);
-            }
-            other => panic!("{other:?} sends nothing"),
         }
     }
 
@@ -400,7 +362,7 @@ impl World {
                 }
                 member.early.get_or_insert(event);
             }
-            Some(Message::Other) => member.other_has_fired = matches!(member.phase, Phase::Leaving(..)),
+            Some(Message::Other) => member.other_has_fired = member.phase.is_leaving(),
             Some(Message::Reply) => self.reply(to),
             None => panic!("{to} has no message"),
         }
@@ -410,91 +372,64 @@ impl World {
         let member = &mut self.members[to];
         let Partial { version, names, ready, creations, applied, count, .. } = std::mem::take(&mut member.partial);
         let early = member.early.take();
-        match member.phase.clone() {
-            Phase::Entering(_, step) => {
-                let input = match step {
-                    EnterStep::Arrive => match applied {
-                        None => EnterInput::Interrupted { may_stand: true },
-                        Some(czxid) => {
-                            (member.own_czxid, member.may_stand) = (czxid, false);
-                            EnterInput::Arrived { czxid, count, version }
-                        }
-                    },
-                    EnterStep::Watch => {
-                        member.watch = Some(early);
-                        match early {
-                            Some(_) => EnterInput::Unwatched,
-                            None => EnterInput::Watched(ready.map(|ready| ready.czxid)),
-                        }
-                    }
-                    EnterStep::Settle => match applied {
-                        Some(czxid) => {
-                            (member.own_czxid, member.may_stand) = (czxid, false);
-                            EnterInput::Found { czxid }
-                        }
-                        None => EnterInput::Missing,
-                    },
-                    EnterStep::List => EnterInput::Listed(ready.is_none().then_some(names)),
-                    EnterStep::Look => {
-                        member.watch = Some(early);
-                        match early {
-                            Some(_) => EnterInput::Woken,
-                            None => EnterInput::Looked(Look { version, names, ready: ready.map(|ready| ready.czxid) }),
-                        }
-                    }
-                    EnterStep::ReadRound => EnterInput::Round(Look { version, names, ready }),
-                    EnterStep::ReadCreations(_) => EnterInput::Creations(creations),
-                    EnterStep::Open { .. } => applied.map_or(EnterInput::Refused, EnterInput::Opened),
-                    EnterStep::RemoveStale { .. } => applied.map_or(EnterInput::Refused, |_| EnterInput::Removed),
-                    EnterStep::Join { .. } => applied.map_or(EnterInput::Refused, |_| EnterInput::Joined),
-                    EnterStep::GiveUp { .. } if applied.is_some() => EnterInput::GaveUp,
-                    EnterStep::GiveUp { .. } => {
-                        let name = member.name.clone();
-                        if self.stands(&name) { EnterInput::Refused } else { EnterInput::Gone }
-                    }
-                    other => panic!("{other:?} has no reply"),
-                };
-                self.entering(to, input);
+        let Phase::Running(_, step) = member.phase.clone() else { panic!("{to} awaits nothing") };
+        let mut has_fired = false;
+        if let Step::Watch(reading) | Step::Look(reading) = step {
+            let is_set = reading == Reading::Existence || ready.is_some();
+            if reading != Reading::Data {
+                member.watch = is_set.then_some(early);
+                has_fired = is_set && early.is_some();
             }
-            Phase::Leaving(_, step) => {
-                let input = match step {
-                    LeaveStep::Depart => match applied {
-                        // Deleted by another client, or by an earlier request: the former is an error to the caller.
-                        None => LeaveInput::DepartedBefore,
-                        Some(zxid) => LeaveInput::Departed { zxid, others: count, version },
-                    },
-                    LeaveStep::Watch => {
-                        // The reply to the departure came before: a notification behind that is of the own `ready`.
-                        member.watch = ready.is_some().then_some(early);
-                        LeaveInput::Watched(ready.map(|ready| ready.czxid))
-                    }
-                    LeaveStep::Look => {
-                        member.watch = ready.is_some().then_some(early);
-                        match early {
-                            Some(_) if ready.is_some() => LeaveInput::Woken,
-                            _ => LeaveInput::Looked(Look { version, names, ready }),
-                        }
-                    }
-                    LeaveStep::WatchOther(_) => {
-                        member.other_has_fired = false;
-                        if applied.is_some() { LeaveInput::OtherWatched } else { LeaveInput::Left }
-                    }
-                    LeaveStep::Remove { .. } => applied.map_or(LeaveInput::Refused, |_| LeaveInput::Removed),
-                    other => panic!("{other:?} has no reply"),
-                };
-                self.leaving(to, input);
-            }
-            other => panic!("{other:?} awaits nothing"),
         }
+        let input = match step {
+            Step::Arrive | Step::Settle => match applied {
+                Some(czxid) => {
+                    (member.own_czxid, member.may_stand) = (czxid, false);
+                    match step {
+                        Step::Settle => Input::Found(czxid),
+                        _ => Input::Arrived(Written { zxid: czxid, children: count, version }),
+                    }
+                }
+                None if step == Step::Settle => Input::Missing,
+                None => Input::Interrupted { may_stand: true },
+            },
+            Step::List => Input::Listed(ready.is_none().then_some(names)),
+            Step::Watch(_) if has_fired => Input::Fired(ready.map(|ready| ready.czxid)),
+            Step::Watch(_) => Input::Watched(ready.map(|ready| ready.czxid)),
+            Step::Look(_) if has_fired => Input::Woken,
+            Step::Look(Reading::Existence) => {
+                let ready = ready.map(|ready| Ready { members: Vec::new(), ..ready });
+                Input::Looked(Look { version, names, ready })
+            }
+            Step::Look(_) => Input::Round(Look { version, names, ready }),
+            Step::ReadCreations(_) => Input::Creations(creations),
+            Step::Open { .. } => applied.map_or(Input::Refused, Input::Opened),
+            Step::Remove { .. } => applied.map_or(Input::Refused, |_| Input::Removed),
+            Step::Join { .. } => applied.map_or(Input::Refused, |_| Input::Joined),
+            Step::GiveUp { .. } if applied.is_some() => Input::GaveUp,
+            Step::GiveUp { .. } => {
+                let name = member.name.clone();
+                if self.stands(&name) { Input::Refused } else { Input::Gone }
+            }
+            // Deleted by another client, or by an earlier request: the former is an error to the caller.
+            Step::Depart => applied
+                .map_or(Input::DepartedBefore, |zxid| Input::Departed(Written { zxid, children: count + 1, version })),
+            Step::WatchOther(_) => {
+                member.other_has_fired = false;
+                if applied.is_some() { Input::OtherWatched } else { Input::Left }
+            }
+            other => panic!("{other:?} has no reply"),
+        };
+        self.next(to, input);
     }
 
     fn begin(&mut self, of: usize) {
         let member = &mut self.members[of];
         member.names += 1;
         member.name = format!("{of}.{}", member.names);
-        let Phase::Entering(mut plan, _) = member.phase.clone() else { panic!("it does not enter") };
+        let Phase::Running(Plan::Entering(mut plan), _) = member.phase.clone() else { panic!("it does not enter") };
         let step = plan.begin(&member.name);
-        member.phase = Phase::Entering(plan, step);
+        member.phase = Phase::Running(Plan::Entering(plan), step);
         self.prepare(of);
     }
 
@@ -504,55 +439,46 @@ impl World {
         (member.partial, member.early) = (Partial::default(), None);
     }
 
-    fn entering(&mut self, of: usize, input: EnterInput) {
-        let Phase::Entering(mut plan, _) = self.members[of].phase.clone() else { panic!("it does not enter") };
-        let step = plan.next(input);
+    fn next(&mut self, of: usize, input: Input) {
+        let Phase::Running(mut plan, _) = self.members[of].phase.clone() else { panic!("{of} does nothing") };
+        let step = match &mut plan {
+            Plan::Entering(plan) => plan.next(input),
+            Plan::Leaving(plan) => plan.next(input),
+        };
         let stands = self.stands(&self.members[of].name);
-        self.members[of].phase = match step {
-            EnterStep::Enter { round, opened } => {
+        self.members[of].phase = match (plan, step) {
+            (Plan::Entering(plan), Step::Done) => {
                 let own = self.members[of].own_czxid;
                 self.members[of].round = None;
                 if stands {
                     let ready = self.ready.as_ref().expect("a member that enters has an open barrier");
-                    match round {
+                    match plan.round {
                         Some(round) => assert_eq!(round, ready.czxid, "{of} enters another round"),
                         None => assert!(own < ready.czxid, "{of} enters a round before its arrival"),
                     }
                     let is_named = ready.members.contains(&self.members[of].name);
                     assert!(own < ready.czxid || is_named, "{of} enters a round without joining");
-                    assert!(!opened || ready.members[0] == self.members[of].name, "{of} has not opened");
+                    assert!(!plan.opened || ready.members[0] == self.members[of].name, "{of} has not opened");
                     self.members[of].round = Some(ready.czxid);
                 }
-                Phase::Inside(own, round)
+                Phase::Inside(own, plan.round)
             }
-            EnterStep::Refuse => {
+            (Plan::Entering(_), Step::Refuse) => {
                 assert!(!stands, "{of} has given up and counts");
                 Phase::Idle
             }
-            EnterStep::Rejoin => {
-                self.members[of].phase = Phase::Entering(plan, EnterStep::Rejoin);
+            (plan, Step::Rejoin) => {
+                self.members[of].phase = Phase::Running(plan, Step::Rejoin);
                 return self.begin(of);
             }
-            step => Phase::Entering(plan, step),
-        };
-        self.prepare(of);
-    }
-
-    fn leaving(&mut self, of: usize, input: LeaveInput) {
-        let Phase::Leaving(mut plan, _) = self.members[of].phase.clone() else { panic!("it does not leave") };
-        let step = plan.next(input);
-        if matches!(step, LeaveStep::Over | LeaveStep::GiveUp) {
-            (self.members[of].watched_other, self.members[of].other_has_fired) = (None, false);
-        }
-        self.members[of].phase = match step {
-            LeaveStep::Over => {
+            (Plan::Leaving(_), step @ (Step::Done | Step::Refuse)) => {
+                (self.members[of].watched_other, self.members[of].other_has_fired) = (None, false);
                 let round = self.members[of].round;
                 let is_open = round.is_some() && self.ready.as_ref().map(|ready| ready.czxid) == round;
-                assert!(!is_open, "{of} has left the open round {round:?}");
+                assert!(!is_open || step == Step::Refuse, "{of} has left the open round {round:?}");
                 Phase::Idle
             }
-            LeaveStep::GiveUp => Phase::Idle,
-            step => Phase::Leaving(plan, step),
+            (plan, step) => Phase::Running(plan, step),
         };
         self.prepare(of);
     }
@@ -560,54 +486,35 @@ impl World {
     fn wake(&mut self, of: usize) {
         let member = &mut self.members[of];
         let fired = member.watch.take_if(|watch| watch.is_some()).flatten();
-        match &member.phase {
-            Phase::Entering(..) => {
-                let is_lost = !self.nodes.iter().any(|node| node.name == member.name);
-                let input = match fired {
-                    Some(Event::Created) => EnterInput::Created,
-                    Some(_) => EnterInput::Woken,
-                    None if is_lost => EnterInput::Gone,
-                    // Without a watch it looks again.
-                    None => EnterInput::Woken,
-                };
-                self.entering(of, input);
-            }
-            _ => {
-                let input = match fired {
-                    Some(Event::Deleted) => LeaveInput::Deleted,
-                    None if std::mem::take(&mut member.other_has_fired) => LeaveInput::Left,
-                    _ => LeaveInput::Woken,
-                };
-                self.leaving(of, input);
-            }
-        }
+        let is_lost = !self.nodes.iter().any(|node| node.name == member.name);
+        let input = match (fired, member.phase.is_entering()) {
+            (Some(Event::Created), true) => Input::Created,
+            (Some(Event::Deleted), false) => Input::Deleted,
+            (None, true) if is_lost => Input::Gone,
+            (None, false) if std::mem::take(&mut member.other_has_fired) => Input::Left,
+            // Without a watch it looks again.
+            _ => Input::Woken,
+        };
+        self.next(of, input);
     }
 
     /// Loses the connection of a member. The transaction that it has sent may be executed later.
     fn lose(&mut self, of: usize, haunts: bool) {
         let ready = self.ready.clone();
         let member = &mut self.members[of];
-        let is_sent = member.partial.executed == 0 && self_sends(&member.phase);
-        if haunts && is_sent {
-            member.ghost = match &member.phase {
-                Phase::Entering(_, step) => Some(Ghost::Enter(step.clone())),
-                Phase::Leaving(_, step) => Some(Ghost::Leave(step.clone())),
-                _ => None,
-            };
+        let Phase::Running(_, step) = member.phase.clone() else { panic!("{of} does nothing") };
+        if haunts && member.partial.executed == 0 && member.phase.sends() {
+            member.ghost = Some(step.clone());
         }
-        let was_awaiting = !matches!(
-            member.phase,
-            Phase::Entering(_, EnterStep::Wait { .. }) | Phase::Leaving(_, LeaveStep::Wait { .. })
-        );
         member.inbox.clear();
         // The client sets its watches again: the server replays what they have missed.
         if member.watch == Some(None) {
             member.is_armed = true;
-            let event = match (&member.phase, &ready) {
-                (Phase::Entering(..), Some(_)) => Some(Event::Created),
-                (Phase::Leaving(..), None) => Some(Event::Deleted),
-                (Phase::Leaving(..), Some(_)) => Some(Event::Changed),
-                _ => None,
+            let event = match (member.phase.is_entering(), &ready) {
+                (true, Some(_)) => Some(Event::Created),
+                (true, None) => None,
+                (false, None) => Some(Event::Deleted),
+                (false, Some(_)) => Some(Event::Changed),
             };
             if let Some(event) = event {
                 member.is_armed = false;
@@ -620,16 +527,10 @@ impl World {
                 member.watched_other = None;
             }
         }
-        if was_awaiting {
-            match &member.phase {
-                Phase::Entering(_, step) => {
-                    member.may_stand |= *step == EnterStep::Arrive;
-                    let may_stand = member.may_stand;
-                    self.entering(of, EnterInput::Interrupted { may_stand });
-                }
-                Phase::Leaving(..) => self.leaving(of, LeaveInput::Interrupted),
-                _ => {}
-            }
+        if !matches!(step, Step::Wait { .. }) {
+            member.may_stand |= step == Step::Arrive;
+            let may_stand = member.may_stand;
+            self.next(of, Input::Interrupted { may_stand });
         }
     }
 
@@ -644,13 +545,15 @@ impl World {
         (member.watch, member.is_armed, member.watched_other, member.other_has_fired) = (None, false, None, false);
         (member.ghost, member.may_stand) = (None, false);
         match &member.phase {
-            Phase::Entering(..) => {
+            Phase::Running(Plan::Entering(_), _) => {
                 member.left.push(name);
                 self.begin(of);
             }
-            Phase::Leaving(plan, _) if plan.has_departed() => self.leaving(of, LeaveInput::Interrupted),
+            Phase::Running(Plan::Leaving(plan), _) if plan.has_departed => {
+                self.next(of, Input::Interrupted { may_stand: false });
+            }
             // `leave` fails, and the node goes with its session.
-            Phase::Inside(..) | Phase::Leaving(..) => member.phase = Phase::Idle,
+            Phase::Inside(..) | Phase::Running(..) => member.phase = Phase::Idle,
             Phase::Idle | Phase::Dead => {}
         }
     }
@@ -675,38 +578,32 @@ impl World {
                 member.enters -= 1;
                 (member.watch, member.other_has_fired, member.may_stand) = (None, false, false);
                 member.left.clear();
-                member.phase = Phase::Entering(plan, EnterStep::Rejoin);
+                member.phase = Phase::Running(Plan::Entering(plan), Step::Rejoin);
                 self.begin(of);
             }
             Move::Execute(of) => self.execute(of),
             Move::Deliver(of) => self.deliver(of),
             Move::Wake(of) => self.wake(of),
-            Move::Grace(of) => match self.members[of].phase {
-                Phase::Entering(..) => self.entering(of, EnterInput::GraceOver),
-                _ => self.leaving(of, LeaveInput::GraceOver),
-            },
+            Move::Grace(of) => self.next(of, Input::GraceOver),
             Move::Leave(of) => {
                 let member = &mut self.members[of];
                 let Phase::Inside(own, round) = member.phase else { panic!("it is not inside") };
-                let plan = Leaving::new(&member.name, own, round);
-                let step = plan.begin();
+                let mut plan = Box::new(Leaving::new(&member.name, own, round));
+                let step = plan.begin(&member.name);
                 (member.watch, member.other_has_fired) = (None, false);
-                member.phase = Phase::Leaving(Box::new(plan), step);
+                member.phase = Phase::Running(Plan::Leaving(plan), step);
                 self.prepare(of);
             }
-            Move::Ghost(of) => match self.members[of].ghost.take() {
-                Some(Ghost::Enter(step)) => drop(self.commit_enter(of, &step)),
-                Some(Ghost::Leave(step)) => drop(self.commit_leave(of, &step)),
-                None => {}
-            },
+            Move::Ghost(of) => {
+                if let Some(step) = self.members[of].ghost.take() {
+                    self.commit(of, &step);
+                }
+            }
             Move::Expire(node) => {
                 let name = self.nodes[node].name.clone();
                 self.remove(&name);
             }
-            Move::Budget(of) => match self.members[of].phase {
-                Phase::Entering(..) => self.entering(of, EnterInput::BudgetOver),
-                _ => self.leaving(of, LeaveInput::BudgetOver),
-            },
+            Move::Budget(of) => self.next(of, Input::BudgetOver),
             Move::Lose(of, haunts) => self.lose(of, haunts),
             Move::NewSession(of) => self.new_session(of),
             Move::Kill(of) => self.kill(of),
@@ -730,11 +627,9 @@ impl World {
     }
 
     fn moves_of(&self, of: usize, member: &Member, moves: &mut Vec<Move>) {
-        let is_waiting = match &member.phase {
-            Phase::Entering(_, EnterStep::Wait { .. }) | Phase::Leaving(_, LeaveStep::Wait { .. }) => true,
-            Phase::Dead => return,
-            _ => false,
-        };
+        if member.phase == Phase::Dead {
+            return;
+        }
         if !member.inbox.is_empty() {
             moves.push(Move::Deliver(of));
         }
@@ -742,13 +637,12 @@ impl World {
             moves.push(Move::Ghost(of));
         }
         let is_fired = member.watch.is_none_or(|watch| watch.is_some()) || member.other_has_fired;
-        debug_assert!(!member.other_has_fired || matches!(member.phase, Phase::Leaving(..)), "{member:?}");
+        debug_assert!(!member.other_has_fired || member.phase.is_leaving(), "{member:?}");
         match &member.phase {
             Phase::Idle if member.enters > 0 => moves.push(Move::Start(of)),
             Phase::Inside(..) => moves.push(Move::Leave(of)),
-            Phase::Entering(_, EnterStep::Wait { grace }) | Phase::Leaving(_, LeaveStep::Wait { grace }) => {
-                let is_entering = matches!(member.phase, Phase::Entering(..));
-                let is_lost = is_entering && !self.stands(&member.name);
+            Phase::Running(_, Step::Wait { grace }) => {
+                let is_lost = member.phase.is_entering() && !self.stands(&member.name);
                 if is_fired || is_lost {
                     moves.push(Move::Wake(of));
                 } else {
@@ -758,7 +652,7 @@ impl World {
                     moves.push(Move::Budget(of));
                 }
             }
-            Phase::Entering(..) | Phase::Leaving(..) if member.partial.executed < self.requests(of) => {
+            Phase::Running(..) if member.partial.executed < self.requests(of) => {
                 moves.push(Move::Execute(of));
             }
             _ => {}
@@ -766,13 +660,13 @@ impl World {
         if !matches!(member.phase, Phase::Idle) {
             moves.extend([Move::NewSession(of), Move::Kill(of)]);
         }
-        if matches!(member.phase, Phase::Entering(..) | Phase::Leaving(..)) {
+        if matches!(member.phase, Phase::Running(..)) {
             moves.push(Move::Lose(of, false));
-            if !is_waiting && member.partial.executed == 0 && self_sends(&member.phase) {
+            if member.partial.executed == 0 && member.phase.sends() {
                 moves.push(Move::Lose(of, true));
             }
         }
-        if self.stands(&member.name) && matches!(member.phase, Phase::Entering(..)) {
+        if self.stands(&member.name) && member.phase.is_entering() {
             moves.push(Move::Delete(of));
         }
     }
@@ -782,29 +676,13 @@ impl World {
         for (of, member) in self.members.iter().enumerate() {
             match &member.phase {
                 Phase::Idle | Phase::Dead => {}
-                Phase::Entering(_, step) => {
+                Phase::Running(Plan::Entering(_), step) => {
                     let may_wait = self.ready.is_none() && self.nodes.len() < self.least();
                     assert!(may_wait, "{of} waits for ever in {step:?}: {self:#?}");
                 }
                 other => panic!("{of} waits for ever in {other:?}: {self:#?}"),
             }
         }
-    }
-}
-
-/// Returns `true` if the first request of a member's step is a transaction.
-fn self_sends(phase: &Phase) -> bool {
-    match phase {
-        Phase::Entering(_, step) => matches!(
-            step,
-            EnterStep::Arrive
-                | EnterStep::Open { .. }
-                | EnterStep::RemoveStale { .. }
-                | EnterStep::Join { .. }
-                | EnterStep::GiveUp { .. }
-        ),
-        Phase::Leaving(_, step) => matches!(step, LeaveStep::Depart | LeaveStep::Remove { .. }),
-        _ => false,
     }
 }
 
@@ -874,7 +752,7 @@ fn is_long() -> bool {
     std::env::var("CURATOR_MODEL").is_ok_and(|value| value == "long")
 }
 
-const TWO: Bounds = Bounds { members: 2, quantity: 2, quorum: Quorum::All, enters: 1, faults: 1, is_stale: false };
+const TWO: Bounds = Bounds { members: 2, quantity: 2, quorum: None, enters: 1, faults: 1, is_stale: false };
 
 #[test]
 fn all_orders_of_two_members_and_a_fault() {
@@ -899,13 +777,13 @@ fn all_orders_of_a_late_member() {
 #[test]
 fn rounds_and_faults_in_random_orders() {
     for (members, quantity, quorum, is_stale) in [
-        (2, 2, Quorum::All, false),
-        (3, 3, Quorum::All, true),
-        (3, 2, Quorum::All, false),
-        (3, 1, Quorum::All, true),
-        (3, 3, Quorum::Of(1), false),
-        (3, 3, Quorum::Of(2), false),
-        (4, 3, Quorum::Of(1), true),
+        (2, 2, None, false),
+        (3, 3, None, true),
+        (3, 2, None, false),
+        (3, 1, None, true),
+        (3, 3, Some(1), false),
+        (3, 3, Some(2), false),
+        (4, 3, Some(1), true),
     ] {
         for faults in [0, 2, 6] {
             play(
@@ -916,10 +794,10 @@ fn rounds_and_faults_in_random_orders() {
     }
 }
 
-/// Without the version of the barrier in [`EnterStep::Open`], a member that came after the opener's look left the open
+/// Without the version of the barrier in [`Step::Open`], a member that came after the opener's look left the open
 /// round here.
 #[test]
 fn member_that_comes_while_the_barrier_opens_leaves_with_the_others() {
-    let quorum = Quorum::Of(1);
+    let quorum = Some(1);
     play(Bounds { members: 3, quantity: 3, quorum, enters: 3, faults: 0, is_stale: false }, 9325..9326);
 }

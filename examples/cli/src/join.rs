@@ -38,7 +38,7 @@ pub(crate) async fn join(
     };
     unless_ended(signals, prepared).await?;
     let data = join.data.as_ref().map_or_else(|| client.default_data().to_vec(), |data| data.clone().into_bytes());
-    // Unlike `GroupMember`, the node alone does not read and watch all other members.
+    // Not a `GroupMember`: nothing here asks for the other members.
     let member = Member { group: &join.path, id, node: PersistentNode::new(client.clone(), path, data)? };
     member.node.start()?;
     let left = join.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));

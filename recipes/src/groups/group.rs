@@ -1,22 +1,21 @@
 //! The members of a group, followed by any process.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use curator_framework::recipe::{RecipeClient as _, WatchedData, owning_session};
+use curator_framework::recipe::{RecipeClient as _, owning_session};
 use curator_framework::{
     Chain, Changes, CuratorFramework, Error, PathText, Session, WakeReason, Watch, Zxid, make_path, validate_path,
 };
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::sync::watch;
+use futures_util::future::join;
+use futures_util::stream::StreamExt as _;
+use tokio::sync::{SetOnce, watch};
 use tokio::time::sleep;
 
 use crate::groups::members::{GroupState, Member, MemberChange, Members, changes_of};
+use crate::groups::source::Source;
 use crate::nodes::error::NodeError;
 use crate::standing::{Pauses, StandingTask, Stop, catch_up, first_found, within};
 
@@ -33,7 +32,8 @@ const READS_AT_ONCE: usize = 32;
 /// is not shown may be at work. For a right to act use a lock, an election or a [`Partition`](crate::Partition).
 ///
 /// Servers with ZooKeeper's fix for CVE-2024-23944 drop the events of a path that the client may not read, and its watches.
-/// So after such a time a group may miss changes until the next reconnect.
+/// So after such a time a group may miss changes until the next reconnect. New data of one member that the client may not
+/// read is missed too, but not that it joins or leaves.
 ///
 /// # Examples
 ///
@@ -66,12 +66,20 @@ const READS_AT_ONCE: usize = 32;
 ///
 /// | case | requests |
 /// | --- | --- |
-/// | start, new session | 2, and 1 for each member: `sync` (a write over `zookeeper-async`), a listing with a watch, the members' data with watches |
+/// | start, new session | 3, and 1 for each member: `sync` (a write over `zookeeper-async`), a recursive watch (not over `zookeeper-async`), a listing with a watch, the members' data |
 /// | a member joins | 2: a listing, and a read |
-/// | a member leaves | 1: a listing; if the notifications do not arrive together, also a read and the removal of its watch |
+/// | a member leaves | 1: a listing; if the notifications do not arrive together, also a read |
 /// | a member changes its data | 1 |
 /// | lost connection | none, apart from the watches that the session sets again; over `zookeeper-async` those of a start without `sync` |
-/// | close | the removal of the watches: 1, and 1 for each member |
+/// | close | the removal of the watches: 2 |
+///
+/// | watches | at the server |
+/// | --- | --- |
+/// | `DefaultZooKeeperFactory` | 2: one is recursive, the other is on the listing |
+/// | the same, behind a reconnect | also 1 for each member, until that member changes |
+/// | `zookeeper-async`, servers before 3.6 | 1, and 1 for each member |
+///
+/// The recursive watch notifies of nodes below the members too, which costs no request.
 #[derive(Clone)]
 pub struct Group {
     owner: Arc<Owner>,
@@ -83,6 +91,8 @@ struct Owner {
     path: String,
     state: watch::Sender<GroupState>,
     task: StandingTask,
+    /// Set when the members are wanted. The started task sends nothing before.
+    wanted: Arc<SetOnce<()>>,
 }
 
 impl Group {
@@ -95,10 +105,12 @@ impl Group {
         let path = path.into();
         validate_path(&path)?;
         let state = watch::Sender::new(GroupState::Latent);
-        Ok(Self { owner: Arc::new(Owner { client, path, state, task: StandingTask::new() }) })
+        Ok(Self { owner: Arc::new(Owner { client, path, state, task: StandingTask::new(), wanted: Arc::default() }) })
     }
 
-    /// Starts to follow the group, in the background, now or when the client is connected.
+    /// Starts to follow the group, in the background, now or when the client is connected. The group of a
+    /// [`GroupMember`](crate::GroupMember) is started by its member, and followed once it is
+    /// [asked](crate::GroupMember#following-the-others).
     ///
     /// # Errors
     ///
@@ -106,14 +118,33 @@ impl Group {
     /// * `NodeError::Closed`: create another object.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn start(&self) -> Result<(), NodeError> {
-        let Owner { client, path, state, task } = &*self.owner;
+        self.start_when_wanted()?;
+        _ = self.want();
+        Ok(())
+    }
+
+    /// Starts like [`start`](Self::start), but sends nothing before the members are wanted.
+    pub(super) fn start_when_wanted(&self) -> Result<(), NodeError> {
+        let Owner { client, path, state, task, wanted } = &*self.owner;
         // Does not keep the client: its last clone ends the task.
-        let (client, path, state) = (client.weak_clone(), path.clone(), state.clone());
+        let (client, path, state, wanted) = (client.weak_clone(), path.clone(), state.clone(), Arc::clone(wanted));
         let started = task.start(move |stop| {
             state.send_replace(GroupState::Loading);
-            Follower::new(client, path, state).run(stop)
+            Follower::new(client, path, state).run(stop, wanted)
         });
         started.map_err(|error| NodeError::of_start(error, self.path_text()))
+    }
+
+    /// Wants the members from now on.
+    fn want(&self) -> &watch::Sender<GroupState> {
+        // Fails for all but the first call.
+        let _first = self.owner.wanted.set(());
+        &self.owner.state
+    }
+
+    /// Returns whether the members are wanted.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.owner.wanted.initialized()
     }
 
     /// Waits until the members are known. Returns the last known ones if a read is
@@ -160,7 +191,7 @@ impl Group {
     /// Returns the present state.
     #[must_use]
     pub fn state(&self) -> GroupState {
-        self.owner.state.borrow().clone()
+        self.want().borrow().clone()
     }
 
     /// Returns the group's path.
@@ -186,13 +217,13 @@ impl Group {
     /// once the group is closed.
     #[must_use]
     pub fn members(&self) -> Option<Members> {
-        self.owner.state.borrow().members().cloned()
+        self.want().borrow().members().cloned()
     }
 
     /// Returns the state as a channel. It may skip states.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<GroupState> {
-        self.owner.state.subscribe()
+        self.want().subscribe()
     }
 
     /// Returns the changes of the members as a stream, which ends with the group object. It begins with a
@@ -220,43 +251,6 @@ impl Group {
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Group").field("path", &self.path()).field("state", &self.owner.state.borrow()).finish()
-    }
-}
-
-/// A watch on a member, which resolves with its id.
-struct MemberWatch {
-    id: String,
-    number: u64,
-    watch: Watch,
-}
-
-impl Future for MemberWatch {
-    type Output = (String, u64, WakeReason);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.watch).poll(cx).map(|reason| (std::mem::take(&mut self.id), self.number, reason))
-    }
-}
-
-/// The watches on members in one session.
-#[derive(Default)]
-struct Watches {
-    /// The members with a watch that has not fired, as far as the events were handled, with the number of the newest.
-    watched: BTreeMap<String, u64>,
-    events: FuturesUnordered<MemberWatch>,
-    last_number: u64,
-}
-
-impl Watches {
-    fn add(&mut self, id: String, watch: Watch) {
-        self.last_number += 1;
-        self.watched.insert(id.clone(), self.last_number);
-        self.events.push(MemberWatch { id, number: self.last_number, watch });
-    }
-
-    /// Records an event. Returns `false` for an event of an earlier watch: the member has left, or was read since.
-    fn has_fired(&mut self, id: &str, number: u64) -> bool {
-        self.watched.get(id) == Some(&number) && self.watched.remove(id).is_some()
     }
 }
 
@@ -288,16 +282,17 @@ impl Follower {
         Self { client, path, state, members, pauses, caught_up_in: None, _ending: ending }
     }
 
-    async fn run(mut self, mut stop: Stop) {
+    async fn run(mut self, mut stop: Stop, wanted: Arc<SetOnce<()>>) {
         tokio::select! {
             biased;
             () = stop.requested() => {}
-            () = self.follow() => {}
+            () = self.follow(&wanted) => {}
         }
     }
 
-    /// Follows the group until the client is closed.
-    async fn follow(&mut self) {
+    /// Follows the group, once its members are wanted, until the client is closed.
+    async fn follow(&mut self, wanted: &SetOnce<()>) {
+        wanted.wait().await;
         loop {
             let followed = match self.client.session().await {
                 Ok(session) => self.follow_in(&session).await,
@@ -325,85 +320,94 @@ impl Follower {
         }
     }
 
-    /// Follows the group until the session ends, or the path is created or deleted.
+    /// Follows the group until the session ends, or until a notification was missed.
     async fn follow_in(&mut self, session: &Session) -> Result<(), Error> {
         if self.caught_up_in != Some(session.number()) {
             catch_up(session, &self.path).await?;
             self.caught_up_in = Some(session.number());
         }
-        let mut watches = Watches::default();
+        // The listing second: before 3.9 the newest watch on the children counts.
+        let source = Source::open(session, &self.path);
+        let (source, mut listed) = join(source, session.get_children_watched(&self.path)).await;
+        let mut source = source?;
         loop {
-            let (names, mut listing) = match session.get_children_watched(&self.path).await {
-                Err(Error::NoNode { .. }) => return self.wait_for_path(session).await,
-                listed => listed?,
+            let is_watched = match listed {
+                Ok((names, listing)) => self.follow_members(session, names, listing, &mut source).await?,
+                Err(Error::NoNode { .. }) => self.wait_for_path(session, &mut source).await?,
+                Err(error) => return Err(error),
             };
-            let names: BTreeSet<String> = names.into_iter().collect();
-            self.members.retain(&names);
-            watches.watched.retain(|id, _| names.contains(id));
-            let unread = names.into_iter().filter(|id| !watches.watched.contains_key(id)).collect();
-            self.read(session, unread, &mut watches).await?;
-            loop {
-                self.publish();
-                let (id, number, reason) = tokio::select! {
-                    // The listing first: it spares the reads of members that have left.
-                    biased;
-                    reason = &mut listing => match reason {
-                        WakeReason::Event(_) => break,
-                        _ => return Ok(()),
-                    },
-                    Some(event) = watches.events.next() => event,
-                };
-                match reason {
-                    WakeReason::Event(_) if watches.has_fired(&id, number) => {
-                        self.read(session, vec![id], &mut watches).await?;
-                    }
-                    WakeReason::Event(_) => {}
-                    _ => return Ok(()),
-                }
+            if !is_watched {
+                return Ok(());
+            }
+            listed = session.get_children_watched(&self.path).await;
+        }
+    }
+
+    /// Follows the members of a listing. Returns `true` when it has changed, `false` if the watches are gone.
+    async fn follow_members(
+        &mut self,
+        session: &Session,
+        names: Vec<String>,
+        mut listing: Watch,
+        source: &mut Source,
+    ) -> Result<bool, Error> {
+        let mut names = names.into_iter().collect();
+        self.members.retain(&names);
+        loop {
+            self.read(session, &mut names, source).await?;
+            self.publish();
+            tokio::select! {
+                // The listing first: it spares the reads of members that have left.
+                biased;
+                reason = &mut listing => return Ok(matches!(reason, WakeReason::Event(_))),
+                is_watched = source.changed() => if !is_watched { return Ok(false) },
             }
         }
     }
 
-    /// Waits until the path of the group is created.
-    async fn wait_for_path(&mut self, session: &Session) -> Result<(), Error> {
+    /// Waits until the path of the group is created. Returns `false` if the watch is gone.
+    async fn wait_for_path(&mut self, session: &Session, source: &mut Source) -> Result<bool, Error> {
         self.members = Members::default();
+        source.forget();
         let (stat, created) = session.exists_watched(&self.path).await?;
-        if stat.is_none() {
-            self.publish();
-            created.await;
+        if stat.is_some() {
+            return Ok(true);
         }
-        Ok(())
+        self.publish();
+        Ok(matches!(created.await, WakeReason::Event(_)))
     }
 
-    /// Reads members, and sets watches on them.
-    async fn read(&mut self, session: &Session, ids: Vec<String>, watches: &mut Watches) -> Result<(), Error> {
-        let path = &self.path;
-        let reads = futures_util::stream::iter(ids).map(|id| async move {
-            let path = make_path(path, &id);
-            let read = match session.get_data_watched(&path).await {
-                Err(Error::NoAuth { .. }) => match session.exists_watched(&path).await {
-                    Ok((Some(stat), watch)) => Ok(WatchedData { data: Vec::new(), stat, watch }),
-                    Ok((None, _)) => Err(Error::NoNode { path: path.into() }),
-                    Err(error) => Err(error),
-                },
-                read => read,
-            };
-            (id, read)
-        });
-        let mut reads = reads.buffer_unordered(READS_AT_ONCE);
+    /// Reads the members that have changed, and removes each that has left.
+    async fn read(
+        &mut self,
+        session: &Session,
+        names: &mut BTreeSet<String>,
+        source: &mut Source,
+    ) -> Result<(), Error> {
+        let reads: Vec<_> = source
+            .unread(names)
+            .into_iter()
+            .map(|id| {
+                let found = source.read(session, &id);
+                async move { (id, found.await) }
+            })
+            .collect();
+        let mut reads = futures_util::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
         while let Some((id, read)) = reads.next().await {
-            let WatchedData { data, stat, watch } = match read {
-                Ok(read) => read,
+            let mut found = match read {
+                Ok(found) => found,
                 // The watch on the listing reports it if the member joins again.
                 Err(Error::NoNode { .. }) => {
                     self.members.remove(&id);
+                    names.remove(&id);
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            let data = self.client.from_stored(&make_path(path, &id), data.clone(), None).unwrap_or(data);
-            watches.add(id.clone(), watch);
-            let (session, czxid) = (owning_session(stat.ephemeral_owner), Zxid::new(stat.czxid));
+            let data = std::mem::take(&mut found.data);
+            let data = self.client.from_stored(&make_path(&self.path, &id), data.clone(), None).unwrap_or(data);
+            let (session, czxid) = (owning_session(found.stat.ephemeral_owner), Zxid::new(found.stat.czxid));
+            source.was_read(&id, found);
             self.members.set(Member { id, data, session, czxid });
         }
         Ok(())

@@ -42,11 +42,18 @@ impl GroupMemberOptions {
     }
 }
 
-/// A member of a group, which also follows the group: Curator's `GroupMember`.
+/// A member of a group, which also follows the group if it is asked for the members: Curator's `GroupMember`.
 ///
 /// The member is a [`PersistentNode`] with its id as the name. It joins again in each session, and when another client
 /// deletes its node. All clones are one member. They keep the client open.
 /// [`close`](Self::close), or the drop of the last clone, takes the member out of the group.
+///
+/// # Following the others
+///
+/// A member reads nothing of the others before it is asked. The first call of [`members`](Self::members),
+/// [`watch`](Self::watch) or [`changes`](Self::changes) starts to follow the group, as does the first call on
+/// [`group`](Self::group) of one of these methods, [`state`](Group::state) or [`initialized`](Group::initialized). It
+/// ends when the member is closed. The members are not known at once: [`initialized`](Group::initialized) waits for them.
 ///
 /// # Two members with one id
 ///
@@ -77,7 +84,7 @@ impl GroupMemberOptions {
 /// let member = GroupMember::with_options(client, "/workers", "host-7", options)?;
 /// member.start()?;
 /// member.join_timeout(Duration::from_secs(90)).await?.ok_or("the group is slow")?;
-/// for member in member.members().iter().flat_map(|members| members.iter()) {
+/// for member in member.group().initialized().await?.iter() {
 ///     println!("{} of session {:?}", member.id, member.session);
 /// }
 /// member.close().await;
@@ -101,8 +108,7 @@ impl GroupMemberOptions {
 ///
 /// # Cost
 ///
-/// That of a [`PersistentNode`] and of a [`Group`]: each member reads and watches all others. A process that does not
-/// read the group keeps a [`PersistentNode`] at `<path>/<id>` instead.
+/// A member costs as much as a [`PersistentNode`]. One that was asked for the others costs as much as a [`Group`] too.
 #[derive(Clone)]
 pub struct GroupMember {
     owner: Arc<Owner>,
@@ -147,7 +153,8 @@ impl GroupMember {
         Ok(Self { owner: Arc::new(Owner { id, node, group: Group::new(client, path)? }) })
     }
 
-    /// Joins the group in the background, now or when the client is connected, and follows it.
+    /// Joins the group in the background, now or when the client is connected. Does not
+    /// [follow the others](Self#following-the-others).
     ///
     /// # Errors
     ///
@@ -156,11 +163,11 @@ impl GroupMember {
     /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn start(&self) -> Result<(), NodeError> {
         self.owner.node.start()?;
-        self.owner.group.start()
+        self.owner.group.start_when_wanted()
     }
 
-    /// Waits until the member is in the group, and in [`members`](Self::members). Waits also behind another member with
-    /// its id.
+    /// Waits until the member is in the group. If it [follows the others](Self#following-the-others), waits also until
+    /// [`members`](Self::members) has it. Waits also behind another member with its id.
     ///
     /// # Errors
     ///
@@ -202,9 +209,14 @@ impl GroupMember {
         }
     }
 
-    /// Waits until the group shows the member, as long as the group can be read. Returns `None` if the node goes first.
+    /// Waits until the group shows the member, as long as the group is followed and can be read. Returns `None` if the node
+    /// goes first.
     async fn seen(&self, standing: StandingNode) -> Option<Member> {
         let StandingNode { session, czxid, .. } = standing;
+        let member = || Member { id: self.owner.id.clone(), data: self.owner.node.data(), session, czxid };
+        if !self.owner.group.is_wanted() {
+            return Some(member());
+        }
         let (mut group, mut node) = (self.watch(), self.owner.node.watch());
         let is_seen = |state: &GroupState| match state {
             GroupState::Known(members) => members.get(&self.owner.id).is_some_and(|member| member.czxid >= czxid),
@@ -216,7 +228,7 @@ impl GroupMember {
             _ = group.wait_for(is_seen) => {}
             _ = node.wait_for(|state| state.standing().is_none()) => return None,
         }
-        Some(Member { id: self.owner.id.clone(), data: self.owner.node.data(), session, czxid })
+        Some(member())
     }
 
     fn duplicate(&self, session: Option<SessionId>) -> NodeError {
@@ -236,7 +248,7 @@ impl GroupMember {
         self.owner.group.path()
     }
 
-    /// Returns the group as the member sees it.
+    /// Returns the group as the member sees it, which is followed once it is [asked](Self#following-the-others).
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.owner.group
@@ -248,20 +260,23 @@ impl GroupMember {
         &self.owner.node
     }
 
-    /// Returns the members: see [`Group::members`].
+    /// Returns the members: see [`Group::members`]. The first call
+    /// [starts to follow the others](Self#following-the-others), and returns `None`.
     #[must_use]
     #[doc(alias = "getCurrentMembers")]
     pub fn members(&self) -> Option<Members> {
         self.owner.group.members()
     }
 
-    /// Returns the state of the group as a channel: see [`Group::watch`].
+    /// Returns the state of the group as a channel: see [`Group::watch`]. The first call
+    /// [starts to follow the others](Self#following-the-others).
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<GroupState> {
         self.owner.group.watch()
     }
 
-    /// Returns the changes of the group: see [`Group::changes`].
+    /// Returns the changes of the group: see [`Group::changes`]. The first call
+    /// [starts to follow the others](Self#following-the-others).
     pub fn changes(&self) -> Changes<MemberChange> {
         self.owner.group.changes()
     }

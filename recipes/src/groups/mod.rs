@@ -4,3 +4,4 @@ pub(crate) mod group;
 pub(crate) mod member;
 pub(crate) mod members;
 pub(crate) mod partition;
+mod source;

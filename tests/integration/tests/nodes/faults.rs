@@ -155,9 +155,11 @@ fn watches_of_a_group_do_not_grow_with_its_changes() {
                 sleep(Duration::from_millis(100)).await;
             }
             assert_eq!(group.members().unwrap().len(), 1);
-            assert_eq!(one.watchers(), 2, "seed {seed}");
+            // The listing, and the recursive watch.
+            assert_eq!((one.watchers(), ensemble.watch_count()), (1, 2), "seed {seed}");
             soon(group.close()).await;
             assert_eq!(one.watchers(), 0);
+            until("the server has no watch", || ensemble.watch_count() == 0).await;
         });
     }
 }

@@ -172,6 +172,29 @@ async fn group_that_may_not_be_read_is_told_and_followed_later() {
     has(member.group(), |members| members.contains("ann")).await;
 }
 
+/// The server sends no event of such a member, but the watch on the listing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn member_that_may_not_be_read_joins_and_leaves_without_data() {
+    let server = server();
+    let (client, admin) = (client(&server).await, client(&server).await);
+    admin.create().for_path("/group").await.unwrap();
+    let group = curator_integration::following::group(client.clone(), "/group");
+    has(&group, Members::is_empty).await;
+    let closed = vec![Acl::new(Permission::CREATE | Permission::ADMIN, "world", "anyone")];
+    for _ in 0..3 {
+        let stat = admin.create().with_acl(closed.clone()).with_data("hidden").for_path("/group/ann").await;
+        stat.unwrap();
+        has(&group, |members| members.get("ann").is_some_and(|ann| ann.data.is_empty())).await;
+        let before = group.members().unwrap().get("ann").unwrap().czxid;
+        let again = admin.transaction().delete("/group/ann").create("/group/ann", "shown");
+        again.commit().await.unwrap();
+        has(&group, |members| members.get("ann").is_some_and(|ann| ann.data == b"shown" && ann.czxid > before)).await;
+        admin.set_acl().with_acl(closed.clone()).for_path("/group/ann").await.unwrap();
+        admin.delete().for_path("/group/ann").await.unwrap();
+        has(&group, Members::is_empty).await;
+    }
+}
+
 /// The last known members stay while the server refuses a read, with the error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_stay_known_while_reads_are_refused() {

@@ -42,6 +42,7 @@ pub(crate) async fn group(client: &CuratorFramework, words: &[&str]) -> Answer<S
         let member = GroupMember::with_options(client.clone(), path, id, options)?;
         member.start()?;
         member.join().await?;
+        member.group().initialized().await?;
         MEMBERS.lock().insert(name, member);
         return Ok("joined".to_owned());
     }

@@ -19,6 +19,7 @@ use crate::model::acl_provider::{AclProvider, DefaultAclProvider};
 use crate::model::compression::CompressionProvider;
 use crate::model::gzip;
 use crate::model::namespace::Namespace;
+#[cfg(feature = "schema")]
 use crate::model::schema::SchemaSet;
 use crate::retry::RetryPolicy;
 use crate::session::SessionConfig;

@@ -118,6 +118,7 @@ pub trait RecipeClient: sealed::Sealed {
     ///
     /// When the future is dropped, the changes may be made.
     fn commit_in(
+        &self,
         transaction: &CuratorTransaction<'_>,
         session: &Session,
         before: &[Operation],
@@ -209,6 +210,7 @@ impl RecipeClient for CuratorFramework {
     }
 
     async fn commit_in(
+        &self,
         transaction: &CuratorTransaction<'_>,
         session: &Session,
         before: &[Operation],

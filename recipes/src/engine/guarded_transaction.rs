@@ -4,9 +4,7 @@ use std::fmt;
 
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::spi::Operation;
-use curator_framework::{
-    CuratorFramework, CuratorOp, CuratorTransaction, CuratorTransactionResult, Error, LossReason, SessionEnd,
-};
+use curator_framework::{CuratorOp, CuratorTransaction, CuratorTransactionResult, Error, LossReason, SessionEnd};
 
 use crate::engine::error::LockError;
 use crate::engine::hold::{Hold, HoldShare};
@@ -129,7 +127,7 @@ impl<E: From<LockError> + From<Error>> GuardedTransaction<'_, E> {
             }
             let check = |hold: &&Hold| Operation::Check { path: hold.path().to_owned(), version: None };
             let checks: Vec<_> = holds.iter().map(check).collect();
-            let error = match CuratorFramework::commit_in(&self.transaction, session, &checks).await {
+            let error = match client.commit_in(&self.transaction, session, &checks).await {
                 Ok(results) => return Ok(results),
                 Err(error) => error,
             };

@@ -232,6 +232,8 @@ mod framework {
         GetDataBuilder::for_path(_, _): Send;
         PersistentWatcher::recv(_): Send Sync;
         ReconfigBuilder::for_ensemble(_): Send;
+        RetryLoop::connected(_, _): Send Sync;
+        RetryLoop::done(_, Result<(), Error>, _): Send Sync;
         RetryLoop::failed(_, _): Send Sync;
         RetryLoop::pause_after(_, _): Send Sync;
         RetryLoop::reconnected(_, _): Send Sync;
@@ -276,6 +278,7 @@ mod framework {
         recipe::OwnedNode::occupant(_): Send;
         recipe::OwnedNode::replace(_, _, _, _): Send;
         recipe::OwnerDelete::is_done(_): Send Sync;
+        recipe::RecipeClient::commit_in(&CuratorFramework, _, _, _): Send;
         recipe::RecipeClient::within(&CuratorFramework, _, Ready<()>): Send Sync;
         recipe::Subscription::recv(_): Send Sync;
         spi::Closing::begun(_): Send;
@@ -390,6 +393,7 @@ mod recipes {
         SemaphoreOptions: Send Sync Unpin;
         SemaphoreProtocol: Send Sync Unpin;
         Share: Send Sync Unpin;
+        Shared<i32>: Send Sync Unpin;
         SharedCount: Send Sync Unpin;
         SharedError: Send Sync Unpin;
         SharedValue: Send Sync Unpin;
@@ -579,16 +583,13 @@ mod recipes {
         ReadLock::try_acquire(_): Send;
         ReadLock::try_acquire_as(_, _): Send;
         Revoker::attempt_revoke(_, _): Send;
-        SharedCount::close(_): Send Sync;
-        SharedCount::set_count(_, _): Send;
-        SharedCount::initialized(_): Send Sync;
-        SharedCount::initialized_timeout(_, _): Send Sync;
-        SharedCount::try_set_count(_, _, _): Send;
-        SharedValue::close(_): Send Sync;
-        SharedValue::set_value(_, Vec<u8>): Send;
-        SharedValue::initialized(_): Send Sync;
-        SharedValue::initialized_timeout(_, _): Send Sync;
-        SharedValue::try_set_value(_, _, Vec<u8>): Send;
+        Shared<i32>::close(_): Send Sync;
+        Shared<i32>::set_count(_, _): Send;
+        Shared<i32>::initialized(_): Send Sync;
+        Shared<i32>::initialized_timeout(_, _): Send Sync;
+        Shared<i32>::try_set_count(_, _, _): Send;
+        Shared<Vec<u8>>::set_value(_, Vec<u8>): Send;
+        Shared<Vec<u8>>::try_set_value(_, _, Vec<u8>): Send;
         TreeCache::close(_): Send Sync;
         TreeCache::initialized(_): Send Sync;
         TreeCache::initialized_timeout(_, _): Send Sync;

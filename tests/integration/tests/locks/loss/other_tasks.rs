@@ -5,7 +5,7 @@ use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -18,7 +18,9 @@ use curator_framework::{
     SessionConnectionStateErrorPolicy, SessionEnd, StandardConnectionStateErrorPolicy,
 };
 use curator_integration::env::{PATIENCE, builder, connected, eventually};
-use curator_recipes::{InterProcessMultiLock, InterProcessMutex, LockGuard, MutexGuard};
+use curator_recipes::{
+    InterProcessMultiLock, InterProcessMutex, LeaderError, LeaderLatch, LockError, LockGuard, MutexGuard, TermEnd,
+};
 use curator_test::{FaultProxy, TestingServer};
 use futures_util::FutureExt as _;
 use rand::rngs::StdRng;
@@ -450,6 +452,52 @@ async fn panic_of_a_clock_ends_neither_the_session_nor_a_wait() {
     other.set_data().for_path(guard.node_path(), "").await.unwrap();
     drop(guard);
     assert!(timeout(PATIENCE, waiting).await.expect("the waiter is granted").unwrap().unwrap());
+}
+
+/// A clock that is far ahead in one of its next calls.
+#[derive(Debug, Clone, Default)]
+struct Leaping(Arc<AtomicU32>);
+
+impl Clock for Leaping {
+    fn now(&self) -> Duration {
+        let before = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |calls| calls.checked_sub(1));
+        BootClock.now() + if before == Ok(1) { Duration::from_secs(3600) } else { Duration::ZERO }
+    }
+}
+
+/// The deadline has passed at one look, and a reply has moved it before the next look.
+#[tokio::test]
+async fn work_at_a_deadline_that_moves_ends_with_that_reason() {
+    let server = TestingServer::start().unwrap();
+    let clock = Leaping::default();
+    let client = connected(builder(server.address()).clock(clock.clone())).await;
+    let mutex = InterProcessMutex::new(client.clone(), PATH).unwrap();
+    let latch = LeaderLatch::new(client, "/busy/election").unwrap();
+    latch.start().unwrap();
+    let passed = LossReason::Session(SessionEnd::DeadlinePassed);
+    let mut ends = [0, 0];
+    for calls in 1..=6 {
+        let (guard, term) = (mutex.acquire().await.unwrap(), latch.leading().await.unwrap());
+        clock.0.store(calls, Ordering::SeqCst);
+        let of_lock = guard.protect(pending::<()>()).now_or_never();
+        clock.0.store(calls, Ordering::SeqCst);
+        let of_term = term.protect(pending::<()>()).now_or_never();
+        clock.0.store(0, Ordering::SeqCst);
+        match of_lock {
+            None => {}
+            Some(Err(LockError::LockLost { reason, .. })) if reason == passed => ends[0] += 1,
+            Some(end) => panic!("{end:?} at call {calls}"),
+        }
+        match of_term {
+            None => {}
+            Some(Err(LeaderError::LeadershipLost { reason: TermEnd::Lost(reason), .. })) if reason == passed => {
+                ends[1] += 1
+            }
+            Some(end) => panic!("{end:?} at call {calls}"),
+        }
+        drop(guard);
+    }
+    assert!(ends.iter().all(|&ends| ends > 0), "{ends:?}");
 }
 
 #[cfg(curator_mutants)]

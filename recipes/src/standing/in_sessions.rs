@@ -50,12 +50,12 @@ pub(crate) fn may_pass(error: &Error) -> bool {
     error.is_retryable() || matches!(error, Error::NotStarted)
 }
 
-/// The session whose server has all that was committed before: the task has waited for that.
+/// The session in which the task has waited until the server had all that was committed before.
 #[derive(Debug, Default)]
 pub(crate) struct CaughtUp(Option<u64>);
 
 impl CaughtUp {
-    /// Waits for that, once in each session. Returns `true` if this call has waited.
+    /// Waits, once in each session. Returns `true` if this call has waited.
     pub(crate) async fn catch_up(&mut self, session: &Session, path: &str) -> curator_framework::Result<bool> {
         if self.0 == Some(session.number()) {
             return Ok(false);

@@ -16,7 +16,7 @@ pub(super) const SLOTS: &str = "slots";
 /// The data of the nodes `leases` and `locks` on a path of the direct protocol.
 pub(super) const DIRECT_MARK: &[u8] = b"__DIRECT__";
 
-/// What all clones of a semaphore share.
+/// The state that all clones of a semaphore share.
 pub(super) struct Inner {
     pub(super) path: String,
     pub(super) protocol: SemaphoreProtocol,

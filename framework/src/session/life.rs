@@ -151,7 +151,7 @@ impl Inner {
                 let _first = self.end.set(SessionEnd::DeadlinePassed);
             }
             Passed::Silence => {
-                self.count_error();
+                self.count_error_state();
             }
         }
     }

@@ -1,9 +1,8 @@
 //! The connection of a session.
 
 use super::Session;
-use super::state::{ConnectionInfo, Inner};
+use super::state::ConnectionInfo;
 use crate::error::{INTERNAL_WAIT, Result};
-use crate::state::connection_state::ConnectionState;
 use crate::zookeeper::{Evidence, Reattached};
 
 impl Session {
@@ -48,28 +47,6 @@ impl Session {
         self.inner.link.wait_for(|link| is_connected(link) != was_connected || link.epoch != epoch).await;
     }
 
-    /// Records a state of the connection. If the client's policy takes it for an error, all owned nodes count as lost.
-    pub(crate) fn on_state_change(&self, state: ConnectionState) {
-        if self.inner.error_policy.is_error_state(state) {
-            self.inner.count_error();
-            self.inner.watches.all_lost();
-        }
-    }
-
-    /// Returns how often the connection was in an error state. If silence is one, it compares the clock with the time
-    /// of silence too, so that the first call after a sleep is right.
-    pub(crate) fn errors(&self) -> u64 {
-        if self.inner.silence_is_error && self.inner.clock.now() >= self.times().suspend_at {
-            return self.inner.count_error();
-        }
-        self.inner.link.get().errors
-    }
-
-    /// Resolves when the connection has been in an error state more often than `errors`.
-    pub(crate) async fn errors_above(&self, errors: u64) {
-        self.inner.link.wait_for(|link| link.errors > errors).await;
-    }
-
     pub(crate) fn set_disconnected(&self) {
         self.inner.link.modify(|link| link.up = false);
     }
@@ -91,15 +68,5 @@ impl Session {
             self.inner.watches.reconnected();
         }
         self.inner.background.reconnected();
-    }
-}
-
-impl Inner {
-    /// Counts an error state of the connection, which ends all holds.
-    pub(super) fn count_error(&self) -> u64 {
-        self.link.modify(|link| {
-            link.errors += 1;
-            link.errors
-        })
     }
 }

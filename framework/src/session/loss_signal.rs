@@ -1,4 +1,4 @@
-//! The loss of an owned node.
+//! The loss of an owned node. `error_states.rs` says when a suspended connection is one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct LossSignal {
     pub(super) session: Session,
     pub(super) node: Option<Arc<KnownNode>>,
     /// The session's count of error states when this signal was created.
-    pub(super) errors: u64,
+    pub(super) error_states: u64,
 }
 
 impl LossSignal {
@@ -54,7 +54,7 @@ impl LossSignal {
         if self.node.as_deref().is_some_and(|node| node.is_deleted()) {
             return Some(LossReason::NodeDeleted);
         }
-        if self.session.errors() > self.errors {
+        if self.session.error_states() > self.error_states {
             return Some(LossReason::ConnectionError);
         }
         (!self.session.is_alive()).then_some(LossReason::Session(SessionEnd::DeadlinePassed))
@@ -109,7 +109,7 @@ impl LossSignal {
             biased;
             end = self.session.ended() => LossReason::Session(end),
             () = deleted => LossReason::NodeDeleted,
-            () = self.session.errors_above(self.errors) => LossReason::ConnectionError,
+            () = self.session.error_states_above(self.error_states) => LossReason::ConnectionError,
         }
     }
 }

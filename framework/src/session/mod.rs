@@ -4,6 +4,7 @@ pub(crate) mod background;
 pub(crate) mod container_reaper;
 mod deadlines;
 pub(crate) mod delete_tree;
+mod error_states;
 pub(crate) mod known_node;
 mod life;
 mod link;

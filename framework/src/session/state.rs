@@ -107,7 +107,7 @@ pub(super) struct ConnectionInfo {
     /// The connection's number within the session.
     pub(super) epoch: u64,
     /// The number of changes to a state that the client's policy takes for an error.
-    pub(super) errors: u64,
+    pub(super) error_states: u64,
 }
 
 impl Session {
@@ -144,7 +144,7 @@ impl Session {
                 randomness: Arc::clone(&config.randomness),
                 liveness_state: Mutex::new(LivenessState { liveness, owned_nodes: 0, reported_owning: false }),
                 watched_deadline: SessionDeadline::watch(&*config.clock, Box::new(passed)),
-                link: WatchCell::new(ConnectionInfo { up: true, epoch: connection.epoch, errors: 0 }),
+                link: WatchCell::new(ConnectionInfo { up: true, epoch: connection.epoch, error_states: 0 }),
                 zxid: AtomicI64::new(0),
                 end: SetOnce::new(),
                 ending: AtomicBool::new(false),

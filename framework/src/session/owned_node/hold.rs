@@ -78,6 +78,6 @@ impl OwnedNode {
     /// Returns the signal of the node's loss, which can outlive the owned node.
     #[must_use]
     pub fn loss_signal(&self) -> LossSignal {
-        LossSignal { session: self.session.clone(), node: self.node.clone(), errors: self.session.errors() }
+        LossSignal { session: self.session.clone(), node: self.node.clone(), error_states: self.session.error_states() }
     }
 }

@@ -19,6 +19,12 @@ pub(crate) struct Acquired {
 }
 
 impl Acquired {
+    /// Makes the fencing token of the node: the transaction that created it.
+    pub(super) fn new(owned: OwnedNode, revocation: Option<Revocation>) -> Self {
+        let fencing_token = owned.czxid().unwrap_or_default();
+        Self { owned, entry: None, fencing_token, revocation, queue_position: 0 }
+    }
+
     /// Returns the path of its node.
     pub(crate) fn path(&self) -> &str {
         self.owned.path().unwrap_or_default()

@@ -1,5 +1,8 @@
 //! The hold: one node that was granted the lock, shared by the guards of one owner. The last guard deletes it. The fencing
-//! token comes from `engine/run.rs`, with the grant.
+//! token comes with the grant: `engine/acquired.rs`.
+//!
+//! A drop deletes the node by way of three files: [`HoldShare`] here, `OwnedNode` in the framework's
+//! `session/owned_node/delete.rs`, and `session/background/delete.rs` if the first request fails.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

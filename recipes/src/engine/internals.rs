@@ -1,12 +1,11 @@
 //! The properties of a lock, and what its contenders in this process share.
 
-use std::borrow::Cow;
 use std::panic::Location;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-use curator_framework::recipe::{NodeSpec, OwnedNode, RecipeClient as _, report};
-use curator_framework::{Acl, CuratorFramework, Error, PathText, Session, Watch, make_path, validate_path};
+use curator_framework::recipe::{OwnedNode, RecipeClient as _, report};
+use curator_framework::{CuratorFramework, PathText, Watch, validate_path};
 use parking_lot::Mutex;
 
 use crate::engine::acquired::Acquired;
@@ -81,7 +80,7 @@ pub(crate) struct LockInternals {
     /// The path in errors and logs of a holder.
     lock_path: PathText,
     pub(super) spec: LockSpec,
-    options: LockOptions,
+    pub(super) options: LockOptions,
     pub(super) label: Label,
     /// The locks held through this object.
     holds: Mutex<Vec<Weak<Hold>>>,
@@ -204,33 +203,8 @@ impl LockInternals {
     /// watch is the one of a listing with the node, otherwise a read sets it.
     pub(crate) fn acquired_from(&self, owned: OwnedNode, listing: Option<Watch>) -> Acquired {
         waits::watch_held(&owned, listing);
-        let (fencing_token, revocation) = (owned.czxid().unwrap_or_default(), self.revocation(&owned));
-        Acquired { owned, entry: None, fencing_token, revocation, queue_position: 0 }
-    }
-
-    /// Returns the data of a node, as it is written.
-    pub(crate) fn stored_data(&self) -> Result<Cow<'_, [u8]>, Error> {
-        let data = match (&self.options.revocation, &self.options.data) {
-            // Curator creates the node of a revocable lock without data.
-            (Some(_), _) => &[],
-            (None, Some(data)) => data.as_slice(),
-            (None, None) => self.client.default_data(),
-        };
-        self.client.to_stored_at(&self.base_path, data)
-    }
-
-    /// Returns the description of a contender's node with this stored data.
-    pub(crate) fn node_spec<'a>(&'a self, stored: &'a [u8]) -> NodeSpec<'a> {
-        let node = NodeSpec::new(stored);
-        match &self.options.acl {
-            Some(acl) => node.with_acl(acl),
-            None => node,
-        }
-    }
-
-    /// Returns the access control list of a contender's node.
-    pub(crate) fn acl(&self, session: &Session, name: &str) -> Vec<Acl> {
-        self.options.acl.clone().unwrap_or_else(|| session.acl_for(&make_path(&self.base_path, name)))
+        let revocation = self.revocation(&owned);
+        Acquired::new(owned, revocation)
     }
 
     pub(crate) fn client(&self) -> &CuratorFramework {

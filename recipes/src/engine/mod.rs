@@ -2,17 +2,18 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | [`driver`], [`read_write_driver`] | sort the contenders and choose among them |
+//! | [`driver`], [`lease_driver`], [`read_write_driver`] | sort the contenders and choose among them |
 //! | [`plan`] | decides what a contender does next; pure |
 //! | [`run`], [`waits`] | performs it: requests, watches, waits |
 //! | [`acquire`], [`wait_mode`] | one attempt after the other, within a budget |
-//! | [`queue_node`], [`requests`] | create, find and check the node, also when replies are lost |
+//! | [`queue_node`] | the own node: data, access control list, creation, also when replies are lost |
+//! | [`requests`] | list the children, check a node |
 //! | `run/prefetch.rs`, `plan/two_ahead.rs`, [`same_session`] | optimisations, one a file |
 //! | [`candidacy`], `run/calls.rs` | the place in the queue, and a move in it, for leader latches |
 //! | [`sequence_wrap`] | the order near the end of ZooKeeper's counter |
 //! | [`limit`], [`slot`] | a number of leases that may change, and the numbers of leases |
 //! | [`internals`] | the properties of a lock, and what its contenders in this process share |
-//! | [`hold`], [`revocation`], [`guarded_transaction`], [`protect`] | what a grant is for its holder |
+//! | [`hold`], [`revocation`], [`guarded_transaction`], [`while_held`] | what a grant is for its holder |
 //! | [`participants`] | the holders and the waiters, as others see them |
 //! | [`error`], [`options`], [`owner`], [`caller`], [`label`], [`metrics`] | what the callers of locks pass and get |
 mod acquire;
@@ -25,6 +26,7 @@ pub(crate) mod guarded_transaction;
 pub(crate) mod hold;
 mod internals;
 pub(crate) mod label;
+pub(crate) mod lease_driver;
 mod limit;
 pub(crate) mod metrics;
 #[cfg(test)]
@@ -33,7 +35,6 @@ pub(crate) mod options;
 pub(crate) mod owner;
 pub(crate) mod participants;
 mod plan;
-pub(crate) mod protect;
 mod queue_node;
 pub(crate) mod read_write_driver;
 mod requests;
@@ -45,12 +46,14 @@ mod sequence_wrap;
 pub(crate) mod slot;
 mod wait_mode;
 mod waits;
+pub(crate) mod while_held;
 
 pub(crate) use self::acquire::{AcquireOnce, acquire, no_end};
 pub(crate) use self::acquired::Acquired;
 pub(crate) use self::internals::{LockInternals, LockSpec};
 pub(crate) use self::limit::Limit;
-pub(crate) use self::requests::{adopt, children_of, verify_in_session};
+pub(crate) use self::queue_node::adopt;
+pub(crate) use self::requests::{children_of, verify_in_session};
 pub(crate) use self::wait_mode::{Contention, WaitMode};
 
 pub use self::driver::{

@@ -1,11 +1,38 @@
-//! The creation of the own node in the queue, also when replies are lost.
+//! The own node in the queue: its data, its access control list and its creation, also when replies are lost.
 
-use curator_framework::recipe::{Created, OwnedNode, Parents, RecipeClient as _};
-use curator_framework::{CreateMode, Error, RetryLoop, Session, make_path};
+use std::borrow::Cow;
+
+use curator_framework::recipe::{Created, NodeSpec, OwnedNode, Parents, RecipeClient as _};
+use curator_framework::{Acl, CreateMode, Error, RetryLoop, Session, Stat, make_path};
 
 use crate::engine::LockInternals;
 
 impl LockInternals {
+    /// Returns the data of a node, as it is written.
+    pub(crate) fn stored_data(&self) -> Result<Cow<'_, [u8]>, Error> {
+        let data = match (&self.options.revocation, &self.options.data) {
+            // Curator creates the node of a revocable lock without data.
+            (Some(_), _) => &[],
+            (None, Some(data)) => data.as_slice(),
+            (None, None) => self.client.default_data(),
+        };
+        self.client.to_stored_at(&self.base_path, data)
+    }
+
+    /// Returns the description of a contender's node with this stored data.
+    pub(crate) fn node_spec<'a>(&'a self, stored: &'a [u8]) -> NodeSpec<'a> {
+        let node = NodeSpec::new(stored);
+        match &self.options.acl {
+            Some(acl) => node.with_acl(acl),
+            None => node,
+        }
+    }
+
+    /// Returns the access control list of a contender's node.
+    pub(crate) fn acl(&self, session: &Session, name: &str) -> Vec<Acl> {
+        self.options.acl.clone().unwrap_or_else(|| session.acl_for(&make_path(&self.base_path, name)))
+    }
+
     /// Creates an owned node. Repeats a create under the same prefix, so that all its nodes are found. Returns `None` if
     /// a create with a lost reply may have made the node.
     pub(crate) async fn create(
@@ -56,4 +83,22 @@ impl LockInternals {
             }
         }
     }
+}
+
+/// Keeps the oldest node of an owner in its own session, and deletes the others, which lost replies have left. The owned
+/// node stays uncertain if no node is found.
+pub(crate) async fn adopt(owned: &mut OwnedNode, base_path: &str, children: &[String]) -> Result<(), Error> {
+    let mut oldest: Option<(Stat, String)> = None;
+    let mut own: Vec<String> = owned.own(children).into_iter().map(ToOwned::to_owned).collect();
+    for name in &own {
+        let path = make_path(base_path, name);
+        let Some(stat) = owned.session().exists(&path).await? else { return Err(Error::NoNode { path: path.into() }) };
+        if owned.is_own(&stat) && oldest.as_ref().is_none_or(|(other, _)| stat.czxid < other.czxid) {
+            oldest = Some((stat, name.clone()));
+        }
+    }
+    let Some((stat, oldest)) = oldest else { return Ok(()) };
+    own.retain(|name| *name != oldest);
+    let others: Vec<&str> = own.iter().map(String::as_str).collect();
+    owned.adopt(&oldest, &stat, &others).await
 }

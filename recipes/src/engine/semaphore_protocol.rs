@@ -1,8 +1,8 @@
-//! The protocols of a semaphore, which its error and its options name.
+//! The choice between the two protocols of a semaphore, which its errors and its options name.
 
 use std::fmt;
 
-/// The protocol that decides which client gets the next lease. All clients of a path must use the same protocol.
+/// The choice between the two protocols of a semaphore. All clients of a path must use the same protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum SemaphoreProtocol {

@@ -17,7 +17,7 @@ use crate::engine::driver::LOCK_NAME;
 use crate::engine::hold::HoldShare;
 use crate::engine::options::LockOptions;
 use crate::engine::participants::Participant;
-use crate::engine::protect::while_held;
+use crate::engine::while_held::while_held;
 use crate::engine::{LockInternals, LockSpec, WaitMode, acquire};
 use crate::leader::error::{LeaderError, TermEnd};
 use crate::leader::latch::candidates;

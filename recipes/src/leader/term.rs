@@ -20,7 +20,7 @@ use crate::engine::candidacy::Record;
 use crate::engine::guarded_transaction::GuardedTransaction;
 use crate::engine::guarded_transaction::Tenure;
 use crate::engine::hold::{HoldShare, Release};
-use crate::engine::protect::while_held;
+use crate::engine::while_held::while_held;
 use crate::held::{FencingToken, impl_held};
 use crate::leader::error::{LeaderError, TermEnd};
 use crate::leader::held_nodes::{Held, HeldNodes};

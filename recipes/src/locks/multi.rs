@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::engine::WaitMode;
 use crate::engine::caller::Caller;
 use crate::engine::error::LockError;
-use crate::engine::protect::first_of;
+use crate::engine::while_held::first_of;
 use crate::locks::acquire_methods::acquire_methods;
 use crate::locks::guard::kinds;
 use crate::locks::guard::lock_guard::LockGuard;

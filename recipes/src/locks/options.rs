@@ -1,4 +1,4 @@
-//! The options of mutexes and semaphores.
+//! The options that only mutexes or only semaphores have. The options of all locks are in `engine/options.rs`.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! The scenarios of a search: contenders, sessions, faults, and deliberate breaks.
 
-use crate::engine::driver::{LeaseDriver, LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
+use crate::engine::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
+use crate::engine::lease_driver::LeaseDriver;
 use crate::engine::plan::Rules;
 use crate::engine::read_write_driver::{ReadDriver, WriteDriver};
 

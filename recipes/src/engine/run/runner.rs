@@ -10,7 +10,8 @@ use crate::engine::error::LockError;
 use crate::engine::internals::LockInternals;
 use crate::engine::label::Label;
 use crate::engine::plan::{Action, Arm, Armed, Epoch, Input, Listing, Plan, Proof, Rules, WaitSet, Watched};
-use crate::engine::requests::{adopt, children_of};
+use crate::engine::queue_node::adopt;
+use crate::engine::requests::children_of;
 use crate::engine::run::contender::{Calls, Contender};
 use crate::engine::sequence_wrap::by_creation;
 use crate::engine::wait_mode::{Contention, WaitMode};
@@ -365,9 +366,8 @@ impl Contender<'_> {
         if lock.spec.is_queue {
             entry.is_first(proof.epoch());
         }
-        let (fencing_token, queue_position) =
-            (owned.czxid().unwrap_or_default(), plan.queue_position.unwrap_or_default());
-        Ok(Acquired { owned, entry: Some(entry), fencing_token, revocation, queue_position })
+        let queue_position = plan.queue_position.unwrap_or_default();
+        Ok(Acquired { entry: Some(entry), queue_position, ..Acquired::new(owned, revocation) })
     }
 }
 

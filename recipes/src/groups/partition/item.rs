@@ -21,7 +21,7 @@ use crate::engine::caller::Caller;
 use crate::engine::error::LockError;
 use crate::engine::guarded_transaction::GuardedTransaction;
 use crate::engine::hold::HoldShare;
-use crate::engine::protect::while_held;
+use crate::engine::while_held::while_held;
 use crate::engine::{Acquired, LockInternals, WaitMode, acquire, no_end};
 use crate::held::{FencingToken, impl_held};
 use crate::nodes::error::NodeError;

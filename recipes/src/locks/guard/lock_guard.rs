@@ -12,7 +12,7 @@ use futures_util::future::{join_all, select_all};
 use crate::engine::error::LockError;
 use crate::engine::guarded_transaction::GuardedTransaction;
 use crate::engine::hold::{HoldShare, Release};
-use crate::engine::protect::while_held;
+use crate::engine::while_held::while_held;
 use crate::held::{FencingToken, impl_held};
 use crate::locks::guard::kinds::{Any, Exclusive, GuardKind, Reentrant, Several};
 

@@ -4,13 +4,16 @@
 //! | --- | --- |
 //! | [`semaphore_v2`] | the public semaphore |
 //! | [`take`], [`first_try`] | take leases: in the turn of a mutex, or without the queue |
-//! | [`protocol`] | the mark in the path, by which its clients agree on the protocol |
+//! | [`mark`] | the mark in the path, by which its clients agree on the protocol |
 //! | [`state`] | what the clones of a semaphore share |
 //! | [`lease_set`] | the guards |
+//!
+//! Three places decide that a lease is granted: `engine/lease_driver.rs` in the queue, [`first_try`] without it
+//! (`are_held`), and [`take`] for several leases at once (`check`).
 
 mod first_try;
 mod lease_set;
-mod protocol;
+mod mark;
 mod semaphore_v2;
 mod state;
 mod take;

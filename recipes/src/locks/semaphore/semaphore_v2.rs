@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 
 use crate::engine::caller::Caller;
 use crate::engine::driver::LOCK_NAME;
-use crate::engine::driver::LeaseDriver;
 use crate::engine::error::LockError;
 use crate::engine::hold::HoldShare;
+use crate::engine::lease_driver::LeaseDriver;
 use crate::engine::options::LockOptions;
 use crate::engine::participants::{Participant, ParticipantKind};
 use crate::engine::semaphore_protocol::SemaphoreProtocol;

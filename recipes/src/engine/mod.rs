@@ -6,7 +6,7 @@
 //! | [`plan`] | decides what a contender does next; pure |
 //! | [`run`], [`waits`] | performs it: requests, watches, waits |
 //! | [`acquire`], [`wait_mode`] | one attempt after the other, within a budget |
-//! | [`queue_node`] | the own node: data, access control list, creation, also when replies are lost |
+//! | [`queue_node`] | creates and finds a contender's node: its data, its access control list, lost replies |
 //! | [`requests`] | list the children, check a node |
 //! | `run/prefetch.rs`, `plan/two_ahead.rs`, [`same_session`] | optimisations, one a file |
 //! | [`candidacy`], `run/calls.rs` | the place in the queue, and a move in it, for leader latches |

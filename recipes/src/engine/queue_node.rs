@@ -1,4 +1,4 @@
-//! The own node in the queue: its data, its access control list and its creation, also when replies are lost.
+//! A contender's node in the queue: its data, its access control list, its creation, and lost replies.
 
 use std::borrow::Cow;
 

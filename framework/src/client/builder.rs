@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::client::contained::{Contained, ContainedClock};
 use crate::client::{ConnectionStateListenable, CuratorFramework};
 use crate::core::config::{Config, DefaultData};
-use crate::core::{ClientCore, Shared};
+use crate::core::{ClientCore, ClientState};
 #[cfg(doc)]
 use crate::ensemble::config::EnsembleConfig;
 use crate::ensemble::provider::{EnsembleProvider, FixedEnsembleProvider, parse_connect_string};
@@ -449,7 +449,7 @@ impl CuratorFrameworkBuilder {
                 listeners.notify(&CuratorFramework { core, listeners: Arc::clone(&listeners) }, state);
             })
         };
-        let core = ClientCore::new(Shared::new(config, retry_policy, on_state), root);
+        let core = ClientCore::new(ClientState::new(config, retry_policy, on_state), root);
         CuratorFramework { core, listeners }
     }
 }

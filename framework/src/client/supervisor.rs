@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 use crate::core::config::{Config, DefaultData};
-use crate::core::{Shared, Shutdown};
+use crate::core::{ClientState, Shutdown};
 use crate::ensemble::provider::{EnsembleProvider, parse_connect_string};
 use crate::ensemble::tracker::track;
 use crate::error::{Chain, ConnectError};
@@ -22,7 +22,7 @@ use crate::zookeeper::client::hosts::Pause;
 use crate::zookeeper::{ConnectConfig, Connection, HandleEvent, ReplyFuture, ServerList, SessionEnd};
 
 /// Keeps the client connected until it is stopped.
-pub(crate) async fn run(shared: Arc<Shared>) {
+pub(crate) async fn run(shared: Arc<ClientState>) {
     let mut number = 0;
     let mut address = std::pin::pin!(host_address(&shared.config.default_data));
     while let Some(connection) = connect(&shared).await {
@@ -41,7 +41,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
         let end = tokio::select! {
             biased;
-            Err(end) = SessionDriver::new(&shared, &session).run(&mut events) => end,
+            Err(end) = Supervision::new(&shared, &session).run(&mut events) => end,
             never = follow_ensemble(&shared.config, &session) => match never {},
         };
 
@@ -98,7 +98,7 @@ fn half_of_close(config: &Config) -> Duration {
 }
 
 /// Returns the parameters of the next attempt to connect.
-fn connect_config(shared: &Shared, servers: &ServerList) -> ConnectConfig {
+fn connect_config(shared: &ClientState, servers: &ServerList) -> ConnectConfig {
     let config = &shared.config;
     ConnectConfig {
         servers: servers.clone(),
@@ -121,7 +121,7 @@ fn connect_config(shared: &Shared, servers: &ServerList) -> ConnectConfig {
 }
 
 /// Tries to connect until it succeeds. Returns `None` when the client is stopped between two attempts.
-async fn try_to_connect(shared: &Shared) -> Option<Connection> {
+async fn try_to_connect(shared: &ClientState) -> Option<Connection> {
     let config = &shared.config;
     let servers = ServerList::new({
         // Without the client: its last session may still have to be closed after the client is dropped.
@@ -152,7 +152,7 @@ async fn try_to_connect(shared: &Shared) -> Option<Connection> {
 }
 
 /// Reports the states of a client that does not connect.
-async fn report_no_session(shared: &Shared) -> Infallible {
+async fn report_no_session(shared: &ClientState) -> Infallible {
     let config = &shared.config;
     tokio::time::sleep(config.connection_timeout).await;
     shared.on_event(StateEvent::Silent);
@@ -162,7 +162,7 @@ async fn report_no_session(shared: &Shared) -> Infallible {
 }
 
 /// Connects. Returns `None` when the client is stopped.
-async fn connect(shared: &Shared) -> Option<Connection> {
+async fn connect(shared: &ClientState) -> Option<Connection> {
     let mut connecting = std::pin::pin!(try_to_connect(shared).instrument(tracing::info_span!("connect")));
     tokio::select! {
         biased;
@@ -181,7 +181,7 @@ async fn connect(shared: &Shared) -> Option<Connection> {
 }
 
 /// Passes the nodes that outlived their session to this one.
-fn clean_leftovers(shared: &Shared, session: &Session) {
+fn clean_leftovers(shared: &ClientState, session: &Session) {
     for remains in shared.leftovers.take() {
         session.background().clean(session, remains);
     }
@@ -189,7 +189,7 @@ fn clean_leftovers(shared: &Shared, session: &Session) {
 
 /// Resolves when the client is stopped and the session may close: after the pending deletes, or when their time is
 /// over.
-async fn closing(shared: &Shared, session: &Session) {
+async fn closing(shared: &ClientState, session: &Session) {
     shared.stopped(|stop| stop != Shutdown::Running).await;
     let drained = async {
         // Running operations end now, and some of them leave nodes to delete.
@@ -206,16 +206,16 @@ async fn closing(shared: &Shared, session: &Session) {
 }
 
 /// The supervision of one session.
-struct SessionDriver<'a> {
-    shared: &'a Shared,
+struct Supervision<'a> {
+    shared: &'a ClientState,
     session: &'a Session,
     timers: SessionTimers,
     /// The reply to the outstanding heartbeat.
     heartbeat: Fuse<ReplyFuture>,
 }
 
-impl<'a> SessionDriver<'a> {
-    fn new(shared: &'a Shared, session: &'a Session) -> Self {
+impl<'a> Supervision<'a> {
+    fn new(shared: &'a ClientState, session: &'a Session) -> Self {
         Self { shared, session, timers: SessionTimers::default(), heartbeat: Fuse::terminated() }
     }
 

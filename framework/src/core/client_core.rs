@@ -30,7 +30,7 @@ use crate::zookeeper::{Closing, Pacer, SessionEnd, ZooKeeperHandle};
 /// A client, for paths below its root. The session ends with the last clone that keeps it.
 #[derive(Clone)]
 pub(crate) struct ClientCore {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
     /// `None` for a clone that does not keep the session.
     _keeper: Option<Arc<ClientHandle>>,
     /// The prefix of all paths that this clone takes.
@@ -55,7 +55,7 @@ pub(crate) type OnState = Box<dyn Fn(ClientCore, ConnectionState) + Send + Sync>
 
 /// The state that all clones share. The session ends with it.
 struct ClientHandle {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
 }
 
 impl Drop for ClientHandle {
@@ -65,7 +65,7 @@ impl Drop for ClientHandle {
 }
 
 /// The mark of a running client task: dropping it books the task as ended.
-pub(crate) struct TaskEnd(pub(crate) Arc<Shared>);
+pub(crate) struct TaskEnd(pub(crate) Arc<ClientState>);
 
 impl Drop for TaskEnd {
     fn drop(&mut self) {
@@ -100,7 +100,7 @@ pub(crate) enum LifeCycle {
 }
 
 /// The state that the client and its task share.
-pub(crate) struct Shared {
+pub(crate) struct ClientState {
     pub(crate) config: Config,
     retry_policy: Arc<dyn RetryPolicy>,
     pub(crate) leftovers: Arc<DeleteBacklog>,
@@ -120,7 +120,7 @@ pub(crate) struct Shared {
     pub(crate) runtime: OnceLock<Handle>,
 }
 
-impl Shared {
+impl ClientState {
     pub(crate) fn new(config: Config, retry_policy: Arc<dyn RetryPolicy>, on_state: OnState) -> Self {
         Self {
             config,
@@ -241,7 +241,7 @@ impl Shared {
 }
 
 impl ClientCore {
-    pub(crate) fn new(shared: Shared, root: Namespace) -> Self {
+    pub(crate) fn new(shared: ClientState, root: Namespace) -> Self {
         let owner = Arc::new(ClientHandle { shared: Arc::new(shared) });
         // Set once, here.
         let _first = owner.shared.owner.set(Arc::downgrade(&owner));
@@ -257,7 +257,7 @@ impl ClientCore {
         Self { _keeper: None, ..self.clone() }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<ClientState> {
         &self.shared
     }
 

@@ -4,4 +4,4 @@ mod client_core;
 pub(crate) mod config;
 pub(crate) mod retry_loop;
 
-pub(crate) use self::client_core::{ClientCore, LifeCycle, Shared, Shutdown, TaskEnd, WeakCore};
+pub(crate) use self::client_core::{ClientCore, ClientState, LifeCycle, Shutdown, TaskEnd, WeakCore};

@@ -78,7 +78,7 @@ impl<F: Fn() -> KnownNodes + Send + Sync + 'static> Resync for F {
 pub(crate) const MOST_EVENTS: usize = 10_000;
 
 #[derive(Default)]
-struct Shared {
+struct EventQueue {
     queue: Mutex<Queue>,
     /// Notifies the subscriber of an event, and of the end.
     added: Notify,
@@ -92,7 +92,7 @@ struct Queue {
 }
 
 /// Sends the events of a persistent watch. Dropping it ends them.
-pub struct WatchSender(Arc<Shared>);
+pub struct WatchSender(Arc<EventQueue>);
 
 impl WatchSender {
     /// Queues an event, without blocking. If 10,000 events wait already, a [`SubscriptionEvent::Reset`] takes the
@@ -140,7 +140,7 @@ impl fmt::Debug for WatchSender {
 
 /// The events of a persistent watch. Dropping it removes the watch.
 pub struct WatchEvents {
-    shared: Arc<Shared>,
+    shared: Arc<EventQueue>,
     remove: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
@@ -148,7 +148,7 @@ impl WatchEvents {
     /// Creates the queue of a persistent watch.
     #[must_use]
     pub fn channel() -> (WatchSender, Self) {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(EventQueue::default());
         (WatchSender(Arc::clone(&shared)), Self { shared, remove: None })
     }
 

@@ -10,23 +10,23 @@ use tokio::time::Instant;
 
 use super::CLIENT;
 use super::connector::Opener;
-use super::driver::{Driver, Step};
 use super::handle::Handle;
 use super::hosts::Pause;
 use super::link::split;
+use super::socket_task::{SocketTask, Step};
 use crate::error::{Chain, ConnectError};
 use crate::sync::report::report;
 use crate::zookeeper::{ConnectConfig, Connection, HandleEvent, Reattached, SessionEnd};
 
 /// Establishes a session: one round over all servers.
 pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Connection, ConnectError> {
-    let (driver, event_receiver) = Driver::new(opener, config);
-    let shared = Arc::clone(&driver.shared);
-    let mut first = FirstConnect { driver: Some(driver) };
-    let Established { driver, attached } = first.run().await?;
+    let (task, event_receiver) = SocketTask::new(opener, config);
+    let shared = Arc::clone(&task.shared);
+    let mut first = FirstConnect { task: Some(task) };
+    let Established { task, attached } = first.run().await?;
     let (closed_sender, closed) = watch::channel(false);
     tokio::spawn(async move {
-        driver.run().await;
+        task.run().await;
         closed_sender.send_replace(true);
     });
     Ok(Connection {
@@ -40,27 +40,27 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
 
 /// A session with its first connection.
 struct Established {
-    driver: Driver,
+    task: SocketTask,
     attached: Reattached,
 }
 
 /// The first connect of a session. If it fails or is dropped, it closes a session that a server has made by then.
 struct FirstConnect {
-    driver: Option<Driver>,
+    task: Option<SocketTask>,
 }
 
 impl FirstConnect {
     async fn run(&mut self) -> Result<Established, ConnectError> {
-        let round = match &mut self.driver {
-            Some(driver) => driver.first_round().await,
+        let round = match &mut self.task {
+            Some(task) => task.first_round().await,
             None => Err(ConnectError::new(CLIENT, "it was connected before")),
         };
         // From here on, a dropped connect leaves the session to the server's timer.
-        match (round, self.driver.take()) {
-            (Ok(attached), Some(driver)) => Ok(Established { driver, attached }),
-            (Err(error), Some(mut driver)) => {
+        match (round, self.task.take()) {
+            (Ok(attached), Some(task)) => Ok(Established { task, attached }),
+            (Err(error), Some(mut task)) => {
                 // Awaited before the error is returned: a program that exits on it leaves no session.
-                driver.abandon().await;
+                task.abandon().await;
                 Err(error)
             }
             (_, None) => Err(ConnectError::new(CLIENT, "it was connected before")),
@@ -70,10 +70,10 @@ impl FirstConnect {
 
 impl Drop for FirstConnect {
     fn drop(&mut self) {
-        let Some(mut driver) = self.driver.take() else { return };
+        let Some(mut task) = self.task.take() else { return };
         // Without a runtime the session is left to the server's timer.
-        if let (true, Ok(runtime)) = (driver.shared.has_session(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(async move { driver.abandon().await });
+        if let (true, Ok(runtime)) = (task.shared.has_session(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move { task.abandon().await });
         }
     }
 }
@@ -87,7 +87,7 @@ enum Limit {
     LostAt(Duration),
 }
 
-impl Driver {
+impl SocketTask {
     /// Tries each server once. Fails if the client closes while a server has made a session but not attached it.
     async fn first_round(&mut self) -> Result<Reattached, ConnectError> {
         let (shared, closing) = (Arc::clone(&self.shared), self.config.closing.clone());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::link::{Gathering, Shared};
+use super::link::{Gathering, SessionIo};
 use super::{CAPABILITIES, CLIENT};
 use crate::environment::randomness::nonexistent_path;
 use crate::model::{AddWatchMode, WatchKind};
@@ -17,7 +17,7 @@ use crate::zookeeper::{
 
 /// The caller's end of a session.
 pub(super) struct Handle {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SessionIo>,
     pub(super) closed: watch::Receiver<bool>,
 }
 

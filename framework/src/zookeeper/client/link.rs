@@ -1,4 +1,4 @@
-//! The link of a session: its protocol and its connection, which callers and the driver share.
+//! The link of a session: its protocol and its connection, which callers and the socket task share.
 
 use std::io;
 use std::pin::Pin;
@@ -20,14 +20,14 @@ use crate::zookeeper::{Flush, NotificationCall, Reply, ReplyFuture};
 
 pub(super) type Token = oneshot::Sender<Reply>;
 
-/// The state that handle and driver share.
-pub(super) struct Shared {
+/// The state that the handle and the socket task share.
+pub(super) struct SessionIo {
     pub(super) link: Mutex<Link>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) randomness: Arc<dyn Randomness>,
-    /// Notifies the driver that the session has ended: the close timeout begins.
+    /// Notifies the socket task that the session has ended: the close timeout begins.
     pub(super) ended: Notify,
-    /// The call that makes guards lost when the driver is dropped.
+    /// The call that makes guards lost when the socket task is dropped.
     pub(super) task_dropped: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// The call that wakes waiters.
     pub(super) notify: OnceLock<NotificationCall>,
@@ -40,10 +40,10 @@ pub(super) struct Link {
     /// The write half of the protocol's connection.
     pub(super) writer: Option<Writer>,
     pub(super) read_only: bool,
-    pub(super) driver: Option<Waker>,
-    /// The stream did not take all output, and wakes the driver when it can take more.
+    pub(super) task: Option<Waker>,
+    /// The stream did not take all output, and wakes the socket task when it can take more.
     pub(super) is_full: bool,
-    /// The error of a caller's write, for the driver.
+    /// The error of a caller's write, for the socket task.
     pub(super) broken: Option<Violation>,
     /// The number of callers that are submitting several requests: `flush` writes nothing meanwhile.
     pub(super) gathering: usize,
@@ -86,8 +86,8 @@ impl Writer {
 
 impl Link {
     fn wake_driver(&self) {
-        if let Some(driver) = &self.driver {
-            driver.wake_by_ref();
+        if let Some(task) = &self.task {
+            task.wake_by_ref();
         }
     }
 
@@ -96,31 +96,31 @@ impl Link {
         self.process != std::process::id()
     }
 
-    /// Writes the requests that callers have submitted, and leaves the rest to the driver.
+    /// Writes the requests that callers have submitted, and leaves the rest to the socket task.
     pub(super) fn flush(&mut self) {
         if !self.flush_now() {
             self.wake_driver();
         }
     }
 
-    /// Writes as much as the transport takes now. Returns `false` if the driver has to write the rest.
+    /// Writes as much as the transport takes now. Returns `false` if the socket task has to write the rest.
     fn flush_now(&mut self) -> bool {
         if self.protocol.output().is_empty() || self.gathering > 0 || self.is_copy() {
             return true;
         }
-        match (&mut self.writer, &self.driver) {
+        match (&mut self.writer, &self.task) {
             (Some(Writer::Tcp(stream)), _) => {
-                // The driver gets the same error when it reads.
+                // The socket task gets the same error when it reads.
                 if let Ok(written) = stream.try_write(self.protocol.output()) {
                     self.protocol.written(written);
                 }
                 self.protocol.output().is_empty()
             }
             _ if self.broken.is_some() => false,
-            // A failed write loses the output. When the runtime ends, the driver still finishes a half-written request.
+            // A failed write loses the output. When the runtime ends, the socket task still finishes a half-written request.
             _ if self.is_full => true,
-            (Some(writer), Some(driver)) => {
-                self.broken = write(&mut self.protocol, writer, &mut Context::from_waker(driver)).err();
+            (Some(writer), Some(task)) => {
+                self.broken = write(&mut self.protocol, writer, &mut Context::from_waker(task)).err();
                 self.is_full = !self.protocol.output().is_empty();
                 self.broken.is_none()
             }
@@ -128,20 +128,20 @@ impl Link {
         }
     }
 
-    /// Writes a request that is not urgent. The driver writes the rest at its next poll, within a second. It is not
+    /// Writes a request that is not urgent. The socket task writes the rest at its next poll, within a second. It is not
     /// woken, because tokio would keep it for the caller's thread, and the caller may compute.
     pub(super) fn flush_some_time(&mut self) {
         let _all_written = self.flush_now();
     }
 }
 
-impl Flush for Shared {
+impl Flush for SessionIo {
     fn flush(&self) {
         self.link.lock().flush();
     }
 }
 
-impl Shared {
+impl SessionIo {
     /// Passes a request to the protocol with a channel for its reply.
     pub(super) fn send(
         self: &Arc<Self>,
@@ -170,10 +170,10 @@ impl Shared {
 }
 
 /// Holds back submitted requests until it is dropped.
-pub(super) struct Gathering<'a>(pub(super) &'a Shared);
+pub(super) struct Gathering<'a>(pub(super) &'a SessionIo);
 
 impl<'a> Gathering<'a> {
-    pub(super) fn new(shared: &'a Shared) -> Self {
+    pub(super) fn new(shared: &'a SessionIo) -> Self {
         shared.link.lock().gathering += 1;
         Self(shared)
     }

@@ -6,7 +6,7 @@
 //! | `history.rs` | decides if a server has the writes that the client has seen | none |
 //! | `records.rs`, `armed_watches.rs`, `sasl.rs`, `hosts.rs` | requests as bytes, armed watches, the login, the order of servers | none |
 //! | `connecting.rs` | opens connections | sockets |
-//! | `driver.rs`, `link.rs`, `handle.rs` | carry bytes, keep the one timer | sockets |
+//! | `socket_task.rs`, `link.rs`, `handle.rs` | carry bytes, keep the one timer | sockets |
 //! | `connector.rs`, `stream.rs`, `tls.rs` | names, addresses, byte streams, TLS | sockets |
 //! | `blocking_socket.rs` | closes a session after the end of its runtime | sockets |
 
@@ -16,7 +16,6 @@ mod connecting;
 mod connector;
 #[doc(hidden)]
 pub mod decoder;
-mod driver;
 mod factory;
 mod handle;
 pub(crate) mod history;
@@ -25,6 +24,7 @@ mod link;
 mod protocol;
 mod records;
 mod sasl;
+mod socket_task;
 mod stream;
 #[cfg(any(feature = "tls", feature = "tls-ring"))]
 pub(crate) mod tls;

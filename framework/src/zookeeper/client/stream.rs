@@ -49,6 +49,6 @@ impl ByteStream for tokio::io::DuplexStream {}
 pub(super) enum Stream {
     /// A TCP stream, to which callers write their own requests.
     Tcp(TcpStream),
-    /// Another stream, to which only the driver writes.
+    /// Another stream, to which only the socket task writes.
     Other(Box<dyn ByteStream>),
 }

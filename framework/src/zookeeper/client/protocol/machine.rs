@@ -307,7 +307,7 @@ impl<T> Protocol<T> {
         event
     }
 
-    /// Returns the moment at which the driver gives the connection up if no byte arrives before.
+    /// Returns the moment at which the socket task gives the connection up if no byte arrives before.
     pub(crate) fn silence_limit(&self) -> Option<Duration> {
         let connection = self.connection.as_ref().filter(|connection| matches!(connection.phase, Phase::Ready))?;
         let idle = connection.heard + self.timeout * 2 / 3;
@@ -330,7 +330,7 @@ impl<T> Protocol<T> {
     ///
     /// # Errors
     ///
-    /// A [`Violation`] by the server: the driver must close the connection.
+    /// A [`Violation`] by the server: the socket task must close the connection.
     pub(crate) fn receive(&mut self, bytes: &[u8], now: Duration) -> Result<usize, Violation> {
         let mut consumed = 0;
         if let Some(connection) = &mut self.connection {

@@ -1,7 +1,7 @@
 //! One ZooKeeper session as a state machine without I/O: bytes in, bytes out, time as an argument, events out.
 //!
-//! The driver opens connections, carries bytes and calls [`Protocol::lost`]; this module makes all decisions about the
-//! session. A reply out of order or a record that does not decode is a [`Violation`]: the driver closes the connection,
+//! The socket task opens connections, carries bytes and calls [`Protocol::lost`]; this module makes all decisions about the
+//! session. A reply out of order or a record that does not decode is a [`Violation`]: the socket task closes the connection,
 //! and every outstanding request ends as `ConnectionLoss`. A reply above the limit ends its request alone, and its bytes
 //! are skipped.
 

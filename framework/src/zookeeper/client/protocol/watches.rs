@@ -213,7 +213,7 @@ impl<T> Protocol<T> {
         }
     }
 
-    /// Returns the moment at which the driver calls [`set_throttled_watches`](Self::set_throttled_watches). The server has
+    /// Returns the moment at which the socket task calls [`set_throttled_watches`](Self::set_throttled_watches). The server has
     /// answered all lists by then: another one must not take the place of a persistent watch.
     pub(crate) fn watches_again_at(&self) -> Option<Duration> {
         self.connection.as_ref().filter(|connection| connection.phase.has_restored())?.throttled_until

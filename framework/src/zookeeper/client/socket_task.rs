@@ -20,7 +20,7 @@ use tokio_util::io::poll_read_buf;
 
 use super::connector::Opener;
 use super::hosts::Hosts;
-use super::link::{Link, Reader, Shared, Token, join, reason, write};
+use super::link::{Link, Reader, SessionIo, Token, join, reason, write};
 use super::protocol::{Event, Protocol, Settings, Violation};
 use super::stream::ByteStream;
 use crate::error::{Chain, ConnectError};
@@ -46,8 +46,8 @@ pub(super) enum Step {
     Over,
 }
 
-pub(super) struct Driver {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct SocketTask {
+    pub(super) shared: Arc<SessionIo>,
     pub(super) opener: Opener,
     pub(super) config: ConnectConfig,
     pub(super) hosts: Hosts,
@@ -76,8 +76,8 @@ pub(super) struct Driver {
     pub(super) ended: bool,
 }
 
-impl Driver {
-    /// Returns the driver of a new session, without a connection, and the receiver of its events.
+impl SocketTask {
+    /// Returns the socket task of a new session, without a connection, and the receiver of its events.
     pub(super) fn new(opener: Opener, config: &ConnectConfig) -> (Self, mpsc::UnboundedReceiver<HandleEvent>) {
         let settings = Settings {
             session_timeout: config.session_timeout,
@@ -87,13 +87,13 @@ impl Driver {
             max_frame: config.max_frame,
             max_reply: config.max_reply,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SessionIo {
             link: Mutex::new(Link {
                 process: std::process::id(),
                 protocol: Protocol::new(settings),
                 writer: None,
                 read_only: false,
-                driver: None,
+                task: None,
                 is_full: false,
                 broken: None,
                 gathering: 0,
@@ -105,7 +105,7 @@ impl Driver {
             notify: OnceLock::new(),
         });
         let (events, event_receiver) = mpsc::unbounded_channel();
-        let driver = Self {
+        let task = Self {
             shared,
             opener,
             config: config.clone(),
@@ -124,7 +124,7 @@ impl Driver {
             at_once: false,
             ended: false,
         };
-        (driver, event_receiver)
+        (task, event_receiver)
     }
 
     /// Serves the session until it is over and closed on the server, at most for the close timeout after its end.
@@ -288,10 +288,10 @@ impl Driver {
     fn carry(&mut self, received: usize, cx: &mut Context<'_>) -> Result<Option<Duration>, Violation> {
         let now = self.shared.clock.now();
         let mut link = self.shared.link.lock();
-        let Link { protocol, writer, driver, is_full, broken, .. } = &mut *link;
-        match driver {
+        let Link { protocol, writer, task, is_full, broken, .. } = &mut *link;
+        match task {
             Some(waker) => waker.clone_from(cx.waker()),
-            None => *driver = Some(cx.waker().clone()),
+            None => *task = Some(cx.waker().clone()),
         }
         let mut carried = Ok(());
         if received > 0 {
@@ -330,7 +330,7 @@ impl Driver {
     }
 }
 
-impl Driver {
+impl SocketTask {
     /// Ends the session of another process here alone, without a byte. Returns `false` for a session of this process.
     pub(super) fn give_up_copy(&mut self) -> bool {
         let mut link = self.shared.link.lock();
@@ -353,7 +353,7 @@ impl Driver {
         let is_open = !self.ended && !self.closed && link.protocol.close_at_once();
         let last = link.protocol.output().to_vec();
         link.protocol.lost(None);
-        link.driver = None;
+        link.task = None;
         self.told.extend(std::iter::from_fn(|| link.protocol.next_event()));
         let halves = (self.reader.take(), link.writer.take());
         drop(link);
@@ -362,7 +362,7 @@ impl Driver {
     }
 }
 
-impl Drop for Driver {
+impl Drop for SocketTask {
     /// Replies to every caller, also when the runtime ends: no caller waits for a reply that cannot come. Closes the
     /// session if the task did not end by itself.
     fn drop(&mut self) {
@@ -405,7 +405,7 @@ mod tests {
     use super::*;
     use crate::zookeeper::SessionEnd;
 
-    /// Returns what the server can read after a flush and the drop of the driver.
+    /// Returns what the server can read after a flush and the drop of the socket task.
     async fn read_by_server(is_copy: bool) -> io::Result<usize> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let stream = TcpStream::connect(listener.local_addr()?)?;
@@ -414,19 +414,19 @@ mod tests {
         server.set_nonblocking(is_copy)?;
         let config = ConnectConfig::for_tests(Vec::new());
         let opener = Opener::new(None, &config).map_err(io::Error::other)?;
-        let (mut driver, _events) = Driver::new(opener, &config);
+        let (mut task, _events) = SocketTask::new(opener, &config);
         let stream = tokio::net::TcpStream::from_std(stream)?;
         stream.writable().await?;
         let (reader, writer) = split(Stream::Tcp(stream));
-        driver.reader = Some(reader);
+        task.reader = Some(reader);
         {
-            let mut link = driver.shared.link.lock();
+            let mut link = task.shared.link.lock();
             link.protocol.open(Duration::ZERO, 0);
             link.writer = Some(writer);
             link.process = std::process::id() + u32::from(is_copy);
             link.flush();
         }
-        drop(driver);
+        drop(task);
         server.read(&mut [0; 64])
     }
 
@@ -441,9 +441,9 @@ mod tests {
     async fn forked_process_ends_the_session_and_opens_no_connection() {
         let config = ConnectConfig::for_tests(Vec::new());
         let opener = Opener::new(None, &config).unwrap();
-        let (mut driver, mut events) = Driver::new(opener, &config);
-        driver.shared.link.lock().process += 1;
-        let refused = driver.attempt("127.0.0.1:1", None).await.err();
+        let (mut task, mut events) = SocketTask::new(opener, &config);
+        task.shared.link.lock().process += 1;
+        let refused = task.attempt("127.0.0.1:1", None).await.err();
         assert_eq!(refused.as_deref(), Some("the session belongs to another process"));
         assert!(matches!(events.try_recv(), Ok(HandleEvent::Ended(SessionEnd::ClientFailed))));
     }

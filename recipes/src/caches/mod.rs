@@ -3,7 +3,7 @@
 //! | file | part |
 //! | --- | --- |
 //! | `engine` | the decisions, without I/O: notifications and replies in, requests and changes out |
-//! | `task` | the standing task: one loop a session around the engine |
+//! | `task` | the standing task: one loop a session around the engine, over the source of `standing` |
 //! | `contents` | the contents between the task and the readers |
 //! | `events` | the bounded streams of changes |
 //! | `model`, `snapshot`, `request` | the nodes as readers see them, the contents at one moment, the reads that a cache asks for |

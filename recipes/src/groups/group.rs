@@ -256,17 +256,16 @@ impl fmt::Debug for Group {
     }
 }
 
-/// The members that were read, and have not changed since, as far as the notifications were handled.
+/// The paths of the members that were read, or are being read, and have not changed since, as far as the notifications
+/// were handled.
 #[derive(Default)]
-struct Current {
-    paths: Mutex<BTreeSet<String>>,
-}
+struct Current(Mutex<BTreeSet<String>>);
 
 impl Current {
     /// Returns the paths of the members that have to be read, among these ids. From here on their changes count. All
     /// other members are forgotten.
     fn unread(&self, group: &str, ids: &BTreeSet<String>) -> Vec<String> {
-        let mut paths = self.paths.lock();
+        let mut paths = self.0.lock();
         paths.retain(|path| ids.contains(node_from_path(path)));
         ids.iter().map(|id| make_path(group, id)).filter(|path| paths.insert(path.clone())).collect()
     }
@@ -274,7 +273,7 @@ impl Current {
     /// Handles a notification. Returns `true` if a member is to be read again, `None` if changes are unknown.
     fn hears(&self, notification: SubscriptionEvent) -> Option<bool> {
         match notification {
-            SubscriptionEvent::Event(event) => Some(self.paths.lock().remove(&event.path)),
+            SubscriptionEvent::Event(event) => Some(self.0.lock().remove(&event.path)),
             SubscriptionEvent::Resynced => Some(false),
             _ => None,
         }
@@ -284,7 +283,7 @@ impl Current {
 impl Resync for Current {
     /// Returns the members. The watch on the listing restores itself.
     fn known(&self) -> KnownNodes {
-        let data = self.paths.lock().iter().cloned().collect();
+        let data = self.0.lock().iter().cloned().collect();
         // All that the session has shown counts: it is applied, its notification is in the queue, or its reply is.
         KnownNodes { zxid: Some(Zxid::new(i64::MAX)), data, ..KnownNodes::default() }
     }
@@ -411,7 +410,7 @@ impl Follower {
     /// Waits until the path of the group is created. Returns `false` if the watch is gone.
     async fn wait_for_path(&mut self, session: &Session, current: &Current) -> Result<bool, Error> {
         self.members = Members::default();
-        current.paths.lock().clear();
+        current.0.lock().clear();
         let (stat, created) = session.exists_watched(&self.path).await?;
         if stat.is_some() {
             return Ok(true);
@@ -430,7 +429,7 @@ impl Follower {
                 // The watch on the listing reports it if the member joins again.
                 self.members.remove(id);
                 names.remove(id);
-                current.paths.lock().remove(&path);
+                current.0.lock().remove(&path);
                 continue;
             };
             let data = self.client.from_stored(&path, data.clone(), None).unwrap_or(data);

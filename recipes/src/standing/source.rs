@@ -15,13 +15,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// The notifications of the nodes at and below a path in one session.
 pub(crate) struct Source {
     pub(crate) reads: Reads,
-    notifications: Notifications,
-}
-
-enum Notifications {
-    Subscription(Subscription),
-    /// The client, or its server, does not support persistent watches.
-    Watches(Watches),
+    /// `None` if the client, or its server, does not support persistent watches.
+    subscription: Option<Subscription>,
+    watches: Watches,
 }
 
 impl Source {
@@ -32,34 +28,29 @@ impl Source {
         mode: AddWatchMode,
         resync: Arc<dyn Resync>,
     ) -> Result<Self, Error> {
-        let session = session.clone();
-        match session.subscribe(path, mode, Some(resync)).await {
-            Err(Error::Unsupported { .. }) => {
-                let (watches, set) = unbounded_channel();
-                let (reads, epoch) = (Reads { session: session.clone(), watches: Some(watches) }, session.epoch());
-                let watches = Watches { session, set, armed: FuturesUnordered::new(), epoch };
-                Ok(Self { reads, notifications: Notifications::Watches(watches) })
-            }
-            subscribed => {
-                let notifications = Notifications::Subscription(subscribed?);
-                Ok(Self { reads: Reads { session, watches: None }, notifications })
-            }
-        }
+        let subscription = match session.subscribe(path, mode, Some(resync)).await {
+            Err(Error::Unsupported { .. }) => None,
+            subscribed => Some(subscribed?),
+        };
+        let (watches, set) = unbounded_channel();
+        let reads = Reads { session: session.clone(), watches: subscription.is_none().then_some(watches) };
+        let watches = Watches { session: session.clone(), set, armed: FuturesUnordered::new(), epoch: session.epoch() };
+        Ok(Self { reads, subscription, watches })
     }
 
     /// Resolves with the next notification; `None` at the end of the session.
     pub(crate) async fn next(&mut self) -> Option<SubscriptionEvent> {
-        match &mut self.notifications {
-            Notifications::Subscription(subscription) => subscription.recv().await,
-            Notifications::Watches(watches) => watches.next().await,
+        match &mut self.subscription {
+            Some(subscription) => subscription.recv().await,
+            None => self.watches.next().await,
         }
     }
 
     /// Returns the next notification, if it has arrived.
     pub(crate) fn try_next(&mut self) -> Option<SubscriptionEvent> {
-        match &mut self.notifications {
-            Notifications::Subscription(subscription) => subscription.try_recv().ok(),
-            Notifications::Watches(watches) => watches.next().now_or_never().flatten(),
+        match &mut self.subscription {
+            Some(subscription) => subscription.try_recv().ok(),
+            None => self.watches.next().now_or_never().flatten(),
         }
     }
 }

@@ -132,7 +132,7 @@ struct Watches {
     /// The watches that reads have set since the last poll.
     set: UnboundedReceiver<NodeWatch>,
     armed: FuturesUnordered<NodeWatch>,
-    /// The connection of the armed watches. The client has dropped those of earlier connections.
+    /// The connection of the armed watches. The client has dropped all earlier ones.
     epoch: u64,
 }
 

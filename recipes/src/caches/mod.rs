@@ -3,8 +3,7 @@
 //! | file | part |
 //! | --- | --- |
 //! | `engine` | the decisions, without I/O: notifications and replies in, requests and changes out |
-//! | `task` | the standing task: one loop a session around the engine |
-//! | `source` | the notifications in one session: a subscription, or watches set one by one |
+//! | `task` | the standing task: one loop a session around the engine, over the source of `standing` |
 //! | `contents` | the contents between the task and the readers |
 //! | `events` | the bounded streams of changes |
 //! | `model`, `snapshot`, `request` | the nodes as readers see them, the contents at one moment, the reads that a cache asks for |
@@ -26,6 +25,5 @@ pub(crate) mod options;
 pub(crate) mod path_children_cache;
 mod request;
 pub(crate) mod snapshot;
-mod source;
 mod task;
 pub(crate) mod tree_cache;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use curator_framework::recipe::{RecipeClient as _, Resync, SubscriptionEvent, WatchedData};
-use curator_framework::{AddWatchMode, Chain, CuratorFramework, Error, Session, Stat, WatchKind, Zxid};
+use curator_framework::recipe::{RecipeClient as _, Resync, SubscriptionEvent};
+use curator_framework::{AddWatchMode, Chain, CuratorFramework, Error, Session, Stat, Zxid};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -18,8 +18,8 @@ use super::error::CacheError;
 use super::model::CacheState;
 use super::options::CuratorCacheOptions;
 use super::request::Request;
-use super::source::{NodeWatch, Source, Watches};
 use crate::standing::in_sessions::{InSessions, work_in_sessions};
+use crate::standing::source::{Reads, Source};
 use crate::standing::{Pauses, Stop, catch_up};
 
 /// The limit of a cache's requests in flight while it loads, or reads the changes of an outage. A request of a lock of
@@ -46,7 +46,6 @@ struct Completed {
     request: Request,
     epoch: u64,
     reply: Result<Reply, Error>,
-    watch: Option<NodeWatch>,
 }
 
 /// The task of one cache.
@@ -178,18 +177,16 @@ impl CacheTask {
             shared.trust_up_to(session.continues(shared.stats()).await?.map(Zxid::get));
         }
         let resync: Arc<dyn Resync> = Arc::<Shared>::clone(&shared);
-        let source = match session.subscribe(&shared.root, self.mode, Some(resync)).await {
-            Err(Error::Unsupported { .. }) => Source::Watches(Watches::new(session)),
-            subscribed => Source::Subscription(subscribed?),
-        };
+        let source = Source::open(session, &shared.root, self.mode, resync).await?;
+        let is_one_shot = source.reads.is_one_shot();
         // Another connection may be one to servers with another history.
         let can_resync = shared.can_resync() && session.epoch() == epoch;
-        shared.is_one_shot.store(source.is_one_shot(), Ordering::Release);
+        shared.is_one_shot.store(is_one_shot, Ordering::Release);
         shared.update(|engine| {
-            if source.is_one_shot() {
+            if is_one_shot {
                 engine.list_leaves();
             }
-            match can_resync && !source.is_one_shot() {
+            match can_resync && !is_one_shot {
                 true => engine.check_root(),
                 false => engine.restart(),
             }
@@ -202,7 +199,7 @@ impl CacheTask {
         // The end of the session may come without a notice of the lost connection.
         shared.step(|_| None);
         // The notifications of the first resync have arrived: their end is in the queue when the subscription is made.
-        let knows_all = ended.is_ok() && !run.source.is_one_shot();
+        let knows_all = ended.is_ok() && !is_one_shot;
         shared.set_known_up_to(session.zxid().filter(|_| knows_all).map_or(0, Zxid::get));
         ended
     }
@@ -261,7 +258,7 @@ impl CacheTask {
             }
             repeats_at = self.repeat_refused(engine, refused.iter().map(|(_, error)| error));
             failure = engine.failure().cloned();
-            too_many = self.too_many(run.source.is_one_shot(), engine.tree().len());
+            too_many = self.too_many(run.source.reads.is_one_shot(), engine.tree().len());
             self.send_queued(engine, run);
             let is_current = run.session.is_connected() && !engine.awaits_resync();
             (is_current && failure.is_none() && too_many.is_none()).then_some(zxid)
@@ -309,8 +306,7 @@ impl CacheTask {
 
     /// Hands in the reply to a request. Returns the path and the error if the node cannot be cached.
     fn apply_reply(&self, engine: &mut Engine, run: &mut SessionRun, completed: Completed) -> Option<(String, Error)> {
-        let Completed { request, epoch, reply, watch } = completed;
-        run.source.add(watch);
+        let Completed { request, epoch, reply } = completed;
         let path = self.shared.full_path(request.path());
         let (stat, error) = match reply {
             Ok(Reply::Node(Some((stat, data)))) => {
@@ -346,14 +342,13 @@ impl CacheTask {
         if !run.session.is_connected() || run.paused_until().is_some() {
             return;
         }
-        let is_one_shot = run.source.is_one_shot();
         let is_fresh = self.shared.state.borrow().is_fresh();
-        let at_once = if is_fresh && !is_one_shot { AT_ONCE } else { AT_ONCE_IN_A_LOAD };
+        let at_once = if is_fresh && !run.source.reads.is_one_shot() { AT_ONCE } else { AT_ONCE_IN_A_LOAD };
         let epoch = run.session.epoch();
         while run.reads.len() < at_once {
             let Some(request) = engine.next_request() else { return };
             let path = self.shared.full_path(request.path());
-            run.reads.push(send_request(run.session.clone(), path, request, epoch, is_one_shot));
+            run.reads.push(send_request(run.source.reads.clone(), path, request, epoch));
         }
     }
 }
@@ -452,59 +447,23 @@ impl SessionRun {
     }
 }
 
-fn send_request(
-    session: Session,
-    path: String,
-    request: Request,
-    epoch: u64,
-    is_watched: bool,
-) -> BoxFuture<'static, Completed> {
+fn send_request(reads: Reads, path: String, request: Request, epoch: u64) -> BoxFuture<'static, Completed> {
     async move {
-        let (reply, watch) = match is_watched {
-            true => read_watched(&session, path, &request).await,
-            false => (read(&session, &path, &request).await, None),
-        };
-        let reply = match (reply, &request) {
-            (Err(Error::NoNode { .. }), Request::Read(_)) => Ok(Reply::Node(None)),
-            (Err(Error::NoNode { .. }), Request::List(_)) => Ok(Reply::Children(None)),
-            (reply, _) => reply,
-        };
-        Completed { request, epoch, reply, watch }
+        let reply = read(&reads, &path, &request).await;
+        Completed { request, epoch, reply }
     }
     .boxed()
 }
 
-async fn read(session: &Session, path: &str, request: &Request) -> Result<Reply, Error> {
-    match request {
-        Request::Read(_) => session.get_data(path).await.map(|(data, stat)| Reply::Node(Some((stat, data)))),
-        Request::List(_) => session.get_children(path).await.map(|names| Reply::Children(Some(names))),
-    }
-}
-
-/// Reads a node, or the list of its children, and sets a watch. A missing root has a watch too.
-async fn read_watched(session: &Session, path: String, request: &Request) -> (Result<Reply, Error>, Option<NodeWatch>) {
-    let read = match request {
-        Request::Read(relative) => loop {
-            match session.get_data_watched(&path).await {
-                Ok(WatchedData { data, stat, watch }) => {
-                    break Ok((Reply::Node(Some((stat, data))), WatchKind::Data, watch));
-                }
-                Err(Error::NoNode { .. }) if relative.is_empty() => match session.exists_watched(&path).await {
-                    // The root was created between the two requests.
-                    Ok((Some(_), _)) => {}
-                    Ok((None, watch)) => break Ok((Reply::Node(None), WatchKind::Data, watch)),
-                    Err(error) => break Err(error),
-                },
-                Err(error) => break Err(error),
-            }
-        },
-        Request::List(_) => session
-            .get_children_watched(&path)
-            .await
-            .map(|(names, watch)| (Reply::Children(Some(names)), WatchKind::Children, watch)),
-    };
-    match read {
-        Ok((reply, kind, watch)) => (Ok(reply), Some(NodeWatch { path, kind, watch })),
-        Err(error) => (Err(error), None),
+/// Reads a node, or the list of its children. A missing root has a watch too.
+async fn read(reads: &Reads, path: &str, request: &Request) -> Result<Reply, Error> {
+    let Request::Read(relative) = request else { return reads.get_children(path).await.map(Reply::Children) };
+    loop {
+        let found = reads.get_data(path).await?;
+        let is_watched = found.is_some() || !relative.is_empty() || !reads.is_one_shot();
+        // Otherwise the root was created between the two requests.
+        if is_watched || reads.exists(path).await?.is_none() {
+            return Ok(Reply::Node(found));
+        }
     }
 }

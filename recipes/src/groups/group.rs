@@ -5,19 +5,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::recipe::{RecipeClient as _, owning_session};
+use curator_framework::recipe::{KnownNodes, RecipeClient as _, Resync, SubscriptionEvent, owning_session};
 use curator_framework::{
-    Chain, Changes, CuratorFramework, Error, PathText, Session, WakeReason, Watch, Zxid, make_path, validate_path,
+    AddWatchMode, Chain, Changes, CuratorFramework, Error, PathText, Session, Stat, WakeReason, Watch, Zxid, make_path,
+    node_from_path, validate_path,
 };
 use futures_util::future::join;
-use futures_util::stream::StreamExt as _;
+use futures_util::stream::{self, StreamExt as _};
+use parking_lot::Mutex;
 use tokio::sync::{SetOnce, watch};
-use tokio::time::sleep;
 
 use crate::groups::members::{GroupState, Member, MemberChange, Members, changes_of};
-use crate::groups::source::Source;
 use crate::nodes::error::NodeError;
-use crate::standing::{Pauses, StandingTask, Stop, catch_up, first_found, within};
+use crate::standing::in_sessions::{CaughtUp, InSessions, work_in_sessions};
+use crate::standing::source::{Reads, Source};
+use crate::standing::{Pauses, StandingTask, Stop, first_found, within};
 
 /// The number of members that are read at once.
 const READS_AT_ONCE: usize = 32;
@@ -254,12 +256,36 @@ impl fmt::Debug for Group {
     }
 }
 
-/// Publishes the last state, however the task ends.
-struct Ending(watch::Sender<GroupState>);
+/// The paths of the members that were read, or are being read, and have not changed since, as far as the notifications
+/// were handled.
+#[derive(Default)]
+struct Current(Mutex<BTreeSet<String>>);
 
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.send_replace(GroupState::Closed);
+impl Current {
+    /// Returns the paths of the members that have to be read, among these ids. From here on their changes count. All
+    /// other members are forgotten.
+    fn unread(&self, group: &str, ids: &BTreeSet<String>) -> Vec<String> {
+        let mut paths = self.0.lock();
+        paths.retain(|path| ids.contains(node_from_path(path)));
+        ids.iter().map(|id| make_path(group, id)).filter(|path| paths.insert(path.clone())).collect()
+    }
+
+    /// Handles a notification. Returns `true` if a member is to be read again, `None` if changes are unknown.
+    fn hears(&self, notification: SubscriptionEvent) -> Option<bool> {
+        match notification {
+            SubscriptionEvent::Event(event) => Some(self.0.lock().remove(&event.path)),
+            SubscriptionEvent::Resynced => Some(false),
+            _ => None,
+        }
+    }
+}
+
+impl Resync for Current {
+    /// Returns the members. The watch on the listing restores itself.
+    fn known(&self) -> KnownNodes {
+        let data = self.0.lock().iter().cloned().collect();
+        // All that the session has shown counts: it is applied, its notification is in the queue, or its reply is.
+        KnownNodes { zxid: Some(Zxid::new(i64::MAX)), data, ..KnownNodes::default() }
     }
 }
 
@@ -270,76 +296,77 @@ struct Follower {
     state: watch::Sender<GroupState>,
     members: Members,
     pauses: Pauses,
-    /// The number of the session that has caught up with the server.
-    caught_up_in: Option<u64>,
-    /// Publishes the last state also if the runtime drops the task before its first poll.
-    _ending: Ending,
+    caught_up: CaughtUp,
 }
 
-impl Follower {
-    fn new(client: CuratorFramework, path: String, state: watch::Sender<GroupState>) -> Self {
-        let (members, pauses, ending) = (Members::default(), Pauses::default(), Ending(state.clone()));
-        Self { client, path, state, members, pauses, caught_up_in: None, _ending: ending }
+/// Publishes the last state also if the runtime drops the task before its first poll.
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.state.send_replace(GroupState::Closed);
     }
+}
 
-    async fn run(mut self, mut stop: Stop, wanted: Arc<SetOnce<()>>) {
-        tokio::select! {
-            biased;
-            () = stop.requested() => {}
-            () = self.follow(&wanted) => {}
-        }
-    }
-
-    /// Follows the group, once its members are wanted, until the client is closed.
-    async fn follow(&mut self, wanted: &SetOnce<()>) {
-        wanted.wait().await;
-        loop {
-            let followed = match self.client.session().await {
-                Ok(session) => self.follow_in(&session).await,
-                Err(error) => Err(error),
-            };
-            let error = match followed {
-                Ok(()) => continue,
-                Err(Error::Closed) => return,
-                Err(error) => error,
-            };
-            // The client may be started later.
-            let may_pass = error.is_retryable() || matches!(error, Error::NotStarted);
-            let pause = self.pauses.after(may_pass);
-            if !may_pass {
-                tracing::warn!(error = %Chain(&error), path = self.path, pause_s = pause.as_secs_f64(), "a group cannot be read");
-                self.state.send_modify(|state| {
-                    *state = match state.members() {
-                        // Not the published ones: a listing may have been answered, and only a read be refused.
-                        Some(_) => GroupState::Refused { members: self.members.clone(), cause: error.into() },
-                        None => GroupState::Failed(error.into()),
-                    };
-                });
-            }
-            sleep(pause).await;
-        }
-    }
+impl InSessions for Follower {
+    type Error = Error;
 
     /// Follows the group until the session ends, or until a notification was missed.
-    async fn follow_in(&mut self, session: &Session) -> Result<(), Error> {
-        if self.caught_up_in != Some(session.number()) {
-            catch_up(session, &self.path).await?;
-            self.caught_up_in = Some(session.number());
-        }
+    async fn work_in(&mut self, session: &Session) -> Result<(), Error> {
+        self.caught_up.catch_up(session, &self.path).await?;
+        let current = Arc::<Current>::default();
+        let source =
+            Source::open(session, &self.path, AddWatchMode::PersistentRecursive, Arc::<Current>::clone(&current));
         // The listing second: before 3.9 the newest watch on the children counts.
-        let source = Source::open(session, &self.path);
         let (source, mut listed) = join(source, session.get_children_watched(&self.path)).await;
         let mut source = source?;
         loop {
             let is_watched = match listed {
-                Ok((names, listing)) => self.follow_members(session, names, listing, &mut source).await?,
-                Err(Error::NoNode { .. }) => self.wait_for_path(session, &mut source).await?,
+                Ok((names, listing)) => self.follow_members(session, names, listing, &mut source, &current).await?,
+                Err(Error::NoNode { .. }) => self.wait_for_path(session, &current).await?,
                 Err(error) => return Err(error),
             };
             if !is_watched {
                 return Ok(());
             }
             listed = session.get_children_watched(&self.path).await;
+        }
+    }
+
+    fn pauses(&mut self) -> &mut Pauses {
+        &mut self.pauses
+    }
+
+    fn failed(&mut self, error: Error, may_pass: bool, pause: Duration) {
+        if may_pass {
+            return;
+        }
+        tracing::warn!(error = %Chain(&error), path = self.path, pause_s = pause.as_secs_f64(), "a group cannot be read");
+        self.state.send_modify(|state| {
+            *state = match state.members() {
+                // Not the published ones: a listing may have been answered, and only a read be refused.
+                Some(_) => GroupState::Refused { members: self.members.clone(), cause: error.into() },
+                None => GroupState::Failed(error.into()),
+            };
+        });
+    }
+}
+
+impl Follower {
+    fn new(client: CuratorFramework, path: String, state: watch::Sender<GroupState>) -> Self {
+        let (members, pauses, caught_up) = (Members::default(), Pauses::default(), CaughtUp::default());
+        Self { client, path, state, members, pauses, caught_up }
+    }
+
+    /// Follows the group, once its members are wanted, until the client is closed.
+    async fn run(mut self, mut stop: Stop, wanted: Arc<SetOnce<()>>) {
+        let client = self.client.weak_clone();
+        let follow = async {
+            wanted.wait().await;
+            work_in_sessions(&client, &mut self).await;
+        };
+        tokio::select! {
+            biased;
+            () = stop.requested() => {}
+            () = follow => {}
         }
     }
 
@@ -350,25 +377,40 @@ impl Follower {
         names: Vec<String>,
         mut listing: Watch,
         source: &mut Source,
+        current: &Current,
     ) -> Result<bool, Error> {
         let mut names = names.into_iter().collect();
         self.members.retain(&names);
         loop {
-            self.read(session, &mut names, source).await?;
+            // The notifications of a resync arrive before the session takes requests.
+            if session.connected().await.is_err() {
+                return Ok(false);
+            }
+            // A member that joins is notified ahead of the listing that shows it, and read once.
+            while let Some(notification) = source.try_next() {
+                if current.hears(notification).is_none() {
+                    return Ok(false);
+                }
+            }
+            self.read(&mut names, &source.reads, current).await?;
             self.publish();
+            let news = async {
+                while !current.hears(source.next().await?)? {}
+                Some(())
+            };
             tokio::select! {
                 // The listing first: it spares the reads of members that have left.
                 biased;
                 reason = &mut listing => return Ok(matches!(reason, WakeReason::Event(_))),
-                is_watched = source.changed() => if !is_watched { return Ok(false) },
+                news = news => if news.is_none() { return Ok(false) },
             }
         }
     }
 
     /// Waits until the path of the group is created. Returns `false` if the watch is gone.
-    async fn wait_for_path(&mut self, session: &Session, source: &mut Source) -> Result<bool, Error> {
+    async fn wait_for_path(&mut self, session: &Session, current: &Current) -> Result<bool, Error> {
         self.members = Members::default();
-        source.forget();
+        current.0.lock().clear();
         let (stat, created) = session.exists_watched(&self.path).await?;
         if stat.is_some() {
             return Ok(true);
@@ -378,37 +420,21 @@ impl Follower {
     }
 
     /// Reads the members that have changed, and removes each that has left.
-    async fn read(
-        &mut self,
-        session: &Session,
-        names: &mut BTreeSet<String>,
-        source: &mut Source,
-    ) -> Result<(), Error> {
-        let reads: Vec<_> = source
-            .unread(names)
-            .into_iter()
-            .map(|id| {
-                let found = source.read(session, &id);
-                async move { (id, found.await) }
-            })
-            .collect();
-        let mut reads = futures_util::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
-        while let Some((id, read)) = reads.next().await {
-            let mut found = match read {
-                Ok(found) => found,
+    async fn read(&mut self, names: &mut BTreeSet<String>, reads: &Reads, current: &Current) -> Result<(), Error> {
+        let unread = current.unread(&self.path, names);
+        let mut found = stream::iter(unread).map(|path| read_member(reads, path)).buffer_unordered(READS_AT_ONCE);
+        while let Some((path, found)) = found.next().await {
+            let id = node_from_path(&path);
+            let Some((stat, data)) = found? else {
                 // The watch on the listing reports it if the member joins again.
-                Err(Error::NoNode { .. }) => {
-                    self.members.remove(&id);
-                    names.remove(&id);
-                    continue;
-                }
-                Err(error) => return Err(error),
+                self.members.remove(id);
+                names.remove(id);
+                current.0.lock().remove(&path);
+                continue;
             };
-            let data = std::mem::take(&mut found.data);
-            let data = self.client.from_stored(&make_path(&self.path, &id), data.clone(), None).unwrap_or(data);
-            let (session, czxid) = (owning_session(found.stat.ephemeral_owner), Zxid::new(found.stat.czxid));
-            source.was_read(&id, found);
-            self.members.set(Member { id, data, session, czxid });
+            let data = self.client.from_stored(&path, data.clone(), None).unwrap_or(data);
+            let (session, czxid) = (owning_session(stat.ephemeral_owner), Zxid::new(stat.czxid));
+            self.members.set(Member { id: id.to_owned(), data, session, czxid });
         }
         Ok(())
     }
@@ -420,4 +446,13 @@ impl Follower {
             self.state.send_replace(GroupState::Known(self.members.clone()));
         }
     }
+}
+
+/// Reads a member. If the client may not read it, its data is empty.
+async fn read_member(reads: &Reads, path: String) -> (String, Result<Option<(Stat, Vec<u8>)>, Error>) {
+    let found = match reads.get_data(&path).await {
+        Err(Error::NoAuth { .. }) => reads.exists(&path).await.map(|stat| Some((stat?, Vec::new()))),
+        found => found,
+    };
+    (path, found)
 }

@@ -4,4 +4,3 @@ pub(crate) mod group;
 pub(crate) mod member;
 pub(crate) mod members;
 pub(crate) mod partition;
-mod source;

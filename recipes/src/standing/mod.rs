@@ -6,6 +6,7 @@
 pub(crate) mod changes;
 pub(crate) mod in_sessions;
 pub(crate) mod runs;
+pub(crate) mod source;
 
 use std::future::Future;
 use std::time::Duration;

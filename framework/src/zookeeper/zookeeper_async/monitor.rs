@@ -10,6 +10,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::mpsc;
 use zookeeper_async::ZkError;
 
+use super::link::Link;
 use super::session_proof::VerifiedConnection;
 use super::window::{DriverCommand, Shared, number_of};
 use super::{CLIENT, RETRY_PAUSE};
@@ -73,10 +74,11 @@ impl Monitor {
         let mut establishing: Option<Pin<Box<dyn Future<Output = _> + Send>>> =
             Some(Box::pin(Arc::clone(&self.shared).verify_until_ok()));
         loop {
+            let is_news = |link: &Link| link.end().is_some() || link.epoch() != epoch;
             tokio::select! {
                 biased;
                 // Never an error: the sender is in `self`.
-                Ok(link) = async { links.wait_for(|link| link.end().is_some() || link.epoch() != epoch).await.map(|link| *link) } => {
+                Ok(link) = async { links.wait_for(is_news).await.map(|link| *link) } => {
                     if let Some(end) = link.end() {
                         return end;
                     }

@@ -415,7 +415,7 @@ struct SessionRun {
     lost: Option<Lost>,
 }
 
-/// What has arrived, to be handed in together.
+/// The notifications and replies to hand in together.
 #[derive(Default)]
 struct Batch {
     /// The notifications of all transactions up to this one have arrived.
@@ -425,8 +425,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// Adds all that has arrived. The order is that of the reads: a notification that the server has sent ahead of a reply
-    /// has arrived when the reply is taken, and those up to the transaction when that is read.
+    /// Adds all that has arrived. The order counts. Behind the replies, and behind the transaction, the notifications that
+    /// the server has sent ahead of them have arrived.
     fn take_from(&mut self, run: &mut SessionRun) {
         self.replies.extend(std::iter::from_fn(|| run.reads.next().now_or_never().flatten()));
         self.zxid = run.zxid();

@@ -142,7 +142,7 @@ enum End {
     Failed(LeaderError),
 }
 
-/// The node of a candidate whose connection was in an error state. It keeps its position in the queue.
+/// A node that was kept through an error state of the connection. It keeps its position in the queue.
 struct Kept {
     owned: OwnedNode,
     /// The number of the last term, if the node has led.
@@ -244,7 +244,7 @@ impl Candidate {
         }
     }
 
-    /// Leads for one term. `number` is that of the last term with the same node.
+    /// Leads for one term. `number` is known if an earlier term had the same node.
     async fn term(&mut self, acquired: Acquired, number: Option<i64>) -> Result<Kept, End> {
         let Self { internals, shared, standing, options } = self;
         let czxid = acquired.fencing_token;
@@ -393,7 +393,7 @@ enum TermStart {
 }
 
 impl TermStart {
-    /// `number` is that of the last term with the same node: no other candidate has led meanwhile. `highest` is the
+    /// `number` is known if an earlier term had the same node: no other candidate has led in between. `highest` is the
     /// highest term in the path's data.
     const fn of(czxid: i64, number: Option<i64>, highest: i64, has_delay: bool) -> Self {
         match number {

@@ -99,7 +99,7 @@ pub(super) async fn read(session: &Session, retries: &mut RetryLoop, path: &str)
     }
 }
 
-/// What follows a write with an unknown outcome.
+/// The step after a write with an unknown outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IfUnknown {
     Repeat,
@@ -123,7 +123,7 @@ impl LeaderNode<'_> {
         node_from_path(self.share.path())
     }
 
-    /// Writes the path's record, in one transaction that checks the leader's node. Reads it anew after each write of
+    /// Writes the path's record, in one transaction that checks the leader's node. Reads it again after each write of
     /// another client. `change` returns the new record and further operations, or `None` to leave what was read. Returns
     /// what the path has then.
     pub(super) async fn write(

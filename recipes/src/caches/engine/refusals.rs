@@ -1,4 +1,4 @@
-//! The requests that the server refuses, and those of them that are repeated.
+//! The requests that the server refuses. Some of them are repeated.
 
 use std::collections::BTreeMap;
 

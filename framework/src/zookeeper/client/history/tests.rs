@@ -104,7 +104,7 @@ fn nodes_that_were_all_written_again_prove_their_creations() {
     assert_eq!(compare(&known, &written).0, Judgement::Doubtful);
 }
 
-/// The last change is that of a list of children.
+/// The last change is in a list of children.
 #[test]
 fn newest_write_is_asked_for_besides_the_newest_change() {
     let known = history(&[("/a", Stat { pzxid: 9, ..stat(1, 2) }), ("/b", stat(3, 3)), ("/c", stat(7, 7))]);

@@ -1,7 +1,7 @@
 //! The contents of a cache between its task and its readers.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use curator_framework::recipe::{KnownNodes, Resync, catch_panic};
@@ -27,9 +27,7 @@ pub(super) struct Shared {
     root_is_missing: watch::Sender<bool>,
     /// Wakes the task, which then publishes how fresh the contents are.
     pub(super) wake: Notify,
-    /// The transaction up to which the cache knows all changes of its nodes at the beginning of the next session. Within
-    /// a session it is the maximum: the client's own transaction counts.
-    known_up_to: AtomicI64,
+    known_up_to: Mutex<KnownUpTo>,
     /// The number of the session that the cache follows.
     session: AtomicU64,
     /// The notifications come from watches that are set one by one.
@@ -63,8 +61,21 @@ struct Contents {
     is_closed: bool,
 }
 
-/// The next session begins with a full read, not with a resync.
-const NOTHING_KNOWN: i64 = 0;
+/// The transaction up to which the cache knows all changes of its nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum KnownUpTo {
+    /// None: the next session begins with a full read, not with a resync.
+    Nothing,
+    Transaction(Zxid),
+    /// The newest one of the client, in a session.
+    Newest,
+}
+
+impl From<Option<Zxid>> for KnownUpTo {
+    fn from(zxid: Option<Zxid>) -> Self {
+        zxid.filter(|zxid| zxid.get() > 0).map_or(Self::Nothing, Self::Transaction)
+    }
+}
 
 impl Shared {
     pub(super) fn new(shown: PathText, root: String, options: &CuratorCacheOptions) -> Arc<Self> {
@@ -81,9 +92,9 @@ impl Shared {
         };
         let drops_data = options.drops_data;
         let mut engine = Engine::new(EngineOptions { root: root.clone(), scope, drops_data, lists_leaves: false });
-        let mut known_up_to = NOTHING_KNOWN;
+        let mut known_up_to = KnownUpTo::Nothing;
         if let Some(CacheSnapshot { zxid, nodes, refused, old_stats, .. }) = &options.snapshot {
-            known_up_to = zxid.get();
+            known_up_to = Some(*zxid).into();
             let nodes = nodes.iter().filter_map(|node| Some((relative_path(&root, &node.path)?, node)));
             engine.resume(nodes, refused, old_stats);
         }
@@ -96,7 +107,7 @@ impl Shared {
             state: watch::Sender::new(CacheState::Latent),
             root_is_missing: watch::Sender::new(false),
             wake: Notify::new(),
-            known_up_to: AtomicI64::new(known_up_to),
+            known_up_to: Mutex::new(known_up_to),
             session: AtomicU64::new(0),
             is_one_shot: AtomicBool::new(false),
             faults,
@@ -113,16 +124,17 @@ impl Shared {
 
     /// Returns `true` if the next session can begin with a resync instead of a full read.
     pub(super) fn can_resync(&self) -> bool {
-        self.known_up_to.load(Ordering::Acquire) != NOTHING_KNOWN
+        *self.known_up_to.lock() != KnownUpTo::Nothing
     }
 
-    pub(super) fn set_known_up_to(&self, zxid: i64) {
-        self.known_up_to.store(zxid, Ordering::Release);
+    pub(super) fn set_known_up_to(&self, known: KnownUpTo) {
+        *self.known_up_to.lock() = known;
     }
 
     /// Takes the changes for known up to this transaction at most. `None` if the servers have another history.
-    pub(super) fn trust_up_to(&self, zxid: Option<i64>) {
-        self.known_up_to.fetch_min(zxid.unwrap_or(NOTHING_KNOWN), Ordering::AcqRel);
+    pub(super) fn trust_up_to(&self, zxid: Option<Zxid>) {
+        let mut known = self.known_up_to.lock();
+        *known = (*known).min(zxid.into());
     }
 
     /// Returns the cached nodes with their stats.
@@ -452,13 +464,16 @@ impl Contents {
 
 impl Resync for Shared {
     fn known(&self) -> KnownNodes {
-        if !self.can_resync() {
-            return KnownNodes::default();
-        }
+        let zxid = match *self.known_up_to.lock() {
+            KnownUpTo::Nothing => return KnownNodes::default(),
+            KnownUpTo::Transaction(zxid) => zxid,
+            // The client puts its own transaction in place of it.
+            KnownUpTo::Newest => Zxid::new(i64::MAX),
+        };
         let Known { data, missing, children } = self.contents.lock().engine.known();
         let [data, missing, children] =
             [data, missing, children].map(|paths| paths.into_iter().map(|path| self.full_path(&path)).collect());
-        KnownNodes { zxid: Some(Zxid::new(self.known_up_to.load(Ordering::Acquire))), data, missing, children }
+        KnownNodes { zxid: Some(zxid), data, missing, children }
     }
 }
 

@@ -12,7 +12,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::connection::Connection;
-use super::contents::Shared;
+use super::contents::{KnownUpTo, Shared};
 use super::engine::Engine;
 use super::error::CacheError;
 use super::model::CacheState;
@@ -174,7 +174,7 @@ impl CacheTask {
         let epoch = session.epoch();
         if can_resync {
             // A larger zxid proves nothing: the servers may be restored from a backup.
-            shared.trust_up_to(session.continues(shared.stats()).await?.map(Zxid::get));
+            shared.trust_up_to(session.continues(shared.stats()).await?);
         }
         let resync: Arc<dyn Resync> = Arc::<Shared>::clone(&shared);
         let source = Source::open(session, &shared.root, self.mode, resync).await?;
@@ -192,7 +192,7 @@ impl CacheTask {
             }
         });
         // From here on a resync of the session begins at the client's own transaction.
-        shared.set_known_up_to(i64::MAX);
+        shared.set_known_up_to(KnownUpTo::Newest);
         let reads = FuturesUnordered::new();
         let mut run = SessionRun { session: session.clone(), source, reads, newest_stat: 0, lost: None };
         let ended = self.run_session(&mut run, connection).await;
@@ -200,35 +200,30 @@ impl CacheTask {
         shared.step(|_| None);
         // The notifications of the first resync have arrived: their end is in the queue when the subscription is made.
         let knows_all = ended.is_ok() && !is_one_shot;
-        shared.set_known_up_to(session.zxid().filter(|_| knows_all).map_or(0, Zxid::get));
+        shared.set_known_up_to(session.zxid().filter(|_| knows_all).into());
         ended
     }
 
     /// Handles notifications and replies until the session ends.
     async fn run_session(&mut self, run: &mut SessionRun, connection: &Connection) -> Result<(), CacheError> {
-        let (mut notifications, mut completed) = (Vec::new(), Vec::new());
+        let mut batch = Batch::default();
         loop {
             let (is_connected, epoch) = (run.session.is_connected(), run.session.epoch());
-            // Read before the notifications are taken: those of all transactions up to this one have arrived.
-            let zxid = run.zxid();
-            notifications.extend(std::iter::from_fn(|| run.source.try_next()));
-            if self.reports_connection && !(notifications.is_empty() && completed.is_empty()) {
+            batch.take_from(run);
+            if self.reports_connection && !batch.is_empty() {
                 // Changes are reported behind the connection that has brought them.
                 connection.is_told().await;
             }
-            let paused_until = self.step(run, zxid, notifications.drain(..), completed.drain(..))?;
+            let paused_until = self.step(run, &mut batch)?;
             let pause = async {
                 sleep_until(paused_until?).await;
                 Some(())
             };
             tokio::select! {
                 biased;
-                Some(first) = run.reads.next() => {
-                    completed.push(first);
-                    completed.extend(std::iter::from_fn(|| run.reads.next().now_or_never().flatten()));
-                }
+                Some(reply) = run.reads.next() => batch.replies.push(reply),
                 notification = run.source.next() => match notification {
-                    Some(notification) => notifications.push(notification),
+                    Some(notification) => batch.notifications.push(notification),
                     None => return Ok(()),
                 },
                 () = self.shared.wake.notified() => {}
@@ -238,22 +233,17 @@ impl CacheTask {
         }
     }
 
-    /// Hands in notifications, then replies, which may be older. Sends requests, and publishes how fresh the contents are.
-    /// Returns the moment at which further requests can be sent without a notification or a reply.
-    fn step(
-        &mut self,
-        run: &mut SessionRun,
-        zxid: i64,
-        notifications: impl Iterator<Item = SubscriptionEvent>,
-        completed: impl Iterator<Item = Completed>,
-    ) -> Result<Option<Instant>, CacheError> {
+    /// Hands in a batch. Sends requests, and publishes how fresh the contents are. Returns the moment at which further
+    /// requests can be sent without a notification or a reply.
+    fn step(&mut self, run: &mut SessionRun, batch: &mut Batch) -> Result<Option<Instant>, CacheError> {
         let shared = Arc::clone(&self.shared);
         let (mut refused, mut failure, mut too_many, mut repeats_at) = (Vec::new(), None, None, None);
         let is_fresh = shared.step(|engine| {
-            for notification in notifications {
+            for notification in batch.notifications.drain(..) {
                 apply_notification(&shared, engine, run, notification);
             }
-            for completed in completed {
+            // Behind the notifications, because replies may be older.
+            for completed in batch.replies.drain(..) {
                 refused.extend(self.apply_reply(engine, run, completed));
             }
             repeats_at = self.repeat_refused(engine, refused.iter().map(|(_, error)| error));
@@ -261,7 +251,7 @@ impl CacheTask {
             too_many = self.too_many(run.source.reads.is_one_shot(), engine.tree().len());
             self.send_queued(engine, run);
             let is_current = run.session.is_connected() && !engine.awaits_resync();
-            (is_current && failure.is_none() && too_many.is_none()).then_some(zxid)
+            (is_current && failure.is_none() && too_many.is_none()).then_some(batch.zxid)
         });
         if is_fresh {
             self.pauses = Pauses::default();
@@ -418,6 +408,29 @@ struct SessionRun {
     /// The newest transaction in a stat.
     newest_stat: i64,
     lost: Option<Lost>,
+}
+
+/// The notifications and replies to hand in together.
+#[derive(Default)]
+struct Batch {
+    /// The notifications of all transactions up to this one have arrived.
+    zxid: i64,
+    notifications: Vec<SubscriptionEvent>,
+    replies: Vec<Completed>,
+}
+
+impl Batch {
+    /// Adds all that has arrived. The order counts. Behind the replies, and behind the transaction, the notifications that
+    /// the server has sent ahead of them have arrived.
+    fn take_from(&mut self, run: &mut SessionRun) {
+        self.replies.extend(std::iter::from_fn(|| run.reads.next().now_or_never().flatten()));
+        self.zxid = run.zxid();
+        self.notifications.extend(std::iter::from_fn(|| run.source.try_next()));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.notifications.is_empty() && self.replies.is_empty()
+    }
 }
 
 /// The newest request that was lost.

@@ -4,6 +4,9 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
 
+use curator_framework::recipe::LossSignal;
+use curator_framework::{LossReason, PathText};
+use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 /// Runs `work` until it is done or `lost` resolves. Returns `Err(None)` if `is_held` is false before `lost` resolves:
@@ -23,22 +26,30 @@ pub(crate) async fn while_held<R, F: Future>(
     }
 }
 
-/// Resolves with the first output, or never without futures. Polls only futures that are new or were woken, so one set that
-/// grows with each grant costs one poll a grant.
-///
-/// # Cancel safety
-///
-/// A dropped call leaves all futures in the set.
-pub(crate) async fn first_of<F: Future>(futures: &mut FuturesUnordered<F>) -> F::Output {
-    match futures.next().await {
-        Some(first) => first,
-        None => std::future::pending().await,
+/// The losses of several nodes that are held together, each with the path to name.
+#[derive(Default)]
+pub(crate) struct Losses(FuturesUnordered<BoxFuture<'static, (LossReason, PathText)>>);
+
+impl Losses {
+    pub(crate) fn add(&mut self, signal: LossSignal, path: PathText) {
+        self.0.push(Box::pin(async move { (signal.lost().await, path) }));
+    }
+
+    /// Runs `step` while all nodes are held. Fails with the first loss. Polls only losses that are new or were woken, so
+    /// a set that grows with each grant costs one poll a grant.
+    pub(crate) async fn keep<F: Future>(&mut self, step: F) -> Result<F::Output, (LossReason, PathText)> {
+        tokio::select! {
+            biased;
+            Some(first) = self.0.next() => Err(first),
+            done = step => Ok(done),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::FutureExt as _;
 
@@ -46,16 +57,20 @@ mod tests {
 
     #[test]
     fn set_that_grows_by_one_polls_each_future_once() {
-        let polls = Cell::new(0);
-        let mut losses = FuturesUnordered::new();
+        let polls = Arc::new(AtomicUsize::new(0));
+        let mut losses = Losses::default();
         for _grant in 0..1000 {
-            assert!(first_of(&mut losses).now_or_never().is_none());
-            losses.push(std::future::poll_fn(|_| {
-                polls.set(polls.get() + 1);
-                Poll::<()>::Pending
-            }));
+            assert!(losses.keep(async {}).now_or_never().is_some_and(|kept| kept.is_ok()));
+            let polls = Arc::clone(&polls);
+            losses.0.push(Box::pin(std::future::poll_fn(move |_| {
+                polls.fetch_add(1, Ordering::Relaxed);
+                Poll::Pending
+            })));
         }
-        assert!(first_of(&mut losses).now_or_never().is_none());
-        assert_eq!(polls.get(), 1000);
+        assert!(losses.keep(std::future::pending::<()>()).now_or_never().is_none());
+        assert_eq!(polls.load(Ordering::Relaxed), 1000);
+        let loss = (LossReason::NodeDeleted, PathText::from("/lost"));
+        losses.0.push(Box::pin(std::future::ready(loss.clone())));
+        assert_eq!(losses.keep(async {}).now_or_never(), Some(Err(loss)));
     }
 }

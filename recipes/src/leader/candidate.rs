@@ -1,11 +1,13 @@
 //! The task of a latch: joins, waits, leads, and begins again.
 
+use std::convert::Infallible;
 use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use curator_framework::recipe::{Budget, OwnedNode, RecipeClient as _, report};
-use curator_framework::{Chain, CuratorFramework, Error, LossReason, RetryLoop, node_from_path};
+use curator_framework::{Chain, CuratorFramework, Error, LossReason, RetryLoop};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -16,7 +18,7 @@ use crate::engine::options::LockOptions;
 use crate::engine::{Acquired, LockInternals, LockSpec, WaitMode, acquire};
 use crate::leader::error::{LeaderError, TermEnd};
 use crate::leader::options::{CloseMode, LeaderLatchOptions};
-use crate::leader::record_io::{self, Found, Refused};
+use crate::leader::record_io::{self, Found, IfUnknown, LeaderNode};
 use crate::leader::state::{LeaderState, Orders, Shared};
 use crate::leader::term::Term;
 use crate::standing::{Pauses, Stop};
@@ -133,12 +135,18 @@ impl Standing {
 }
 
 /// The end of one attempt to lead.
-enum Attempt {
+enum End {
     Left(Leave),
+    /// The term is over, or the node was deleted before it.
     Led,
     Failed(LeaderError),
-    /// The connection was in an error state. The node may be kept, and with it the position in the queue.
-    Suspended(Box<OwnedNode>),
+}
+
+/// A node that was kept through an error state of the connection. It keeps its position in the queue.
+struct Kept {
+    owned: OwnedNode,
+    /// The number of the last term, if the node has led.
+    number: Option<i64>,
 }
 
 /// The task of one latch.
@@ -195,14 +203,15 @@ impl Candidate {
             if !matches!(self.shared.state.newest(), LeaderState::Failed(_)) {
                 self.shared.state.publish(LeaderState::Waiting { position: None });
             }
-            let error = match self.attempt().await {
-                Attempt::Left(Leave::Stopped) | Attempt::Failed(LeaderError::Framework(Error::Closed)) => break,
-                Attempt::Left(Leave::Abstains) => continue,
-                Attempt::Led | Attempt::Suspended(_) => {
+            let Err(end) = self.attempt().await;
+            let error = match end {
+                End::Left(Leave::Stopped) | End::Failed(LeaderError::Framework(Error::Closed)) => break,
+                End::Left(Leave::Abstains) => continue,
+                End::Led => {
                     pauses = Pauses::default();
                     continue;
                 }
-                Attempt::Failed(error) => error,
+                End::Failed(error) => error,
             };
             // Without its node a candidate joins again, though the policy has given up on that attempt. The client may
             // be started later.
@@ -225,54 +234,51 @@ impl Candidate {
         }
     }
 
-    async fn attempt(&mut self) -> Attempt {
-        let mut acquired = match self.wait_in_the_queue().await {
-            Ok(acquired) => acquired,
-            Err(attempt) => return attempt,
-        };
-        let mut has_led = false;
+    /// Leads with one node, for several terms if the connection is lost in between.
+    async fn attempt(&mut self) -> Result<Infallible, End> {
+        let (mut acquired, mut number) = (self.wait_in_the_queue().await?, None);
         loop {
-            acquired = match self.term(acquired, &mut has_led).await {
-                Attempt::Suspended(owned) => match self.resume(*owned).await {
-                    Ok(acquired) => acquired,
-                    Err(attempt) => return attempt,
-                },
-                ended => return ended,
-            };
+            let kept = self.term(acquired, number).await?;
+            number = kept.number;
+            acquired = self.resume(kept.owned).await?;
         }
     }
 
-    /// Leads for one term. `has_led` tells whether an earlier term had the same node.
-    async fn term(&mut self, acquired: Acquired, has_led: &mut bool) -> Attempt {
+    /// Leads for one term. `number` is known if an earlier term had the same node.
+    async fn term(&mut self, acquired: Acquired, number: Option<i64>) -> Result<Kept, End> {
         let Self { internals, shared, standing, options } = self;
         let czxid = acquired.fencing_token;
         let caller = Caller { owner: None, at: Location::caller() };
         let hold = internals.hold(acquired, caller.origin());
         // If the attempt ends here, the drop of the share deletes the node.
         let share = HoldShare::first(hold);
+        let node = LeaderNode { client: internals.client(), path: internals.base_path(), share: &share };
+        let lost = || match share.hold().loss() {
+            Some(LossReason::ConnectionError) => share.take_node().map(|owned| Kept { owned, number }).ok_or(End::Led),
+            _ => Err(End::Led),
+        };
         let begun = tokio::select! {
             biased;
-            leave = standing.leave() => return Attempt::Left(leave),
-            _ = share.lost() => return lost(&share),
-            begun = begin(internals, &shared.candidacy, &share, (czxid, *has_led), options) => begun,
+            leave = standing.leave() => return Err(End::Left(leave)),
+            _ = share.lost() => return lost(),
+            begun = begin(&node, &shared.candidacy, czxid, number, options.delay) => begun,
         };
         let (number, marks) = match begun {
             Ok(begun) => begun,
-            Err(_) if share.hold().loss().is_some() => return lost(&share),
+            Err(_) if share.hold().loss().is_some() => return lost(),
             // The node is gone, perhaps with the whole path, and the notification is on its way.
             Err(LeaderError::LeadershipLost { .. } | LeaderError::Framework(Error::NoNode { .. })) => {
-                return Attempt::Led;
+                return Err(End::Led);
             }
-            Err(error) => return Attempt::Failed(error),
+            Err(error) => return Err(End::Failed(error)),
         };
         let tenure = Tenure(Term::new(share, number, internals.base_path(), internals.client().clone(), marks));
-        *has_led = true;
         self.lead(&tenure).await
     }
 
     /// Waits until the session is connected again, if it is, and asks whether the node still exists. No other candidate
     /// can lead meanwhile. The next term on the node has the number of the last one.
-    async fn resume(&mut self, owned: OwnedNode) -> Result<Acquired, Attempt> {
+    async fn resume(&mut self, owned: OwnedNode) -> Result<Acquired, End> {
         let (session, mut retries) = (owned.session().clone(), self.internals.client().retry_loop());
         let resumed = async {
             loop {
@@ -290,30 +296,30 @@ impl Candidate {
         };
         let resumed = tokio::select! {
             biased;
-            leave = self.standing.leave() => return Err(Attempt::Left(leave)),
+            leave = self.standing.leave() => return Err(End::Left(leave)),
             resumed = resumed => resumed,
         };
         match resumed {
             Ok(None) => Ok(self.internals.acquired_from(owned, None)),
-            Err(error) if error.is_retryable_in_session() => Err(Attempt::Failed(error.into())),
-            _ => Err(Attempt::Led),
+            Err(error) if error.is_retryable_in_session() => Err(End::Failed(error.into())),
+            _ => Err(End::Led),
         }
     }
 
     /// Publishes the position in the queue until the own node is first in it.
-    async fn wait_in_the_queue(&mut self) -> Result<Acquired, Attempt> {
+    async fn wait_in_the_queue(&mut self) -> Result<Acquired, End> {
         let Self { internals, shared, standing, .. } = self;
         let mut place = shared.candidacy.place();
         let mut granted = pin!(acquire(internals.client(), internals.base_path(), WaitMode::Forever, &*internals));
         loop {
             tokio::select! {
                 biased;
-                leave = standing.leave() => return Err(Attempt::Left(leave)),
+                leave = standing.leave() => return Err(End::Left(leave)),
                 granted = &mut granted => return match granted {
                     Ok(Some(acquired)) => Ok(acquired),
                     // Without a budget this cannot happen.
-                    Ok(None) => Err(Attempt::Failed(Error::Closed.into())),
-                    Err(error) => Err(Attempt::Failed(error.into())),
+                    Ok(None) => Err(End::Failed(Error::Closed.into())),
+                    Err(error) => Err(End::Failed(error.into())),
                 },
                 _ = place.changed() => {
                     let position = place.borrow_and_update().as_ref().map(|place| place.position);
@@ -324,7 +330,7 @@ impl Candidate {
     }
 
     /// Leads until the term ends.
-    async fn lead(&mut self, tenure: &Tenure) -> Attempt {
+    async fn lead(&mut self, tenure: &Tenure) -> Result<Kept, End> {
         let Self { internals, shared, standing, .. } = self;
         let (term, path) = (&tenure.0, internals.base_path());
         let leading = LeaderState::Leading(term.view());
@@ -362,7 +368,8 @@ impl Candidate {
             Ok(TermEnd::Lost(reason)) => {
                 term.was_released(Ok(Release::AlreadyLost(reason)));
                 if reason == LossReason::ConnectionError {
-                    return term.take_node().map_or(Attempt::Led, |owned| Attempt::Suspended(Box::new(owned)));
+                    let number = Some(term.number());
+                    return term.take_node().map(|owned| Kept { owned, number }).ok_or(End::Led);
                 }
                 term.abandon();
             }
@@ -370,67 +377,89 @@ impl Candidate {
             Err(Leave::Stopped) if !internals.client().is_connected() => term.works_have_ended().await,
             _ => term.was_released(term.release().await),
         }
-        ended.map_or_else(Attempt::Left, |_| Attempt::Led)
+        Err(ended.map_or_else(End::Left, |_| End::Led))
     }
 }
 
-/// Returns the end of an attempt that has lost its node or its connection.
-fn lost(share: &HoldShare) -> Attempt {
-    match share.hold().loss() {
-        Some(LossReason::ConnectionError) => {
-            share.take_node().map_or(Attempt::Led, |owned| Attempt::Suspended(Box::new(owned)))
+/// The number of a term, as the path's data decides it.
+#[derive(Debug, PartialEq, Eq)]
+enum TermStart {
+    /// Nothing is to be written.
+    Known(i64),
+    /// The number of the node. A record tells it to the next leader, which may have to wait.
+    Recorded(i64),
+    /// A hand-over has let a younger node lead. The number is the transaction that writes the record.
+    Claimed,
+}
+
+impl TermStart {
+    /// `number` is known if an earlier term had the same node: no other candidate has led in between. `highest` is the
+    /// highest term in the path's data.
+    const fn of(czxid: i64, number: Option<i64>, highest: i64, has_delay: bool) -> Self {
+        match number {
+            Some(number) => Self::Known(number),
+            None if highest > czxid => Self::Claimed,
+            None if has_delay => Self::Recorded(czxid),
+            None => Self::Known(czxid),
         }
-        _ => Attempt::Led,
     }
 }
 
-/// Reads the path's record, finds the number of the term, and waits out the delay. The number is the node's `czxid`,
-/// unless a hand-over has let a younger node lead before. The record comes with it if the resignation is to be recorded
-/// there.
+/// Reads the path's record, finds the number of the term, and waits out the delay. The record comes with the number if
+/// the resignation is to be recorded there.
 async fn begin(
-    internals: &LockInternals,
+    node: &LeaderNode<'_>,
     candidacy: &Candidacy,
-    share: &HoldShare,
-    (czxid, has_led): (i64, bool),
-    options: &LeaderLatchOptions,
+    czxid: i64,
+    number: Option<i64>,
+    delay: Option<Duration>,
 ) -> Result<(i64, Option<Found>), LeaderError> {
-    let (client, path) = (internals.client(), internals.base_path());
-    let (session, mut retries) = (share.hold().session().clone(), client.retry_loop());
+    let mut retries = node.client.retry_loop();
     let found = match candidacy.take_read() {
         Some((data, stat)) => Found::new(&data, stat),
-        None => record_io::read(&session, &mut retries, path).await?,
+        None => record_io::read(node.session(), &mut retries, node.path).await?,
     };
-    let own = node_from_path(share.path());
-    if has_led {
-        // No other candidate has led meanwhile: the number stays, and the proclaimed data with it.
-        let number = found.record_by(own).map_or(czxid, |record| record.term(&found.stat).max(czxid));
-        return Ok((number, found.record.is_some().then_some(found)));
-    }
-    let Some(delay) = options.delay else {
-        let marks = found.record.is_some().then(|| found.clone());
-        return Ok(match found.highest_term() > czxid {
-            true => claim(internals, share, found, Record::claim(own), &mut retries).await?,
-            false => (czxid, marks),
-        });
-    };
-    let is_clean = is_clean(found.record.as_ref(), candidacy.last_ahead().as_deref());
-    let record = if found.highest_term() > czxid { Record::claim(own) } else { Record::of_leader(czxid, own) };
+    let is_clean = number.is_some() || is_clean(found.record.as_ref(), candidacy.last_ahead().as_deref());
     // Before the delay: observers wait for the number.
-    let begun = match claim(internals, share, found.clone(), record, &mut retries).await {
-        // A client without transactions leads too, but its end always counts as a crash.
-        Err(LeaderError::Framework(Error::Unsupported { .. })) if found.highest_term() <= czxid => (czxid, None),
-        claimed => claimed.map(|(number, marks)| (number.max(czxid), marks))?,
+    let begun = match TermStart::of(czxid, number, found.highest_term(), delay.is_some()) {
+        TermStart::Known(number) => (number, found.record.is_some().then_some(found)),
+        TermStart::Recorded(number) => {
+            match claim(node, &mut retries, found, &Record::of_leader(number, node.name())).await {
+                // A client without transactions leads too, but its end always counts as a crash.
+                Err(LeaderError::Framework(Error::Unsupported { .. })) => (number, None),
+                written => (number, Some(written?)),
+            }
+        }
+        TermStart::Claimed => {
+            let written = claim(node, &mut retries, found, &Record::claim(node.name())).await?;
+            (written.highest_term(), Some(written))
+        }
     };
-    if !is_clean {
-        tracing::info!(path, delay_s = delay.as_secs_f64(), "the earlier leader did not resign");
+    if let Some(delay) = delay.filter(|_| !is_clean) {
+        tracing::info!(path = node.path, delay_s = delay.as_secs_f64(), "the earlier leader did not resign");
         sleep(delay).await;
         // The proof of the grant is as old as the delay. Meanwhile the node may have been deleted.
-        match share.verify().await {
+        match node.share.verify().await {
             Err(error) if !error.is_retryable() => return Err(error.into()),
             _ => {}
         }
     }
     Ok(begun)
+}
+
+/// Writes the record of a leader before its term begins.
+async fn claim(
+    node: &LeaderNode<'_>,
+    retries: &mut RetryLoop,
+    found: Found,
+    record: &Record,
+) -> Result<Found, LeaderError> {
+    let change = |found: &Found| {
+        node.share.check_held()?;
+        // An earlier try with a lost reply may have written it.
+        Ok((found.record.as_ref() != Some(record)).then(|| (record.clone(), Vec::new())))
+    };
+    node.write(retries, Some(found), IfUnknown::Repeat, change).await
 }
 
 /// Returns whether the earlier leader has resigned, as far as the record and the queue show.
@@ -439,40 +468,6 @@ fn is_clean(record: Option<&Record>, ahead: Option<&str>) -> bool {
         (Some(record), Some(ahead)) => record.resigned && record.leader == ahead,
         (Some(record), None) => record.resigned,
         (None, ahead) => ahead.is_none(),
-    }
-}
-
-/// Writes the record of a leader before its term begins, and returns the highest term in it.
-async fn claim(
-    internals: &LockInternals,
-    share: &HoldShare,
-    mut found: Found,
-    record: Record,
-    retries: &mut RetryLoop,
-) -> Result<(i64, Option<Found>), LeaderError> {
-    let (client, path, session) = (internals.client(), internals.base_path(), share.hold().session());
-    loop {
-        share.check_held()?;
-        if found.is_foreign {
-            return Err(LeaderError::ForeignData { path: client.path_text(path) });
-        }
-        // By an earlier try with a lost reply.
-        if found.record.as_ref() == Some(&record) {
-            return Ok((found.highest_term(), Some(found)));
-        }
-        match found.write(session, path, share.path(), &record, Vec::new()).await {
-            Ok(done) => {
-                let written = Found::written(record, &done);
-                return Ok((written.highest_term(), Some(written)));
-            }
-            Err(Refused::Lost) => {
-                let reason = TermEnd::Lost(LossReason::NodeDeleted);
-                return Err(LeaderError::LeadershipLost { path: client.path_text(path), reason });
-            }
-            Err(Refused::Changed) => {}
-            Err(Refused::Failed(error)) => retries.failed_in(session, error).await?,
-        }
-        found = record_io::read(session, retries, path).await?;
     }
 }
 
@@ -495,6 +490,23 @@ mod tests {
             (Some(&resigned), Some("b"), false),
         ] {
             assert_eq!(is_clean(record, ahead), clean, "{record:?} {ahead:?}");
+        }
+    }
+
+    #[test]
+    fn a_term_has_the_number_of_its_node_unless_a_younger_one_has_led() {
+        use TermStart::{Claimed, Known, Recorded};
+        for (czxid, last, highest, has_delay, start) in [
+            (5, None, 0, false, Known(5)),
+            (5, None, 5, false, Known(5)),
+            (5, None, 6, false, Claimed),
+            (5, None, 4, true, Recorded(5)),
+            (5, None, 6, true, Claimed),
+            (5, Some(5), 6, true, Known(5)),
+            (5, Some(9), 9, false, Known(9)),
+        ] {
+            let context = format!("{czxid} {last:?} {highest} {has_delay}");
+            assert_eq!(TermStart::of(czxid, last, highest, has_delay), start, "{context}");
         }
     }
 }

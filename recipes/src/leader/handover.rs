@@ -157,7 +157,7 @@ impl Term {
         self.begins_to_write();
         match written.write(session, self.path(), &own, &record, Vec::new()).await {
             Ok(done) => {
-                self.has_written(&done, record);
+                self.keep(Found::written(record, &done));
                 Ok(false)
             }
             // The candidate has moved in this moment, or the leader has proclaimed.

@@ -1,9 +1,12 @@
 //! Reads and writes of the election record.
 
+use curator_framework::recipe::RecipeClient as _;
 use curator_framework::spi::{Done, Operation};
-use curator_framework::{Error, RetryLoop, Session, Stat};
+use curator_framework::{CuratorFramework, Error, LossReason, RetryLoop, Session, Stat, node_from_path};
 
 use crate::engine::candidacy::Record;
+use crate::engine::hold::HoldShare;
+use crate::leader::error::{LeaderError, TermEnd};
 
 /// The data of an election's path, as it was read.
 #[derive(Debug, Clone, Default)]
@@ -92,6 +95,66 @@ pub(super) async fn read(session: &Session, retries: &mut RetryLoop, path: &str)
         match session.get_data(path).await {
             Ok((data, stat)) => return Ok(Found::new(&data, stat)),
             Err(error) => retries.failed_in(session, error).await?,
+        }
+    }
+}
+
+/// The step after a write with an unknown outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum IfUnknown {
+    Repeat,
+    Fail,
+}
+
+/// The node of a leader, or of the next one, which writes the path's record.
+pub(super) struct LeaderNode<'a> {
+    pub(super) client: &'a CuratorFramework,
+    /// The election's path.
+    pub(super) path: &'a str,
+    pub(super) share: &'a HoldShare,
+}
+
+impl LeaderNode<'_> {
+    pub(super) fn session(&self) -> &Session {
+        self.share.hold().session()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        node_from_path(self.share.path())
+    }
+
+    /// Writes the path's record, in one transaction that checks the leader's node. Reads it again after each write of
+    /// another client. `change` returns the new record and further operations, or `None` to leave what was read. Returns
+    /// what the path has then.
+    pub(super) async fn write(
+        &self,
+        retries: &mut RetryLoop,
+        mut found: Option<Found>,
+        if_unknown: IfUnknown,
+        change: impl Fn(&Found) -> Result<Option<(Record, Vec<Operation>)>, LeaderError>,
+    ) -> Result<Found, LeaderError> {
+        let Self { client, path, share } = *self;
+        loop {
+            let before = match found.take() {
+                Some(found) => found,
+                None => read(self.session(), retries, path).await?,
+            };
+            if before.is_foreign {
+                return Err(LeaderError::ForeignData { path: client.path_text(path) });
+            }
+            let Some((record, others)) = change(&before)? else { return Ok(before) };
+            match before.write(self.session(), path, share.path(), &record, others).await {
+                Ok(done) => return Ok(Found::written(record, &done)),
+                Err(Refused::Lost) => {
+                    let reason = TermEnd::Lost(LossReason::NodeDeleted);
+                    return Err(LeaderError::LeadershipLost { path: client.path_text(path), reason });
+                }
+                Err(Refused::Changed) => {}
+                Err(Refused::Failed(error)) if error.outcome_unknown() && if_unknown == IfUnknown::Fail => {
+                    return Err(error.into());
+                }
+                Err(Refused::Failed(error)) => retries.failed_in(self.session(), error).await?,
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use curator_framework::recipe::{OwnedNode, RecipeClient as _, report};
-use curator_framework::spi::{Done, Operation};
+use curator_framework::spi::Operation;
 use curator_framework::{
     Chain, CreateMode, CuratorFramework, CuratorOp, Error, LossReason, PathText, Session, SessionEnd, Stat,
     node_from_path, validate_path,
@@ -24,7 +24,7 @@ use crate::engine::while_held::while_held;
 use crate::held::{FencingToken, impl_held};
 use crate::leader::error::{LeaderError, TermEnd};
 use crate::leader::held_nodes::{Held, HeldNodes};
-use crate::leader::record_io::{self, Found, Refused};
+use crate::leader::record_io::{Found, IfUnknown, LeaderNode};
 
 /// One future under protection. Its drop counts it as ended.
 struct Work<'a>(&'a watch::Sender<usize>);
@@ -247,37 +247,20 @@ impl Term {
         change: impl Fn(&mut Record),
         others: impl Fn() -> Vec<Operation>,
     ) -> Result<Found, LeaderError> {
-        let session = self.session();
-        let mut retries = self.client.retry_loop();
-        loop {
+        self.check()?;
+        let change = |found: &Found| {
             self.check()?;
-            let found = match record_io::read(session, &mut retries, &self.path).await {
-                Err(error) => return Err(self.failed(error)),
-                Ok(found) if found.is_foreign => return Err(LeaderError::ForeignData { path: self.path_text() }),
-                Ok(found) => found,
-            };
             let mut record = found.record_of(self.number, self.node_name());
             change(&mut record);
             self.client.check_change(&self.path, &record.to_bytes())?;
             self.begins_to_write();
-            match found.write(session, &self.path, self.share.path(), &record, others()).await {
-                Ok(done) => return Ok(self.has_written(&done, record)),
-                Err(Refused::Lost) => return Err(self.over(TermEnd::Lost(LossReason::NodeDeleted))),
-                Err(Refused::Changed) => {}
-                Err(Refused::Failed(error)) if error.outcome_unknown() => return Err(self.failed(error)),
-                Err(Refused::Failed(error)) => match retries.failed(error).await {
-                    Ok(()) => retries.reconnected(session).await.map_err(|error| self.failed(error))?,
-                    Err(error) => return Err(self.failed(error)),
-                },
-            }
-        }
-    }
-
-    /// Keeps the record that was written, so that the resignation overwrites it.
-    pub(super) fn has_written(&self, done: &[Done], record: Record) -> Found {
-        let found = Found::written(record, done);
-        self.keep(found.clone());
-        found
+            Ok(Some((record, others())))
+        };
+        let node = LeaderNode { client: &self.client, path: &self.path, share: &self.share };
+        let written = node.write(&mut self.client.retry_loop(), None, IfUnknown::Fail, change).await;
+        let written = written.map_err(|error| self.failed(error))?;
+        self.keep(written.clone());
+        Ok(written)
     }
 
     /// Records that the path's data may become newer than the marks.
@@ -296,12 +279,12 @@ impl Term {
     }
 
     /// Returns the loss of the term in place of the error that it has caused.
-    pub(super) fn failed(&self, error: Error) -> LeaderError {
-        match (self.loss(), error) {
-            (Some(reason), _) => self.over(TermEnd::Lost(reason)),
+    pub(super) fn failed(&self, error: impl Into<LeaderError>) -> LeaderError {
+        match (self.loss(), error.into()) {
+            (Some(reason), LeaderError::Framework(_)) => self.over(TermEnd::Lost(reason)),
             // Without the path its children are gone too, the leader's node among them.
-            (None, Error::NoNode { .. }) => self.over(TermEnd::Lost(LossReason::NodeDeleted)),
-            (None, error) => error.into(),
+            (None, LeaderError::Framework(Error::NoNode { .. })) => self.over(TermEnd::Lost(LossReason::NodeDeleted)),
+            (_, error) => error,
         }
     }
 

@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Chain, CuratorFramework};
-use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;
 
 use crate::engine::WaitMode;
 use crate::engine::caller::Caller;
 use crate::engine::error::LockError;
-use crate::engine::while_held::first_of;
+use crate::engine::while_held::Losses;
 use crate::locks::acquire_methods::acquire_methods;
 use crate::locks::guard::kinds;
 use crate::locks::guard::lock_guard::LockGuard;
@@ -140,20 +139,15 @@ impl InterProcessMultiLock {
 
     async fn acquire_all(&self, began: Instant, mode: WaitMode) -> Result<Outcome, LockError> {
         let mut acquired = AcquiredSoFar(Vec::with_capacity(self.locks.len()));
-        let mut losses = FuturesUnordered::new();
+        let mut losses = Losses::default();
         for lock in self.locks.iter() {
-            let granted = tokio::select! {
-                biased;
-                reason = first_of(&mut losses) => {
-                    let lost = acquired.0.iter().find(|guard| !guard.is_held());
-                    let path = lost.map_or_else(|| "".into(), |guard| guard.lock_path().clone());
-                    return Ok(Outcome::Lost(LockError::LockLost { path, reason }));
-                }
-                granted = acquired.next(&**lock, began, mode) => granted?,
+            let granted = match losses.keep(acquired.next(&**lock, began, mode)).await {
+                Ok(granted) => granted?,
+                Err((reason, path)) => return Ok(Outcome::Lost(LockError::LockLost { path, reason })),
             };
             match granted {
                 Some(guard) => {
-                    losses.extend(guard.losses());
+                    guard.losses().for_each(|(signal, path)| losses.add(signal, path));
                     acquired.0.push(guard);
                 }
                 None if mode == WaitMode::Once => {

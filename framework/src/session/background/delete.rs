@@ -8,55 +8,53 @@ use crate::session::Session;
 use crate::session::delete_tree::delete_tree;
 
 pub(super) async fn try_clean(session: &Session, remains: &PendingDelete) -> Result<()> {
-    match remains {
-        PendingDelete::Guaranteed { path, delete } => delete_if_there(session, path, *delete).await,
-        PendingDelete::Claimed { path: Some(path), .. } => delete_if_there(session, path, Delete::default()).await,
-        PendingDelete::OwnEphemeral { path } => {
-            let is_own = |stat: &Stat| session.id().is_some_and(|own| own.get() == stat.ephemeral_owner);
-            delete_if(session, path, is_own).await
-        }
-        PendingDelete::Marked { path, data } => {
-            // A server that lags could omit the node; after an answered write it does not.
-            session.write_barrier().await?;
-            match session.get_data(path).await {
-                Ok((found, stat)) if found == data.as_bytes() => delete_created(session, path, stat.czxid).await,
-                Ok(_) | Err(Error::NoNode { .. }) => Ok(()),
-                Err(error) => Err(error),
+    if remains.is_looked_for() {
+        // A server that lags could omit the node; after an answered write it does not.
+        session.write_barrier().await?;
+    }
+    loop {
+        let mut is_changed = false;
+        for (path, delete) in find(session, remains).await? {
+            match delete_if_there(session, &path, delete).await {
+                // The node was changed, or another one has replaced it.
+                Err(Error::BadVersion { .. }) if remains.is_looked_for() => is_changed = true,
+                deleted => deleted?,
             }
         }
-        PendingDelete::Created { path, czxid, .. } => delete_created(session, path, *czxid).await,
+        if !is_changed {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns the paths to delete, each with the options of its delete.
+async fn find(session: &Session, remains: &PendingDelete) -> Result<Vec<(String, Delete)>> {
+    let (path, found) = match remains {
+        PendingDelete::Guaranteed { path, delete } => return Ok(vec![(path.clone(), *delete)]),
+        PendingDelete::Claimed { path: Some(path), .. } => return Ok(vec![(path.clone(), Delete::default())]),
         PendingDelete::Claimed { parent, prefix, path: None, .. } => {
-            // A server that lags could omit the node; after an answered write it does not.
-            session.write_barrier().await?;
             let children = match session.get_children(parent).await {
-                Err(Error::NoNode { .. }) => return Ok(()),
+                Err(Error::NoNode { .. }) => Vec::new(),
                 children => children?,
             };
-            for child in children.iter().filter(|child| child.starts_with(prefix)) {
-                delete_if_there(session, &make_path(parent, child), Delete::default()).await?;
-            }
-            Ok(())
+            let own = children.iter().filter(|child| child.starts_with(prefix));
+            return Ok(own.map(|child| (make_path(parent, child), Delete::default())).collect());
         }
-    }
-}
-
-/// Deletes the node that a transaction has created, and not a later node at its path.
-async fn delete_created(session: &Session, path: &str, czxid: i64) -> Result<()> {
-    delete_if(session, path, |stat| stat.czxid == czxid).await
-}
-
-/// Deletes the node at a path if it is the one that is meant.
-async fn delete_if(session: &Session, path: &str, is_meant: impl Fn(&Stat) -> bool) -> Result<()> {
-    // A server that lags could omit the node; after an answered write it does not.
-    session.write_barrier().await?;
-    while let Some(stat) = session.exists(path).await?.filter(&is_meant) {
-        match delete_if_there(session, path, Delete { version: Some(stat.version), children: false }).await {
-            // The node was changed, or another one has replaced it.
-            Err(Error::BadVersion { .. }) => {}
-            deleted => return deleted,
+        PendingDelete::OwnEphemeral { path } => {
+            let is_own = |stat: &Stat| session.id().is_some_and(|own| own.get() == stat.ephemeral_owner);
+            (path, session.exists(path).await?.filter(is_own))
         }
-    }
-    Ok(())
+        PendingDelete::Created { path, czxid, .. } => {
+            (path, session.exists(path).await?.filter(|stat| stat.czxid == *czxid))
+        }
+        PendingDelete::Marked { path, data } => match session.get_data(path).await {
+            Ok((found, stat)) => (path, (found == data.as_bytes()).then_some(stat)),
+            Err(Error::NoNode { .. }) => (path, None),
+            Err(error) => return Err(error),
+        },
+    };
+    let in_its_version = |stat: Stat| (path.clone(), Delete { version: Some(stat.version), children: false });
+    Ok(found.map(in_its_version).into_iter().collect())
 }
 
 async fn delete_if_there(session: &Session, path: &str, delete: Delete) -> Result<()> {

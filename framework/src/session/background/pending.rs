@@ -41,6 +41,11 @@ impl PendingDelete {
         }
     }
 
+    /// Returns `true` if a read has to find the node that is meant.
+    pub(super) fn is_looked_for(&self) -> bool {
+        !matches!(self, Self::Guaranteed { .. } | Self::Claimed { path: Some(_), .. })
+    }
+
     /// Returns `true` if the error shows that the delete is not asked for any more: its caller would get it too.
     pub(super) fn is_over(&self, error: &Error) -> bool {
         matches!((self, error), (Self::Guaranteed { .. }, Error::BadVersion { .. } | Error::NotEmpty { .. }))

@@ -85,7 +85,7 @@ impl Writer {
 }
 
 impl Link {
-    fn wake_driver(&self) {
+    fn wake_task(&self) {
         if let Some(task) = &self.task {
             task.wake_by_ref();
         }
@@ -99,7 +99,7 @@ impl Link {
     /// Writes the requests that callers have submitted, and leaves the rest to the socket task.
     pub(super) fn flush(&mut self) {
         if !self.flush_now() {
-            self.wake_driver();
+            self.wake_task();
         }
     }
 
@@ -163,7 +163,7 @@ impl SessionIo {
     pub(super) fn end(&self) {
         let mut link = self.link.lock();
         link.protocol.close(self.clock.now());
-        link.wake_driver();
+        link.wake_task();
         drop(link);
         self.ended.notify_one();
     }

@@ -2,14 +2,14 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use zookeeper_async as crate_api;
 use zookeeper_async::{ZkState, ZooKeeper};
 
@@ -17,9 +17,10 @@ use super::convert::from_crate_event;
 use super::ephemerals::Ephemerals;
 use super::handle::Handle;
 use super::handshake::probe_ensemble;
-use super::monitor::{Monitor, Transport};
+use super::link::Link;
+use super::monitor::Monitor;
 use super::slots::SlotQueue;
-use super::window::{NOT_READY, PLACES, Shared};
+use super::window::{PLACES, Shared};
 use super::{CLIENT, RETRY_PAUSE};
 use crate::error::{ConnectError, Result};
 use crate::model::protected::ProtectedId;
@@ -154,14 +155,9 @@ fn start(
         randomness: Arc::clone(&config.randomness),
         negotiated,
         auth: config.auth.clone(),
-        ended: AtomicBool::new(false),
-        why: OnceLock::new(),
+        link: watch::Sender::new(Link::new()),
         requests: AtomicU64::new(0),
         max_requests,
-        disproved: Notify::new(),
-        epoch: AtomicU64::new(0),
-        ready: AtomicU64::new(NOT_READY),
-        up: watch::Sender::new(NOT_READY),
         slots: SlotQueue::new(PLACES),
         submitting: Mutex::new(()),
         in_flight: Mutex::default(),
@@ -169,38 +165,25 @@ fn start(
         identity: format!("{}session", ProtectedId::new(&*config.randomness).prefix()),
         ephemerals,
     });
-    let (transport_sender, transport) = mpsc::unbounded_channel();
     let listening = Arc::downgrade(&shared);
-    // Runs inside the crate's I/O task: sets flags, then notifies the monitor, nothing else.
+    // Runs inside the crate's I/O task: changes the link, nothing else.
     shared.zookeeper.add_listener(move |state| {
         let Some(shared) = listening.upgrade() else { return };
-        let told = match state {
-            ZkState::Connected | ZkState::ConnectedReadOnly => {
-                shared.up.send_replace(shared.epoch());
-                Transport::Up
-            }
-            ZkState::Connecting => {
-                shared.epoch.fetch_add(1, Ordering::SeqCst);
-                Transport::Lost
-            }
+        shared.link.send_modify(|link| match state {
+            ZkState::Connected | ZkState::ConnectedReadOnly => link.connected(),
+            ZkState::Connecting => link.lost(),
             // The adapter itself closes. Each of the crate's other states says that the session is over.
-            ZkState::Closed => return,
-            _ => {
-                let _known = shared.why.set(SessionEnd::Expired);
-                shared.ended.store(true, Ordering::SeqCst);
-                Transport::Expired
-            }
-        };
-        let _gone = transport_sender.send(told);
+            ZkState::Closed => {}
+            _ => link.ended(SessionEnd::Expired),
+        });
     });
-    let (end, ending) = watch::channel(false);
     let (closed_sender, closed) = watch::channel(false);
     let monitor = Monitor { shared: Arc::clone(&shared), events, running: FuturesUnordered::new(), driven, crate_gone };
     tokio::spawn(async move {
-        monitor.run(transport, ending).await;
+        monitor.run().await;
         closed_sender.send_replace(true);
     });
-    Handle { shared, end, closed }
+    Handle { shared, closed }
 }
 
 #[cfg(test)]

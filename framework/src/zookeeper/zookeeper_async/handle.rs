@@ -4,7 +4,6 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -14,13 +13,11 @@ use super::convert::refused_here;
 use super::window::{DriverCommand, PendingReply, Shared, Submission, number_of};
 use crate::environment::randomness::nonexistent_path;
 use crate::error::Error;
-use crate::zookeeper::{Capabilities, Evidence, Reply, ReplyFuture, Request, ZooKeeperHandle};
+use crate::zookeeper::{Capabilities, Evidence, Reply, ReplyFuture, Request, SessionEnd, ZooKeeperHandle};
 
 /// One session of the crate.
 pub(super) struct Handle {
     pub(super) shared: Arc<Shared>,
-    /// Ends the monitor when it is set or dropped.
-    pub(super) end: watch::Sender<bool>,
     pub(super) closed: watch::Receiver<bool>,
 }
 
@@ -92,8 +89,7 @@ impl ZooKeeperHandle for Handle {
     }
 
     fn end(&self) {
-        self.shared.ended.store(true, Ordering::SeqCst);
-        self.end.send_replace(true);
+        self.shared.end_because(SessionEnd::Closed);
     }
 
     fn closed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {

@@ -32,7 +32,7 @@ impl Shared {
         match answer {
             Ok(response) if self.is_expected(request, &response) => Ok(response),
             Ok(response) => {
-                self.invalidate();
+                self.end_because(SessionEnd::Inconsistent);
                 let (asked, answer) = (request.to_string(), response.kind());
                 report(move || tracing::error!(request = asked, answer, "another request's answer: the handle ends"));
                 expired()
@@ -43,7 +43,7 @@ impl Shared {
             }
             // The reply does not decode as one to this request.
             Err(ZkError::MarshallingError) => {
-                self.invalidate();
+                self.end_because(SessionEnd::Inconsistent);
                 expired()
             }
             Err(error) => {

@@ -23,6 +23,7 @@ mod handle;
 pub(crate) mod handshake;
 mod in_flight;
 mod judge;
+mod link;
 mod monitor;
 mod session_proof;
 pub(crate) mod slots;

@@ -4,27 +4,19 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use zookeeper_async::ZkError;
 
-use super::session_proof::{Proof, VerifiedConnection};
+use super::link::Link;
+use super::session_proof::VerifiedConnection;
 use super::window::{DriverCommand, Shared, number_of};
-use super::{CLIENT, FIRST_CONNECT, RETRY_PAUSE};
+use super::{CLIENT, RETRY_PAUSE};
 use crate::environment::randomness::nonexistent_path;
 use crate::error::{Chain, ConnectError};
 use crate::zookeeper::{HandleEvent, Reattached, SessionEnd};
-
-/// The reports of the crate's state callback to the monitor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Transport {
-    Lost,
-    Up,
-    Expired,
-}
 
 /// The handle's task.
 pub(super) struct Monitor {
@@ -37,13 +29,9 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    pub(super) async fn run(
-        mut self,
-        mut transport: mpsc::UnboundedReceiver<Transport>,
-        mut ending: watch::Receiver<bool>,
-    ) {
-        let end = self.watch_over(&mut transport, &mut ending).await;
-        self.shared.ended.store(true, Ordering::SeqCst);
+    pub(super) async fn run(mut self) {
+        let end = self.watch_over().await;
+        self.shared.end_because(end);
         self.shared.refuse_waiting();
         self.drive(DriverCommand::All);
         self.tell(HandleEvent::Ended(end));
@@ -68,7 +56,7 @@ impl Monitor {
     fn tell_connected(&self, VerifiedConnection { epoch, sent, leader_sent }: VerifiedConnection) {
         // Under this lock no watch of this connection delivers an event before the report.
         let _no_event = self.shared.ephemerals.lock();
-        self.shared.ready.store(epoch, Ordering::SeqCst);
+        self.shared.link.send_modify(|link| link.proven(epoch));
         let (timeout, epoch) = (self.shared.negotiated, number_of(epoch));
         self.tell(HandleEvent::Reconnected(Reattached { sent, leader_sent, timeout, epoch }));
     }
@@ -81,38 +69,33 @@ impl Monitor {
         }
     }
 
-    async fn watch_over(
-        &mut self,
-        transport: &mut mpsc::UnboundedReceiver<Transport>,
-        ending: &mut watch::Receiver<bool>,
-    ) -> SessionEnd {
-        let mut told_connected = false;
+    async fn watch_over(&mut self) -> SessionEnd {
+        let (mut links, mut epoch, mut told_connected) = (self.shared.link.subscribe(), 0, false);
         let mut establishing: Option<Pin<Box<dyn Future<Output = _> + Send>>> =
-            Some(Box::pin(Arc::clone(&self.shared).verify_until_ok(Proof::First)));
+            Some(Box::pin(Arc::clone(&self.shared).verify_until_ok()));
         loop {
+            let is_news = |link: &Link| link.end().is_some() || link.epoch() != epoch;
             tokio::select! {
                 biased;
-                _ = ending.wait_for(|&end| end) => return SessionEnd::Closed,
-                told = transport.recv() => match told {
-                    Some(Transport::Lost) => {
-                        self.on_lost(&mut told_connected);
-                        establishing
-                            .get_or_insert_with(|| Box::pin(Arc::clone(&self.shared).verify_until_ok(Proof::Again)));
+                // Never an error: the sender is in `self`.
+                Ok(link) = async { links.wait_for(is_news).await.map(|link| *link) } => {
+                    if let Some(end) = link.end() {
+                        return end;
                     }
-                    Some(Transport::Up) => {}
-                    Some(Transport::Expired) => return SessionEnd::Expired,
-                    None => return SessionEnd::ClientFailed,
-                },
+                    epoch = link.epoch();
+                    self.on_lost(&mut told_connected);
+                    establishing.get_or_insert_with(|| Box::pin(Arc::clone(&self.shared).verify_until_ok()));
+                }
                 _ = self.crate_gone.recv() => return SessionEnd::ClientFailed,
-                () = self.shared.disproved.notified() => return self.shared.why_ended(),
                 Some(what) = self.driven.recv() => self.drive(what),
                 Some(()) = self.running.next() => {}
                 proof = async { match &mut establishing { Some(future) => future.await, None => std::future::pending().await } } => {
                     establishing = None;
                     match proof {
-                        // The transport reports a loss in between next.
+                        // A loss in between is reported next.
                         Ok(verified) => self.tell_connected(verified),
-                        Err(SessionEnd::Inconsistent) => return self.shared.why_ended(),
+                        // An expiry has its own reason.
+                        Err(SessionEnd::Inconsistent) => self.shared.end_because(SessionEnd::Inconsistent),
                         Err(end) => return end,
                     }
                     told_connected = true;
@@ -129,7 +112,7 @@ impl Monitor {
             let closing = async move {
                 // The crate drops the connection as soon as the close is written. So the close needs a connection that
                 // has just carried a reply: not a broken one, and not one that still waits for its connect response.
-                shared.reached().await;
+                shared.connected().await;
                 shared.count_request();
                 match shared.zookeeper.exists(&nonexistent_path(&*shared.randomness), false).await {
                     Err(ZkError::ConnectionLoss) => Err(ZkError::ConnectionLoss),
@@ -163,18 +146,5 @@ impl Shared {
         self.count_request();
         let asking = std::pin::pin!(self.zookeeper.exists(&path, false));
         asking.poll(&mut Context::from_waker(Waker::noop())).is_ready()
-    }
-
-    /// Waits until a server has accepted the crate's connect. The first wait is short, because the adapter may have
-    /// missed that report.
-    async fn reached(&self) {
-        let mut up = self.up.subscribe();
-        let reached = up.wait_for(|&up| up == self.epoch());
-        if self.epoch() == 0 {
-            let _told = tokio::time::timeout(FIRST_CONNECT, reached).await;
-        } else {
-            // Never an error: the sender is in `self`.
-            let _told = reached.await;
-        }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use zookeeper_async::ZkError;
 
+use super::RETRY_PAUSE;
 use super::window::Shared;
-use super::{FIRST_CONNECT, RETRY_PAUSE};
 use crate::environment::randomness::nonexistent_path;
 use crate::error::{Error, Result};
 use crate::model::path::make_path;
@@ -15,13 +15,6 @@ use crate::zookeeper::{Request, Response, SessionEnd};
 
 /// The most parents below which a proof of the session's id is tried.
 const IDENTITY_TRIES: usize = 8;
-
-/// The proof of a connection: of the session's first one, or of a later one.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Proof {
-    First,
-    Again,
-}
 
 /// A proven connection.
 pub(super) struct VerifiedConnection {
@@ -60,17 +53,9 @@ impl ProofFailure {
 
 impl Shared {
     /// Waits until the crate reports a connection and every slot is free. Returns the epoch.
-    async fn settle(&self, proof: Proof) -> u64 {
-        let mut up = self.up.subscribe();
+    async fn settle(&self) -> u64 {
         loop {
-            let epoch = self.epoch();
-            let connected = up.wait_for(|&up| up == epoch || self.epoch() != epoch);
-            if proof == Proof::First && epoch == 0 {
-                // The crate may have reported the first connection before the listener was added.
-                let _told = tokio::time::timeout(FIRST_CONNECT, connected).await;
-            } else if connected.await.is_err() || self.epoch() != epoch {
-                continue;
-            }
+            let epoch = self.connected().await;
             // The slots become free: no request begins before the connection is proven.
             self.slots.all_free().await;
             if self.epoch() == epoch {
@@ -80,9 +65,9 @@ impl Shared {
     }
 
     /// Proves a new connection: see the module's documentation.
-    pub(super) async fn verify_until_ok(self: Arc<Self>, proof: Proof) -> Result<VerifiedConnection, SessionEnd> {
+    pub(super) async fn verify_until_ok(self: Arc<Self>) -> Result<VerifiedConnection, SessionEnd> {
         loop {
-            let epoch = self.settle(proof).await;
+            let epoch = self.settle().await;
             match self.verify_session(epoch).await {
                 Ok((sent, leader_sent)) if self.epoch() == epoch => {
                     return Ok(VerifiedConnection { epoch, sent, leader_sent });

@@ -3,19 +3,22 @@
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 use zookeeper_async::{ZkError, ZooKeeper};
 
+use super::FIRST_CONNECT;
 use super::convert::crate_request;
 use super::ephemerals::Ephemerals;
 use super::in_flight;
+use super::link::Link;
 use super::slots::SlotQueue;
 use crate::environment::clock::Clock;
 use crate::environment::randomness::Randomness;
@@ -35,21 +38,11 @@ pub(super) struct Shared {
     pub(super) randomness: Arc<dyn Randomness>,
     pub(super) negotiated: Duration,
     pub(super) auth: Vec<AuthInfo>,
-    /// Set by the state callback at an expiry, and by every other end of the handle. Never cleared.
-    pub(super) ended: AtomicBool,
-    /// The reason of the session's end, set just before `ended`; unset after a wrong reply.
-    pub(super) why: OnceLock<SessionEnd>,
+    /// Written by the state callback, and by everything that ends the handle.
+    pub(super) link: watch::Sender<Link>,
     /// The number of requests that the crate has numbered, or may have. Its own pings have a reserved number.
     pub(super) requests: AtomicU64,
     pub(super) max_requests: u64,
-    /// Notifies the monitor that a reply, or the last request number, has ended the handle.
-    pub(super) disproved: Notify,
-    /// The number of the connection, incremented at every loss of the transport.
-    pub(super) epoch: AtomicU64,
-    /// The epoch with a proven connection. Requests are submitted in no other.
-    pub(super) ready: AtomicU64,
-    /// The epoch in which the crate has reported a connection.
-    pub(super) up: watch::Sender<u64>,
     pub(super) slots: SlotQueue<Submission>,
     /// Held during the first poll of a request's future, when the crate takes the request: one by one, none waits for
     /// another there.
@@ -143,25 +136,17 @@ pub(super) const fn number_of(epoch: u64) -> u64 {
     epoch + 1
 }
 
-/// The epoch that stands for "no connection yet".
-pub(super) const NOT_READY: u64 = u64::MAX;
-
 impl Shared {
     pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::SeqCst)
-    }
-
-    /// Returns the reason of the session's end; without one, a reply was wrong.
-    pub(super) fn why_ended(&self) -> SessionEnd {
-        self.why.get().copied().unwrap_or(SessionEnd::Inconsistent)
+        self.link.borrow().end().is_some()
     }
 
     pub(super) fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::SeqCst)
+        self.link.borrow().epoch()
     }
 
     pub(super) fn is_ready(&self, epoch: u64) -> bool {
-        self.ready.load(Ordering::SeqCst) == epoch && self.epoch() == epoch
+        self.link.borrow().is_proven(epoch)
     }
 
     /// Sends a request without a slot: a probe, which is alone, or a heartbeat, which must not wait.
@@ -237,16 +222,28 @@ impl Shared {
         }
     }
 
+    /// Ends the handle. The first reason stays.
     pub(super) fn end_because(&self, end: SessionEnd) {
-        // The first reason stays.
-        let _known = self.why.set(end);
-        self.invalidate();
+        self.link.send_modify(|link| link.ended(end));
     }
 
-    /// Ends the handle and notifies the monitor.
-    pub(super) fn invalidate(&self) {
-        self.ended.store(true, Ordering::SeqCst);
-        self.disproved.notify_one();
+    /// Waits until a server has accepted the crate's connect. Returns the epoch.
+    pub(super) async fn connected(&self) -> u64 {
+        let mut link = self.link.subscribe();
+        loop {
+            let epoch = self.epoch();
+            // Never an error: the sender is in `self`.
+            let connected = link.wait_for(|link| link.is_up() || link.epoch() != epoch);
+            if epoch == 0 {
+                // The crate may have reported the first connection before the listener was added.
+                let _told = timeout(FIRST_CONNECT, connected).await;
+            } else {
+                let _told = connected.await;
+            }
+            if self.epoch() == epoch {
+                return epoch;
+            }
+        }
     }
 
     /// Begins a request that has a slot; `None` if its caller is gone, or if it is refused.

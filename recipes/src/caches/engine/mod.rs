@@ -5,6 +5,8 @@
 //! otherwise `/a/b`.
 
 mod freshness;
+mod pending;
+mod refusals;
 mod scope;
 #[cfg(test)]
 mod tests;
@@ -18,6 +20,8 @@ use curator_framework::recipe::owning_session;
 use curator_framework::{Error, EventType, Stat};
 
 use self::freshness::Freshness;
+use self::pending::{Pending, Stage};
+use self::refusals::Refusals;
 pub(super) use self::scope::{Scope, full_path};
 use self::tree::SHARED;
 pub(super) use self::tree::{Tree, Value};
@@ -27,84 +31,6 @@ use super::request::Request;
 
 /// The number of requests for which an idle engine keeps memory.
 const KEPT: usize = 1024;
-
-/// The state of a refused request that is repeated without a notification, or not at each of them: its reply is large, or
-/// nothing works without it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Repeat {
-    /// Nothing asks for the reply.
-    Idle,
-    /// The request waits for the end of a pause.
-    Waiting,
-    /// The request is repeated now.
-    Begun,
-}
-
-/// The stage of a request that is not done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Queued,
-    Sent,
-    /// Sent, and to be repeated for this batch, because the reply may be older than a notification.
-    SentAndRequested(u64),
-}
-
-/// A request that is not done.
-#[derive(Debug, Clone, Copy)]
-struct Pending {
-    stage: Stage,
-    /// The node was deleted since the request was sent, so the reply may show the deleted one.
-    is_void: bool,
-    /// The node has lost a child since the request was sent, so the reply may show the stat before.
-    has_old_stat: bool,
-    /// The batch of the freshness that waits for the reply.
-    batch: u64,
-}
-
-impl Pending {
-    /// Records that a batch needs the reply to a sending from now on, because an earlier reply may be too old.
-    fn request_again(&mut self, batch: u64, freshness: &mut Freshness) {
-        let newer = match &mut self.stage {
-            Stage::Queued => &mut self.batch,
-            Stage::SentAndRequested(again) => again,
-            Stage::Sent => {
-                freshness.begun(batch);
-                self.stage = Stage::SentAndRequested(batch);
-                return;
-            }
-        };
-        if batch < *newer {
-            freshness.begun(batch);
-            freshness.completed(std::mem::replace(newer, batch));
-        }
-    }
-
-    /// Leaves the request to the newest batch: the deletion of the node is newer than all that the older one waits for.
-    /// Otherwise a node that is deleted and created all the time would hold up the older batch.
-    fn postpone(&mut self, newest: u64, freshness: &mut Freshness) {
-        let again = match &mut self.stage {
-            Stage::SentAndRequested(again) => Some(again),
-            Stage::Queued | Stage::Sent => None,
-        };
-        for batch in [Some(&mut self.batch), again].into_iter().flatten() {
-            freshness.begun(newest);
-            freshness.completed(std::mem::replace(batch, newest));
-        }
-    }
-
-    /// Queues the request again. `is_answered`: its batch has the reply that it waits for.
-    fn queue(&mut self, is_answered: bool, freshness: &mut Freshness) {
-        if let Stage::SentAndRequested(again) = self.stage {
-            let (done, left) = match is_answered {
-                true => (self.batch, again),
-                false => (self.batch.max(again), self.batch.min(again)),
-            };
-            freshness.completed(done);
-            self.batch = left;
-        }
-        self.stage = Stage::Queued;
-    }
-}
 
 /// The cached nodes, of which a resync reports the changes.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -133,10 +59,7 @@ pub(super) struct Engine {
     tree: Tree,
     pending: HashMap<Request, Pending>,
     queue: VecDeque<Request>,
-    /// The reads and listings of cached nodes that were refused, or had replies that cannot be decoded.
-    refused: BTreeMap<Request, Error>,
-    /// Those that wait for the end of a pause before they are sent again.
-    repeated: BTreeMap<Request, Repeat>,
+    refusals: Refusals,
     /// The nodes with a list that could not be read before. What is below them is not complete until the tree is fresh again.
     revealed: BTreeSet<Arc<str>>,
     /// A resync has the cached nodes, and is not complete.
@@ -163,15 +86,14 @@ impl Engine {
 
     /// Returns `true` if a path that is not in the tree may exist: a node above it cannot be listed, or could not be until now.
     pub(super) fn is_hidden(&self, path: &str) -> bool {
-        let is_refused =
-            |above: &str| self.refused.contains_key(&Request::List(above.into())) || self.revealed.contains(above);
-        let lists_all = self.refused.is_empty() && self.revealed.is_empty();
+        let is_refused = |above: &str| self.refusals.has(&Request::List(above.into())) || self.revealed.contains(above);
+        let lists_all = self.refused().is_empty() && self.revealed.is_empty();
         !lists_all && scope::at_and_above(path).any(|above| above != path && is_refused(above))
     }
 
     /// Returns the number of nodes that can be shown.
     pub(super) fn present(&self) -> usize {
-        self.tree.len() - self.refused.keys().filter(|request| matches!(request, Request::Read(_))).count()
+        self.tree.len() - self.refused().keys().filter(|request| matches!(request, Request::Read(_))).count()
     }
 
     /// Returns the error without which nothing below the root can be followed: the root cannot be listed or, if no child
@@ -179,7 +101,7 @@ impl Engine {
     pub(super) fn failure(&self) -> Option<&Error> {
         let root = Arc::from("");
         let is_parent = self.options.scope.max_depth != Some(0);
-        self.refused.get(&if is_parent { Request::List(root) } else { Request::Read(root) })
+        self.refused().get(&if is_parent { Request::List(root) } else { Request::Read(root) })
     }
 
     /// Sets whether changes are kept for [`take_changes`](Self::take_changes).
@@ -220,7 +142,7 @@ impl Engine {
 
     /// Returns the refused requests with their errors.
     pub(super) const fn refused(&self) -> &BTreeMap<Request, Error> {
-        &self.refused
+        self.refusals.errors()
     }
 
     /// Fills an empty tree with nodes of an earlier cache, parents first, with its refused requests, and with its parents
@@ -434,7 +356,7 @@ impl Engine {
         let Some(Pending { batch, .. }) = self.sent(&request) else { return };
         let is_gone = names.is_none();
         if let (Some(mut names), Some(cached)) = (names, self.tree.children(path)) {
-            if self.was_shown(&request) {
+            if self.refusals.remove(&request) {
                 // The children that it shows may be older than the transaction that the contents were fresh at.
                 self.freshness.restart();
                 self.revealed.insert(Arc::clone(path));
@@ -457,7 +379,7 @@ impl Engine {
                 }
             }
         }
-        if is_gone && self.repeated.contains_key(&Request::Read(Arc::clone(path))) {
+        if is_gone && self.refusals.is_repeated(&Request::Read(Arc::clone(path))) {
             // No read has shown yet that it does not exist.
             self.read(Arc::clone(path), true, batch);
         }
@@ -477,8 +399,8 @@ impl Engine {
             self.answered(request.clone());
             return false;
         }
-        let is_known = self.repeated.contains_key(request)
-            && self.refused.get(request).is_some_and(|known| discriminant(known) == discriminant(error));
+        let is_known = self.refusals.is_repeated(request)
+            && self.refused().get(request).is_some_and(|known| discriminant(known) == discriminant(error));
         if let Some(changes) = self.changes.as_mut().filter(|_| !is_known) {
             let path = full_path(&self.options.root, request.path());
             changes.push_back(CacheEvent::Failed { path, error: error.clone().into() });
@@ -488,7 +410,7 @@ impl Engine {
             Request::Read(path) => self.pass_hidden(path, stat, error, batch),
             Request::List(path) => self.read_children(path, false, batch),
         }
-        if self.repeated.contains_key(request) {
+        if self.refusals.is_repeated(request) {
             if let Some(pending) = self.pending.get_mut(request) {
                 // A notification does not repeat it at once.
                 pending.queue(true, &mut self.freshness);
@@ -524,23 +446,18 @@ impl Engine {
         false
     }
 
-    /// Records a refused request. `is_wanted`: it is to be repeated, even without a notification.
     fn refuse(&mut self, request: Request, error: Error, is_wanted: bool) {
-        let is_large = matches!(error, Error::ReplyTooLarge { .. });
-        let is_data = matches!(error, Error::Compression { .. });
-        let repeat = match &request {
-            // A listing is repeated because the server does not notify of all that changes it. So is a read without a watch.
-            Request::Read(_) if is_large && !is_wanted && !self.options.lists_leaves => Some(Repeat::Idle),
-            Request::Read(path) | Request::List(path) if is_large || (path.is_empty() && !is_data) => {
-                Some(Repeat::Waiting)
-            }
-            _ => None,
-        };
-        match repeat {
-            Some(repeat) => _ = self.repeated.insert(request.clone(), repeat),
-            None => _ = self.repeated.remove(&request),
-        }
-        self.refused.insert(request, error);
+        self.refusals.add(request, error, is_wanted, self.options.lists_leaves);
+    }
+
+    /// Returns `true` if a request is repeated after pauses.
+    pub(super) fn has_repeated(&self) -> bool {
+        self.refusals.has_repeated()
+    }
+
+    /// Returns `true` if a request waits for the end of the pause.
+    pub(super) fn awaits_pause(&self) -> bool {
+        self.refusals.awaits_pause()
     }
 
     /// Takes a node that cannot be read for one that was read in this round.
@@ -564,31 +481,10 @@ impl Engine {
         }
     }
 
-    /// Records that a reply shows what was asked for. Returns `true` if it was refused before.
-    fn was_shown(&mut self, request: &Request) -> bool {
-        let was_refused = self.refused.remove(request).is_some();
-        if was_refused {
-            self.repeated.remove(request);
-        }
-        was_refused
-    }
-
-    /// Returns `true` if a request is repeated after pauses.
-    pub(super) fn has_repeated(&self) -> bool {
-        !self.repeated.is_empty()
-    }
-
-    /// Returns `true` if a request waits for the end of the pause.
-    pub(super) fn awaits_pause(&self) -> bool {
-        self.repeated.values().any(|repeat| *repeat == Repeat::Waiting)
-    }
-
     /// Queues the requests that waited for the end of the pause.
     pub(super) fn pause_ended(&mut self) {
         let newest = self.freshness.newest();
-        let waiting = self.repeated.iter_mut().filter(|(_, repeat)| **repeat == Repeat::Waiting);
-        let requests: Vec<_> = waiting.map(|(request, repeat)| (request.clone(), *repeat = Repeat::Begun).0).collect();
-        for request in requests {
+        for request in self.refusals.pause_ended() {
             self.request(request, newest);
         }
     }
@@ -616,11 +512,10 @@ impl Engine {
     }
 
     fn request(&mut self, request: Request, batch: u64) {
-        if let Some(repeat) = self.repeated.get_mut(&request).filter(|repeat| **repeat != Repeat::Begun) {
-            *repeat = Repeat::Waiting;
+        if self.refusals.puts_off(&request) {
             return match &request {
                 Request::Read(path) if self.is_parent_read(path) => {
-                    if let Some(error) = self.refused.get(&request).cloned() {
+                    if let Some(error) = self.refused().get(&request).cloned() {
                         self.pass_hidden(path, None, &error, batch);
                     }
                 }
@@ -654,12 +549,11 @@ impl Engine {
                 read.has_old_stat = true;
             }
         }
-        let Self { changes, refused, repeated, options, .. } = self;
+        let Self { changes, refusals, options, .. } = self;
         self.tree.remove(path, &mut |path, entry| {
-            if !refused.is_empty() {
+            if !refusals.errors().is_empty() {
                 for request in [Request::Read(path.into()), Request::List(path.into())] {
-                    refused.remove(&request);
-                    repeated.remove(&request);
+                    refusals.remove(&request);
                 }
             }
             if let Some(changes) = changes.as_mut().filter(|_| is_reported && entry.value != Value::Unknown) {
@@ -675,14 +569,14 @@ impl Engine {
         if !self.is_parent_read(path) || self.is_outdated(path, Some(stat)) {
             return;
         }
-        let is_listed = !self.refused.contains_key(&Request::List(Arc::clone(path)));
+        let is_listed = !self.refusals.has(&Request::List(Arc::clone(path)));
         let old = self.tree.get(path);
         let was_read_before = is_listed && old.is_some_and(|old| old.round == self.round);
         match old {
             Some(old) if old.is_present() && old.stat.mzxid == stat.mzxid => self.tree.confirm(path, self.round, stat),
             _ => self.set(path, stat, data),
         }
-        self.was_shown(&Request::Read(Arc::clone(path)));
+        self.refusals.remove(&Request::Read(Arc::clone(path)));
         if !was_read_before {
             self.look_below(path, stat, batch);
         }
@@ -728,7 +622,7 @@ impl Engine {
         if may_have_children && (stat.num_children > 0 || self.options.lists_leaves) {
             self.request(Request::List(path.into()), batch);
         } else {
-            self.was_shown(&Request::List(path.into()));
+            self.refusals.remove(&Request::List(path.into()));
             self.read_children(path, true, batch);
         }
     }
@@ -737,8 +631,8 @@ impl Engine {
     /// was too large would be taken for one that exists.
     fn read(&mut self, path: Arc<str>, is_probably_gone: bool, batch: u64) {
         let request = Request::Read(path);
-        if let Some(repeat) = self.repeated.get_mut(&request).filter(|_| is_probably_gone) {
-            *repeat = Repeat::Begun;
+        if is_probably_gone {
+            self.refusals.begin(&request);
         }
         self.request(request, batch);
     }

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::slice;
 use std::time::Duration;
 
-use curator_framework::recipe::RecipeClient as _;
+use curator_framework::recipe::{LossSignal, RecipeClient as _};
 use curator_framework::{LossReason, PathText, SessionEnd, node_from_path};
 use futures_util::future::{join_all, select_all};
 
@@ -69,12 +69,9 @@ impl LockGuard {
         }
     }
 
-    /// Returns a future for each part, which resolves when the part is lost.
-    pub(crate) fn losses(&self) -> impl Iterator<Item = impl Future<Output = LossReason> + use<>> {
-        self.shares().map(|share| {
-            let signal = share.hold().signal().clone();
-            async move { signal.lost().await }
-        })
+    /// Returns the signal of each part's loss, with the path of its lock.
+    pub(crate) fn losses(&self) -> impl Iterator<Item = (LossSignal, PathText)> {
+        self.shares().map(|share| (share.hold().signal().clone(), share.hold().lock_path().clone()))
     }
 }
 

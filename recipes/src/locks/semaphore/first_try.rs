@@ -38,6 +38,39 @@ pub(super) enum FirstStep {
     Refuse,
 }
 
+/// The way to the first step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    At(FirstStep),
+    /// A look at the path decides.
+    Look {
+        if_free: FirstStep,
+        if_not: FirstStep,
+    },
+}
+
+/// Decides by the last look and the caller's mode. A first try needs Curator's protocol, a limit that never changes, and
+/// a look that shows enough free leases and an empty queue.
+fn choose(
+    last_look: LastLook,
+    mode: WaitMode,
+    protocol: SemaphoreProtocol,
+    is_limit_fixed: bool,
+    wanted: usize,
+) -> Choice {
+    let is_direct = protocol == SemaphoreProtocol::Direct;
+    let may_try = !is_direct && is_limit_fixed && wanted <= MOST;
+    let if_free = if may_try { FirstStep::Try } else { FirstStep::Queue };
+    match (last_look, mode) {
+        (LastLook::Free, _) if may_try => Choice::At(FirstStep::Try),
+        // The queue lists the leases anyway.
+        (_, WaitMode::Once) if is_direct && wanted == 1 => Choice::At(FirstStep::Queue),
+        (_, WaitMode::Once) => Choice::Look { if_free, if_not: FirstStep::Refuse },
+        (LastLook::None, _) if may_try => Choice::Look { if_free, if_not: FirstStep::Queue },
+        _ => Choice::At(FirstStep::Queue),
+    }
+}
+
 /// The outcome of a first try.
 pub(super) enum FirstTry {
     Granted(Vec<Acquired>),
@@ -56,31 +89,21 @@ fn are_held(sorted: &SortedChildren, listed: usize, own: &[&str], max_leases: us
 }
 
 impl LeaseAttempt<'_> {
-    /// Chooses the first step. The first try needs Curator's protocol, a limit that never changes, and a last look that
-    /// showed enough free leases and an empty queue.
+    /// Chooses the first step, with a look at the path if that is needed.
     pub(super) async fn first_step(&self) -> Result<FirstStep, Error> {
-        let is_direct = self.semaphore.protocol == SemaphoreProtocol::Direct;
-        let asks_once = self.mode == WaitMode::Once;
-        let may_try = !is_direct && self.semaphore.leases.limit().is_fixed() && self.wanted <= MOST;
-        let last_look = *self.semaphore.last_look.lock();
-        match last_look {
-            LastLook::Free if may_try => return Ok(FirstStep::Try),
-            LastLook::None if may_try => {}
-            // The queue lists the leases anyway.
-            _ if !asks_once || (is_direct && self.wanted == 1) => return Ok(FirstStep::Queue),
-            _ => {}
-        }
+        let (last_look, limit) = (*self.semaphore.last_look.lock(), self.semaphore.leases.limit());
+        let choice = choose(last_look, self.mode, self.semaphore.protocol, limit.is_fixed(), self.wanted);
+        let (if_free, if_not) = match choice {
+            Choice::At(step) => return Ok(step),
+            Choice::Look { if_free, if_not } => (if_free, if_not),
+        };
         // A caller that asks once looks twice: the node of a just-dropped guard may still be in the first look.
-        let is_free = self.is_free().await? || (asks_once && self.is_free().await?);
-        if !is_free {
-            *self.semaphore.last_look.lock() = LastLook::TooFew;
-            self.contention.is_shown();
+        if self.is_free().await? || (self.mode == WaitMode::Once && self.is_free().await?) {
+            return Ok(if_free);
         }
-        Ok(match is_free {
-            true if may_try => FirstStep::Try,
-            false if asks_once => FirstStep::Refuse,
-            _ => FirstStep::Queue,
-        })
+        *self.semaphore.last_look.lock() = LastLook::TooFew;
+        self.contention.is_shown();
+        Ok(if_not)
     }
 
     /// Returns whether no contender is queued and enough leases are free.
@@ -213,6 +236,39 @@ impl Look {
         let (prefix, kept) = (node.protected_id().prefix(), node.node_name());
         if !node.is_uncertain() {
             self.leases.retain(|name| !name.starts_with(&prefix) || kept == Some(name.as_str()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn first_step_follows_from_the_last_look_and_the_mode() {
+        use FirstStep::{Queue, Refuse, Try};
+        use SemaphoreProtocol::{Curator, Direct};
+        let look = |if_free, if_not| Choice::Look { if_free, if_not };
+        let (once, waits) = (WaitMode::Once, [WaitMode::Forever, WaitMode::Until(Instant::now())]);
+        for (protocol, is_fixed, wanted, last_look, waiting, asking) in [
+            (Curator, true, 1, LastLook::Free, Choice::At(Try), Choice::At(Try)),
+            (Curator, true, MOST, LastLook::None, look(Try, Queue), look(Try, Refuse)),
+            (Curator, true, 1, LastLook::TooFew, Choice::At(Queue), look(Try, Refuse)),
+            (Curator, true, MOST + 1, LastLook::Free, Choice::At(Queue), look(Queue, Refuse)),
+            (Curator, false, 1, LastLook::Free, Choice::At(Queue), look(Queue, Refuse)),
+            (Curator, false, 1, LastLook::None, Choice::At(Queue), look(Queue, Refuse)),
+            (Direct, true, 1, LastLook::Free, Choice::At(Queue), Choice::At(Queue)),
+            (Direct, true, 1, LastLook::None, Choice::At(Queue), Choice::At(Queue)),
+            (Direct, true, 2, LastLook::Free, Choice::At(Queue), look(Queue, Refuse)),
+            (Direct, true, 2, LastLook::TooFew, Choice::At(Queue), look(Queue, Refuse)),
+        ] {
+            let context = format!("{protocol:?} {is_fixed} {wanted} {last_look:?}");
+            for mode in waits {
+                assert_eq!(choose(last_look, mode, protocol, is_fixed, wanted), waiting, "{context} {mode:?}");
+            }
+            assert_eq!(choose(last_look, once, protocol, is_fixed, wanted), asking, "{context} once");
         }
     }
 }

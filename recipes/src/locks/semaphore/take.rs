@@ -9,15 +9,14 @@
 use std::future::Future;
 
 use curator_framework::recipe::OwnedNode;
-use curator_framework::{Chain, Error, LossReason, PathText, RetryLoop, Session};
-use futures_util::future::{BoxFuture, join};
-use futures_util::stream::FuturesUnordered;
+use curator_framework::{Chain, Error, LossReason, RetryLoop, Session};
+use futures_util::future::join;
 
 use crate::engine::driver::Predicate;
 use crate::engine::error::LockError;
 use crate::engine::label::Label;
 use crate::engine::semaphore_protocol::SemaphoreProtocol;
-use crate::engine::while_held::first_of;
+use crate::engine::while_held::Losses;
 use crate::engine::{AcquireOnce, Acquired, Contention, LockInternals, WaitMode, children_of};
 use crate::locks::semaphore::first_try::{FirstStep, FirstTry};
 use crate::locks::semaphore::state::{Inner, LastLook, LeaseAttempt};
@@ -34,10 +33,6 @@ struct HeldSoFar {
     leases: Vec<Acquired>,
     turn: Option<Acquired>,
 }
-
-/// The losses of these nodes; of the turn only after the first lease.
-#[derive(Default)]
-struct Losses(FuturesUnordered<BoxFuture<'static, (LossReason, PathText)>>);
 
 impl AcquireOnce for LeaseRequest<'_> {
     type Granted = Vec<Acquired>;
@@ -117,24 +112,35 @@ impl LeaseAttempt<'_> {
             let Some(turn) = self.contend(&self.semaphore.lock, retries).await? else { return Ok(None) };
             held.turn = Some(turn);
         }
+        // The losses of the leases, and after the first lease of the turn.
         let mut losses = Losses::default();
         while held.leases.len() < self.wanted {
             let leases = self.contend(&self.semaphore.leases, retries);
-            let Some(lease) = losses.keep(self.session, leases).await? else { return Ok(None) };
+            let Some(lease) = self.keeping(&mut losses, leases).await? else { return Ok(None) };
             if held.leases.is_empty() {
-                held.turn.iter().for_each(|turn| losses.add(turn));
+                held.turn.iter().for_each(|turn| add_loss(&mut losses, turn));
             }
-            losses.add(&lease);
+            add_loss(&mut losses, &lease);
             held.leases.push(lease);
         }
         if self.wanted > 1 {
-            while let Err(error) = losses.keep(self.session, self.check(&held.leases)).await {
+            while let Err(error) = self.keeping(&mut losses, self.check(&held.leases)).await {
                 self.contention.is_unknown();
                 retry_request(error, self.session, retries).await?;
             }
             check_losses(self.session, held.turn.iter().chain(&held.leases))?;
         }
         Ok(Some(self.end_turn(held)))
+    }
+
+    /// Runs `step` while the turn and all leases are held, and fails when one of them is lost. Without the turn, two
+    /// clients could wait for each other's leases. If a lease ended, this acquire could be granted it a second time.
+    async fn keeping<T>(
+        &self,
+        losses: &mut Losses,
+        step: impl Future<Output = Result<T, LockError>>,
+    ) -> Result<T, LockError> {
+        losses.keep(step).await.unwrap_or_else(|(reason, path)| Err(lost(self.session, reason, &path)))
     }
 
     /// Contends in one of the two queues, and fails when the limit falls below the wanted number. An attempt at one
@@ -199,25 +205,8 @@ impl LeaseAttempt<'_> {
     }
 }
 
-impl Losses {
-    fn add(&mut self, held: &Acquired) {
-        let (signal, path) = (held.owned.loss_signal(), held.owned.path_text().unwrap_or_else(|| "".into()));
-        self.0.push(Box::pin(async move { (signal.lost().await, path) }));
-    }
-
-    /// Runs `step` while the turn and all leases are held, and fails when one of them is lost. Without the turn, two
-    /// clients could wait for each other's leases. If a lease ended, this acquire could be granted it a second time.
-    async fn keep<T>(
-        &mut self,
-        session: &Session,
-        step: impl Future<Output = Result<T, LockError>>,
-    ) -> Result<T, LockError> {
-        tokio::select! {
-            biased;
-            (reason, path) = first_of(&mut self.0) => Err(lost(session, reason, &path)),
-            done = step => done,
-        }
-    }
+fn add_loss(losses: &mut Losses, held: &Acquired) {
+    losses.add(held.owned.loss_signal(), held.owned.path_text().unwrap_or_else(|| "".into()));
 }
 
 /// Fails if one of the nodes is lost, or the deadline of the session has passed.

@@ -127,6 +127,32 @@ on_every_server! {
         assert!(leads(&last).await.token() > leadership.token());
     }
 
+    /// Behind a hand-over the number belongs to a write, which the path no longer tells.
+    async fn suspended_term_keeps_its_number_without_a_record(env) {
+        let (proxy, path) = (env.proxy(), env.path("latch"));
+        let options = builder(proxy.address()).session_timeout(LONG);
+        let client = connected(options.connection_state_error_policy(StandardConnectionStateErrorPolicy)).await;
+        let direct = env.client().await;
+        let named = |client, id: &str| started_with(client, &path, LeaderLatchOptions::new().id(id));
+        let ann = named(&direct, "ann");
+        leads(&ann).await;
+        let bob = named(&client, "bob");
+        env.wait_for_children(&direct, &path, 2).await;
+        let cat = named(&direct, "cat");
+        env.wait_for_children(&direct, &path, 3).await;
+        let chosen = participant(&ann, "cat").await;
+        assert!(in_time(ann.resign_to_timeout(&chosen, BUDGET)).await.unwrap().is_some());
+        leads(&cat).await;
+        in_time(cat.close()).await;
+        let before = leads(&bob).await;
+        direct.set_data().for_path(&path, Vec::new()).await.unwrap();
+        proxy.reset();
+        becomes(&client, ConnectionState::Suspended).await;
+        let leads_again = |state: &LeaderState| matches!(state, LeaderState::Leading(term) if term.is_held());
+        in_time(bob.watch().wait_for(leads_again)).await.unwrap();
+        assert_eq!(bob.leadership().unwrap().token(), before.token());
+    }
+
     /// The delay is for the work of another process.
     async fn leader_does_not_wait_for_its_own_suspended_term(env) {
         let (proxy, direct, path) = (env.proxy(), env.client().await, env.path("latch"));

@@ -8,6 +8,7 @@
 mod connection;
 mod ending;
 mod machine;
+mod receiving;
 mod restoring;
 mod watches;
 mod watching;

@@ -292,7 +292,11 @@ impl Follower {
 
     /// Follows the group, once its members are wanted, until the client is closed.
     async fn follow(&mut self, wanted: &SetOnce<()>) {
-        wanted.wait().await;
+        tokio::select! {
+            biased;
+            () = self.client.closed() => return,
+            _ = wanted.wait() => {}
+        }
         loop {
             let followed = match self.client.session().await {
                 Ok(session) => self.follow_in(&session).await,

@@ -58,9 +58,10 @@ impl Current {
     /// Returns the members of which the session is to report the changes of an outage. The watch on the listing restores
     /// itself.
     fn resync(&mut self, path: &str) -> KnownNodes {
+        // A new subscription asks too, and does not resync: it has no members yet. At a reconnect without members they may
+        // be about to be read again, because of the resync.
+        self.awaits_resync |= self.resyncs > 0;
         self.resyncs += 1;
-        // A new subscription asks too, and does not resync without members.
-        self.awaits_resync |= !self.members.is_empty();
         let data = self.members.keys().map(|id| make_path(path, id)).collect();
         // All that the session has shown counts: it is applied, or its notification is in the queue.
         KnownNodes { zxid: Some(Zxid::new(i64::MAX)), data, ..KnownNodes::default() }

@@ -5,7 +5,6 @@
 //! log. The tasks of a session depend on all of these.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::environment::clock::{BootClock, Clock};
+use crate::sync::panics::caught;
 
 /// The longest sleep of the thread: its timer stops while the machine sleeps, the clock does not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -186,7 +186,7 @@ impl DeadlineThread {
                 MutexGuard::unlocked(&mut entries, || {
                     for (watched, due) in passed {
                         // A panic must not end the watch of the other deadlines.
-                        let _panicked = catch_unwind(AssertUnwindSafe(|| (watched.call)(due)));
+                        let _panicked = caught(|| (watched.call)(due));
                     }
                 });
                 continue;

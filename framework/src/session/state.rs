@@ -82,6 +82,8 @@ pub(super) struct Inner {
     pub(super) silence_is_error: bool,
     pub(super) reaper: Arc<ContainerReaper>,
     pub(super) schemas: Option<Arc<SchemaSet>>,
+    /// A server has answered that it does not know the request for one.
+    pub(super) refuses_persistent_watches: AtomicBool,
     extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -155,6 +157,7 @@ impl Session {
                 silence_is_error,
                 reaper: Arc::clone(&config.reaper),
                 schemas: config.schemas.clone(),
+                refuses_persistent_watches: AtomicBool::new(false),
                 extensions: Mutex::default(),
             }
         });

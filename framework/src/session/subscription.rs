@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc::error::TryRecvError;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::namespace::Namespace;
 use crate::model::{AddWatchMode, WatchedEvent};
 use crate::session::Session;
-use crate::zookeeper::{KnownNodes, Resync, SubscriptionEvent, WatchEvents};
+use crate::zookeeper::{ADD_WATCH_NEEDS, KnownNodes, Resync, SubscriptionEvent, WatchEvents};
 
 /// A persistent watch of one session. It ends with the session. Its drop removes the watch. Paths are those of the
 /// session's namespace.
@@ -41,7 +42,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// * `Error::Unsupported` with `zookeeper-async`, and with servers before 3.6.
+    /// * `Error::Unsupported` with `zookeeper-async`, and with servers before 3.6. Such a server closes the connection, so
+    ///   a session sends one request, and later calls fail at once.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`, `Error::Closed`: the watch is not set.
     ///
     /// # Cancel safety
@@ -82,13 +84,21 @@ impl Session {
         if !handle.capabilities().persistent_watches {
             return Err(self.unsupported("add persistent watches"));
         }
+        let refused = &self.inner.refuses_persistent_watches;
+        if refused.load(Ordering::Acquire) {
+            let request = format!("addWatch {path}").into();
+            return Err(Error::Unsupported { request, client: "the server", needed: ADD_WATCH_NEEDS });
+        }
         let resync = resync.map(|resync| self.in_server_paths(resync));
         let events = tokio::select! {
             biased;
             _ = self.ended() => return Err(self.closed_error(format!("addWatch {path}"))),
-            added = handle.add_watch(&self.to_server_path(path), mode, resync) => {
-                added.map_err(|error| self.for_caller(error))?
-            }
+            added = handle.add_watch(&self.to_server_path(path), mode, resync) => added.map_err(|error| {
+                if let Error::Unsupported { .. } = error {
+                    refused.store(true, Ordering::Release);
+                }
+                self.for_caller(error)
+            })?,
         };
         Ok(Subscription { session: self.unpinned(), events, taken: None })
     }

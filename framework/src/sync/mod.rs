@@ -4,6 +4,7 @@ pub(crate) mod budget;
 pub(crate) mod changes;
 pub(crate) mod job_queue;
 pub(crate) mod listeners;
+pub(crate) mod panics;
 pub(crate) mod report;
 pub(crate) mod report_metric;
 pub(crate) mod safe_notify;

@@ -1,11 +1,11 @@
 //! Calls of code that the program supplies: its panic ends neither a session nor a task of the framework.
 
-use std::any::Any;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt as _;
 
+use crate::sync::panics::{caught, text_of};
 use crate::sync::report::report;
 
 /// Calls code that the program supplies, and catches its panic: recipes call closures of their options in this way.
@@ -16,19 +16,18 @@ use crate::sync::report::report;
 /// The text of the panic, such as "the filter has panicked: index out of bounds". The caller fails the object or the
 /// request to which the code belongs.
 pub fn catch_panic<T>(code: &str, call: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| text_of(code, &*panic))
+    caught(call).map_err(|panic| logged(code, panic))
 }
 
 /// Awaits code that the program supplies, and catches its panic.
 pub(crate) async fn catch_panic_of<F: Future>(code: &str, call: impl FnOnce() -> F) -> Result<F::Output, String> {
     let called = async { call().await };
-    AssertUnwindSafe(called).catch_unwind().await.map_err(|panic| text_of(code, &*panic))
+    AssertUnwindSafe(called).catch_unwind().await.map_err(|panic| logged(code, text_of(panic)))
 }
 
-/// Logs a panic, and returns its text.
-fn text_of(code: &str, panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let (code, panic) = (code.to_owned(), text.unwrap_or("without a text").to_owned());
+/// Logs a panic, and returns a text that names the code.
+fn logged(code: &str, panic: String) -> String {
+    let code = code.to_owned();
     let text = format!("the {code} has panicked: {panic}");
     report(move || tracing::error!(code, panic, "code of the program has panicked"));
     text

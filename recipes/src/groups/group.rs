@@ -359,14 +359,16 @@ impl Follower {
     /// Follows the group, once its members are wanted, until the client is closed.
     async fn run(mut self, mut stop: Stop, wanted: Arc<SetOnce<()>>) {
         let client = self.client.weak_clone();
-        let follow = async {
-            wanted.wait().await;
-            work_in_sessions(&client, &mut self).await;
-        };
+        tokio::select! {
+            biased;
+            () = stop.requested() => return,
+            () = client.closed() => return,
+            _ = wanted.wait() => {}
+        }
         tokio::select! {
             biased;
             () = stop.requested() => {}
-            () = follow => {}
+            () = work_in_sessions(&client, &mut self) => {}
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -15,6 +14,7 @@ use tokio::sync::Notify;
 use super::due_queue::HeldTask;
 use super::pending::PendingDelete;
 use crate::session::known_node::KnownNode;
+use crate::sync::panics::caught;
 use crate::sync::watch_cell::WatchCell;
 
 /// A job that is due.
@@ -92,14 +92,14 @@ impl StartedJobs {
         let wakes = self.wakes.load(Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(self));
         // It panics in the destructor of a variable of a thread that ends. Then the task polls the job.
-        let Ok(entered) = catch_unwind(AssertUnwindSafe(|| runtime.enter())) else {
+        let Ok(entered) = caught(|| runtime.enter()) else {
             return self.keep(job, true);
         };
         let poll = || {
             let unconstrained = std::pin::pin!(tokio::task::coop::unconstrained(&mut job));
             unconstrained.poll(&mut Context::from_waker(&waker))
         };
-        let polled = catch_unwind(AssertUnwindSafe(poll));
+        let polled = caught(poll);
         drop(entered);
         match polled {
             Ok(Poll::Ready(None)) => Start::Kept,

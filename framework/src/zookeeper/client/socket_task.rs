@@ -6,7 +6,6 @@
 
 use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -24,6 +23,7 @@ use super::link::{Link, Reader, SessionIo, Token, join, reason, write};
 use super::protocol::{Event, Protocol, Settings, Violation};
 use super::stream::ByteStream;
 use crate::error::{Chain, ConnectError};
+use crate::sync::panics::caught;
 use crate::sync::report::report;
 use crate::zookeeper::{ConnectConfig, HandleEvent, Reattached};
 
@@ -371,7 +371,7 @@ impl Drop for SocketTask {
         let task_dropped = self.shared.task_dropped.lock().take();
         if let (Some(task_dropped), false) = (task_dropped, self.ended) {
             // A second panic during an unwinding would abort the process.
-            let _panicked = std::panic::catch_unwind(AssertUnwindSafe(task_dropped));
+            let _panicked = caught(task_dropped);
         }
         if self.give_up_copy() {
             return;

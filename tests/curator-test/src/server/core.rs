@@ -367,6 +367,8 @@ impl Core {
         let path = path_of(header.op, body.rest());
         let refusal = self.refusals.iter().position(|(op, _)| *op == header.op);
         let result = match refusal.map(|index| self.refusals.remove(index)) {
+            // As to a request that Apache does not know.
+            Some((_, ErrorCode::Unimplemented)) => Err(Failure::ReplyAndClose(ErrorCode::Unimplemented)),
             Some((_, error)) => Err(error.into()),
             None => self.perform(caller, header.op, body),
         };

@@ -230,7 +230,8 @@ impl TestingServer {
     }
 
     /// Answers the next requests of this operation with an error, and does not carry them out. An overloaded server
-    /// answers so with [`ErrorCode::ThrottledOp`].
+    /// answers so with [`ErrorCode::ThrottledOp`], and one that does not know the operation with
+    /// [`ErrorCode::Unimplemented`]: then it closes the connection, as Apache does.
     pub fn refuse(&self, op: OpCode, times: usize, error: ErrorCode) {
         self.front.with_core(|core| core.refusals.extend(std::iter::repeat_n((op, error), times)));
     }

@@ -1,10 +1,13 @@
 //! Groups and nodes where the server changes: a loss of all data, containers that are deleted, and the requests of a
 //! group, counted by the in-process server.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use curator_framework::recipe::RecipeClient as _;
-use curator_framework::{Acl, ConnectionState, Error, Permission, RetryNTimes};
+use curator_framework::{Acl, CompressionProvider, ConnectionState, Error, Permission, RetryNTimes};
 use curator_integration::connection_stage::comes_to;
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
@@ -115,6 +118,99 @@ async fn reconnect_costs_a_group_no_read() {
         members.len() == MEMBERS - 1 && members.get("2").is_some_and(|member| member.data == b"newer")
     })
     .await;
+}
+
+/// Servers before 3.6 do not know the request for a persistent watch: they close the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn group_is_followed_on_a_server_without_persistent_watches() {
+    const MANY: usize = 1000;
+    let server = server();
+    let (client, direct) = (client(&server).await, client(&server).await);
+    server.refuse(OpCode::AddWatch, MANY, ErrorCode::Unimplemented);
+    let groups = ["/group", "/group", "/later"].map(|path| curator_integration::following::group(client.clone(), path));
+    let member = joined(&direct, "/group", "ann").await;
+    for group in &groups[..2] {
+        has(group, |members| members.contains("ann")).await;
+    }
+    has(&groups[2], Members::is_empty).await;
+    in_time(member.set_data("newer")).await.unwrap();
+    let late = joined(&direct, "/later", "bob").await;
+    for group in &groups[..2] {
+        has(group, |members| members.get("ann").is_some_and(|ann| ann.data == b"newer")).await;
+    }
+    has(&groups[2], |members| members.contains("bob")).await;
+    in_time(late.close()).await;
+    has(&groups[2], Members::is_empty).await;
+    // Each such request costs all recipes of the client their connection. The groups start at once.
+    let asked = MANY - server.refusals_left();
+    assert!((1..=groups.len()).contains(&asked), "{asked}");
+    let session = client.session().await.unwrap();
+    let epoch = session.epoch();
+    let next = curator_integration::following::group(client.clone(), "/group");
+    has(&next, |members| members.contains("ann")).await;
+    assert_eq!((session.epoch(), MANY - server.refusals_left()), (epoch, asked));
+}
+
+/// Decompresses nothing, and waits as long as it is told to.
+#[derive(Debug, Clone, Default)]
+struct Slow {
+    waits: Arc<AtomicBool>,
+    begun: Arc<AtomicUsize>,
+}
+
+impl CompressionProvider for Slow {
+    fn compress(&self, _path: &str, data: &[u8]) -> io::Result<Vec<u8>> {
+        Ok(data.to_vec())
+    }
+
+    fn decompress(&self, _path: &str, compressed: &[u8]) -> io::Result<Vec<u8>> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        tokio::task::block_in_place(|| {
+            while self.waits.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Ok(compressed.to_vec())
+    }
+}
+
+/// The connection is lost and back between the reply to the read and its use: the reply may be too old by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn group_with_one_member_reads_it_again_behind_an_outage_in_its_read() {
+    let (server, slow) = (server(), Slow::default());
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let direct = client(&server).await;
+    let options = through(&proxy, LONG).enable_compression().compression_provider(slow.clone());
+    let client = connected(options).await;
+    let member = joined(&direct, "/group", "ann").await;
+    let group = curator_integration::following::group(client.clone(), "/group");
+    has(&group, |members| members.contains("ann")).await;
+    for round in 0..3 {
+        let begun = slow.begun.load(Ordering::SeqCst);
+        slow.waits.store(true, Ordering::SeqCst);
+        in_time(member.set_data(format!("first {round}"))).await.unwrap();
+        eventually("it is being read", async || slow.begun.load(Ordering::SeqCst) > begun).await;
+        take_down(&proxy);
+        comes_to(&client, ConnectionState::Suspended).await;
+        in_time(member.set_data(format!("second {round}"))).await.unwrap();
+        proxy.accept();
+        comes_to(&client, ConnectionState::Reconnected).await;
+        slow.waits.store(false, Ordering::SeqCst);
+        let data = format!("second {round}");
+        has(&group, |members| members.get("ann").is_some_and(|ann| ann.data == data.as_bytes())).await;
+    }
+}
+
+/// The debug text shows the state, and does not ask for the members.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn group_of_a_member_that_is_not_asked_ends_with_its_client() {
+    let server = server();
+    let client = client(&server).await;
+    let member = joined(&client, "/group", "ann").await;
+    assert!(format!("{:?}", member.group()).contains("Loading"));
+    in_time(client.close()).await;
+    eventually("the group is closed", async || format!("{:?}", member.group()).contains("Closed")).await;
+    assert!(matches!(member.group().state(), GroupState::Closed));
 }
 
 /// A member that joins, leaves or changes costs an observer a read or two, however large the group is.

@@ -17,7 +17,7 @@ use crate::standing::Pauses;
 impl Keeper {
     /// Claims another known node, and forgets what belongs to the one before.
     pub(super) fn follow(&mut self) {
-        let czxid = self.plan.known().map(|known| known.czxid);
+        let czxid = self.plan.known.map(|known| known.czxid);
         if czxid != self.czxid {
             self.claim(czxid);
         }
@@ -30,7 +30,7 @@ impl Keeper {
 
     /// Publishes what the plan has decided.
     pub(super) fn publish(&mut self) {
-        let state = match (self.plan.state().clone(), self.cause.clone()) {
+        let state = match (self.plan.state.clone(), self.cause.clone()) {
             (State::Creating, _) => NodeState::Creating,
             (State::Standing(node), _) => NodeState::Standing(node),
             (State::Refused(node), Some(cause)) => NodeState::Refused { node, cause },
@@ -41,13 +41,9 @@ impl Keeper {
             (State::Refused(_) | State::Failed, None) => return,
         };
         self.confirm();
-        match &state {
-            NodeState::TakenBy { session, .. } if !state.is_same(&self.shared.state.newest()) => {
-                let session_id = session.map(tracing::field::display);
-                tracing::warn!(path = self.kept.path, session_id, "a node is taken");
-            }
-            NodeState::Standing(_) => self.pauses = Pauses::default(),
-            _ => {}
+        if let (NodeState::TakenBy { session, .. }, false) = (&state, state.is_same(&self.shared.state.newest())) {
+            let session_id = session.map(tracing::field::display);
+            tracing::warn!(path = self.kept.path, session_id, "a node is taken");
         }
         self.shared.publish(state.clone());
         if let NodeState::Standing(node) = state {
@@ -79,9 +75,12 @@ impl Keeper {
         self.shared.written.send_replace(Written { generation, refused });
     }
 
-    /// Reports that the newest wanted data waits for another session's node to go.
-    pub(super) fn report_taken(&mut self) {
-        if let State::Taken(other) = *self.plan.state() {
+    /// Ends a row of failed attempts. The newest wanted data may have to wait for another session's node to go.
+    pub(super) fn settle(&mut self) {
+        if self.plan.stands() {
+            self.pauses = Pauses::default();
+        }
+        if let State::Taken(other) = self.plan.state {
             let (path, session) = (self.client.path_text(&self.kept.path), owning_session(other.session));
             let generation = self.take().generation;
             self.report(generation, Some(NodeError::TakenBy { path, session }));
@@ -120,7 +119,7 @@ impl Keeper {
             }
             _ => tracing::warn!(error = %chain, path, pause_s, "a node cannot be created"),
         }
-        if self.plan.written() != self.taken.generation {
+        if self.plan.written != self.taken.generation {
             self.report(self.taken.generation, Some(error.clone()));
         }
         self.cause = Some(error);

@@ -14,7 +14,7 @@ use crate::nodes::shared::KeptNode;
 impl Keeper {
     pub(super) async fn request(&mut self, step: &Step) -> Result<Input, NodeError> {
         let Some(session) = &self.session.clone() else { return Ok(Input::SessionEnded) };
-        let path = &self.plan.path().unwrap_or_default().to_owned();
+        let path = &self.plan.path.clone().unwrap_or_default();
         Ok(match step {
             Step::CreateFirst => self.create_first(session).await?,
             Step::Create => self.create(session, path).await?,

@@ -95,14 +95,14 @@ impl Keeper {
             self.follow();
             self.publish();
             if step == Step::Wait {
-                self.report_taken();
+                self.settle();
             }
         }
     }
 
     async fn perform(&mut self, step: &Step) -> Result<Input, NodeError> {
         let is_wait = matches!(step, Step::Connect | Step::AwaitDeletion | Step::Pause(_) | Step::Wait);
-        // Without the reply to its create the node could be that of another object of this client. An id in the name
+        // Without the reply to its create another object of this client could have made the node. An id in the name
         // tells them apart.
         if is_wait || (*step == Step::CreateFirst && self.kept.is_protected) {
             let mut stop = self.stop.clone();
@@ -195,7 +195,7 @@ impl Keeper {
 
     /// Waits before the next attempt. New data ends the pause, because it may be the cure.
     async fn pause_after_failure(&mut self) -> Input {
-        let is_stale = matches!(self.plan.state(), State::Refused(_));
+        let is_stale = matches!(self.plan.state, State::Refused(_));
         let session = self.session.clone().filter(|_| is_stale && self.kept.mode.is_ephemeral());
         tokio::select! {
             () = sleep(self.pause) => Input::Done,
@@ -211,7 +211,7 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         let mode = self.kept.mode;
         let session = self.session.take().filter(|session| !mode.is_ephemeral() || session.end_reason().is_none());
-        if let (Some(remains), Some(session), Some(path)) = (self.plan.remains(), session, self.plan.path()) {
+        if let (Some(remains), Some(session), Some(path)) = (self.plan.remains(), session, &self.plan.path) {
             session.delete_in_background(path, mode, remains.map(|known| known.czxid));
         }
     }

@@ -24,7 +24,7 @@ pub(super) enum Step {
     Create,
     /// Reads the stat of the node at the path, and sets a watch on it.
     Look,
-    /// Claims this node for the task among those of the session.
+    /// Claims this node for the task, so that no other task of the session counts it as its own.
     Claim(Known),
     /// Reads the data of this node, and sets a watch on it.
     Read(Known),
@@ -66,7 +66,7 @@ pub(super) enum Pause {
 /// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Input {
-    /// There is a session. `is_new` if it is not that of the attempt before.
+    /// The client has a session; `is_new` if the attempt before had another one.
     Connected {
         is_new: bool,
     },
@@ -126,7 +126,7 @@ pub(super) enum Failure {
     Closed,
 }
 
-/// What a decision knows beside the results of the steps.
+/// The facts beside the results of the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(super) struct Now {
     /// The session of the attempt; `None` if the client does not know its id yet.
@@ -162,9 +162,9 @@ pub(super) struct NodePlan {
     now: Now,
     /// The outstanding step.
     step: Step,
-    path: Option<String>,
-    state: State,
-    known: Option<Known>,
+    pub(super) path: Option<String>,
+    pub(super) state: State,
+    pub(super) known: Option<Known>,
     /// A notification has reported the deletion of the node.
     may_be_gone: bool,
     /// The sessions in which the reply to a create was lost.
@@ -174,7 +174,7 @@ pub(super) struct NodePlan {
     /// The transaction that replaces the node was applied.
     is_replaced: bool,
     /// The generation of the data on the server; 0 if it is not known.
-    written: u64,
+    pub(super) written: u64,
     /// The generation of the newest data that the server has refused.
     refused: u64,
     foreign_data: Option<Vec<u8>>,
@@ -201,22 +201,6 @@ impl NodePlan {
             foreign_data: None,
             is_closing: false,
         }
-    }
-
-    pub(super) const fn state(&self) -> &State {
-        &self.state
-    }
-
-    pub(super) fn path(&self) -> Option<&str> {
-        self.path.as_deref()
-    }
-
-    pub(super) const fn known(&self) -> Option<Known> {
-        self.known
-    }
-
-    pub(super) const fn written(&self) -> u64 {
-        self.written
     }
 
     /// Returns the generation of the data that the node has by a reply of the server.

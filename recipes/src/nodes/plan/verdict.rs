@@ -49,7 +49,7 @@ pub(super) enum Verdict {
     /// A create of the present session has made the node, and a reply was lost. Another task may have sent that create,
     /// so a claim decides.
     Found,
-    /// The node is that of an earlier session of this client, and goes with it.
+    /// An earlier session of this client owns the node, which ends with it.
     Dying,
     /// The mode is not ephemeral, so the node serves.
     Adopt,

@@ -5,7 +5,7 @@ pub(crate) mod error;
 mod keeper;
 pub(crate) mod options;
 pub(crate) mod persistent_node;
+mod plan;
 mod shared;
 pub(crate) mod state;
 pub(crate) mod ttl_node;
-mod verdict;

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::nodes::error::NodeError;
 use crate::nodes::keeper::Keeper;
 use crate::nodes::options::PersistentNodeOptions;
-use crate::nodes::shared::{Ending, Plan, Shared, Wanted};
+use crate::nodes::shared::{Ending, KeptNode, Shared, Wanted};
 use crate::nodes::state::{NodeState, Owner, StandingNode};
 use crate::standing::changes::Change;
 use crate::standing::{StandingTask, first_found};
@@ -103,7 +103,7 @@ pub struct PersistentNode {
 
 struct OwnerOfNode {
     client: CuratorFramework,
-    plan: Arc<Plan>,
+    kept: Arc<KeptNode>,
     shared: Arc<Shared>,
     task: StandingTask,
 }
@@ -130,7 +130,7 @@ impl PersistentNode {
         data: impl Into<Vec<u8>>,
         options: PersistentNodeOptions,
     ) -> Result<Self, NodeError> {
-        Self::of_plan(client, plan(path.into(), options), Some(data.into()))
+        Self::of_kept(client, kept(path.into(), options), Some(data.into()))
     }
 
     /// Creates an ephemeral node. Without data or a list the node gets those of the client.
@@ -141,18 +141,18 @@ impl PersistentNode {
         acl: Option<Vec<Acl>>,
     ) -> Result<Self, NodeError> {
         let options = PersistentNodeOptions { acl, ..PersistentNodeOptions::new() };
-        Self::of_plan(client, plan(path, options), data)
+        Self::of_kept(client, kept(path, options), data)
     }
 
-    pub(super) fn of_plan(client: CuratorFramework, plan: Plan, data: Option<Vec<u8>>) -> Result<Self, NodeError> {
-        validate_path(&plan.path)?;
-        if plan.path == "/" {
+    pub(super) fn of_kept(client: CuratorFramework, kept: KeptNode, data: Option<Vec<u8>>) -> Result<Self, NodeError> {
+        validate_path(&kept.path)?;
+        if kept.path == "/" {
             let reason = "the root cannot be created".to_owned();
             return Err(NodeError::InvalidArgument { argument: "node path", reason });
         }
-        let shared = Arc::new(Shared::new(data, &plan));
+        let shared = Arc::new(Shared::new(data, &kept));
         let task = StandingTask::that_cleans_up();
-        Ok(Self { owner: Arc::new(OwnerOfNode { client, plan: Arc::new(plan), shared, task }) })
+        Ok(Self { owner: Arc::new(OwnerOfNode { client, kept: Arc::new(kept), shared, task }) })
     }
 
     /// Creates the node in the background, now or when the client is connected, and keeps it.
@@ -163,12 +163,12 @@ impl PersistentNode {
     /// * `NodeError::Closed`: create another object.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn start(&self) -> Result<(), NodeError> {
-        let OwnerOfNode { client, plan, shared, task } = &*self.owner;
+        let OwnerOfNode { client, kept, shared, task } = &*self.owner;
         // Does not keep the client: its last clone ends the task.
-        let (client, plan, shared) = (client.weak_clone(), Arc::clone(plan), Arc::clone(shared));
+        let (client, kept, shared) = (client.weak_clone(), Arc::clone(kept), Arc::clone(shared));
         let started = task.start(move |stop| {
             shared.publish(NodeState::Creating);
-            Keeper::new(client, plan, shared, stop).run()
+            Keeper::new(client, kept, shared, stop).run()
         });
         started.map_err(|error| NodeError::of_start(error, self.path_text()))
     }
@@ -256,7 +256,7 @@ impl PersistentNode {
     /// Returns the given path, without number and protection.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.owner.plan.path
+        &self.owner.kept.path
     }
 
     /// Returns the node's own path: Curator's `getActualPath`. `None` for a sequential or protected node until its first
@@ -288,8 +288,8 @@ impl PersistentNode {
     /// When the future is dropped the data is written all the same.
     pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> Result<(), NodeError> {
         let data = data.into();
-        let OwnerOfNode { client, plan, shared, .. } = &*self.owner;
-        client.check_change(&plan.path, &data)?;
+        let OwnerOfNode { client, kept, shared, .. } = &*self.owner;
+        client.check_change(&kept.path, &data)?;
         let (mut states, mut written) = (self.watch(), shared.written.subscribe());
         let mut generation = 0;
         shared.wanted.send_modify(|wanted| {
@@ -351,7 +351,7 @@ impl PersistentNode {
     }
 
     fn path_text(&self) -> curator_framework::PathText {
-        self.owner.client.path_text(&self.owner.plan.path)
+        self.owner.client.path_text(&self.owner.kept.path)
     }
 
     fn closed(&self) -> NodeError {
@@ -359,16 +359,16 @@ impl PersistentNode {
     }
 }
 
-fn plan(path: String, options: PersistentNodeOptions) -> Plan {
+fn kept(path: String, options: PersistentNodeOptions) -> KeptNode {
     let PersistentNodeOptions { mode, protected: is_protected, parents, acl, foreign_data } = options;
-    Plan { path, mode, is_protected, parents, acl, foreign_data, touch: None }
+    KeptNode { path, mode, is_protected, parents, acl, foreign_data, touch: None }
 }
 
 impl fmt::Debug for PersistentNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PersistentNode")
             .field("path", &self.path())
-            .field("mode", &self.owner.plan.mode)
+            .field("mode", &self.owner.kept.mode)
             .field("state", &self.state())
             .finish_non_exhaustive()
     }

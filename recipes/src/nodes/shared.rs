@@ -14,7 +14,7 @@ use crate::standing::changes::Published;
 
 /// The node to keep.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct KeptNode {
     pub(super) path: String,
     pub(super) mode: CreateMode,
     pub(super) is_protected: bool,
@@ -24,7 +24,7 @@ pub(super) struct Plan {
     pub(super) touch: Option<Touch>,
 }
 
-impl Plan {
+impl KeptNode {
     /// Returns the mode of a node with a known name.
     pub(super) const fn mode_of_name(&self) -> CreateMode {
         match self.mode {
@@ -78,7 +78,7 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Returns the state before the start. Without data the node gets the client's default data.
-    pub(super) fn new(data: Option<Vec<u8>>, plan: &Plan) -> Self {
+    pub(super) fn new(data: Option<Vec<u8>>, kept: &KeptNode) -> Self {
         let is_default = data.is_none();
         let wanted = Wanted { data: data.unwrap_or_default().into(), generation: 1, is_default };
         Self {
@@ -86,7 +86,7 @@ impl Shared {
             listeners: Listeners::default(),
             wanted: watch::Sender::new(wanted),
             written: watch::Sender::default(),
-            actual_path: watch::Sender::new(plan.known_path()),
+            actual_path: watch::Sender::new(kept.known_path()),
         }
     }
 

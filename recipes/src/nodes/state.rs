@@ -5,7 +5,7 @@ use curator_framework::{SessionId, Zxid};
 use crate::nodes::error::NodeError;
 
 /// A node that stands on the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct StandingNode {
     /// The path, with the number and the id of the node's name.

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::nodes::error::NodeError;
 use crate::nodes::options::{ForeignData, PersistentTtlNodeOptions};
 use crate::nodes::persistent_node::PersistentNode;
-use crate::nodes::shared::{Plan, Touch};
+use crate::nodes::shared::{KeptNode, Touch};
 use crate::nodes::state::{NodeState, StandingNode};
 use crate::standing::changes::Change;
 
@@ -109,7 +109,7 @@ impl PersistentTtlNode {
         let Some(every) = ttl.checked_div(touch_factor).filter(|every| *every >= Duration::from_millis(1)) else {
             return invalid("touch factor", "it is 0, or leaves less than a millisecond between two writes");
         };
-        let plan = Plan {
+        let kept = KeptNode {
             path,
             mode: CreateMode::PersistentWithTtl(ttl),
             is_protected: false,
@@ -118,7 +118,7 @@ impl PersistentTtlNode {
             foreign_data: ForeignData::Keep,
             touch: Some(Touch { child, ttl, every }),
         };
-        Ok(Self { node: PersistentNode::of_plan(client, plan, Some(data.into()))? })
+        Ok(Self { node: PersistentNode::of_kept(client, kept, Some(data.into()))? })
     }
 
     /// Creates both nodes in the background, and keeps them: see [`PersistentNode::start`].

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use curator_framework::Error;
 use tokio::time::{Instant, sleep};
 
-use crate::nodes::error::NodeError;
-use crate::standing::{Pauses, Stop};
+use crate::standing::Pauses;
 
 /// The time without a foreign change after which the next one is undone at once.
 const CALM: Duration = Duration::from_secs(5);
@@ -19,18 +17,13 @@ pub(super) struct Contest {
 }
 
 impl Contest {
-    /// Pauses, unless the last change is long ago. Fails when the task has to end.
-    pub(super) async fn pause(&mut self, stop: &mut Stop) -> Result<(), NodeError> {
+    /// Pauses, unless the last change is long ago.
+    pub(super) async fn pause(&mut self) {
         if self.last.is_some_and(|last| last.elapsed() < CALM) {
-            tokio::select! {
-                biased;
-                () = stop.requested() => return Err(Error::Closed.into()),
-                () = sleep(self.pauses.after(true)) => {}
-            }
+            sleep(self.pauses.after(true)).await;
         } else {
             self.pauses = Pauses::default();
         }
         self.last = Some(Instant::now());
-        Ok(())
     }
 }

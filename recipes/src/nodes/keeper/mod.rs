@@ -1,21 +1,15 @@
-//! The task that keeps one node standing.
+//! The task that keeps one node: performs the steps of its [plan](crate::nodes::plan), and decides nothing.
 //!
 //! | file | contents |
 //! | --- | --- |
-//! | [`task`] | attempts, one session after the other |
-//! | [`state`] | what the task knows |
-//! | [`placing`] | one attempt: creates the node, or decides what stands at its path |
-//! | [`data`] | compares the data that the server has, and writes the wanted data |
-//! | [`holding`] | the time in which the node stands |
+//! | [`task`] | one step after the other; the waits |
+//! | [`requests`] | the steps that send requests |
+//! | [`reports`] | the state and the results that the task publishes |
 //! | [`contest`] | the pauses of two clients that undo each other's changes |
-//! | [`closing`] | the end of the task |
 
-mod closing;
 mod contest;
-mod data;
-mod holding;
-mod placing;
-mod state;
+mod reports;
+mod requests;
 mod task;
 
-pub(super) use self::state::Keeper;
+pub(super) use self::task::Keeper;

@@ -1,108 +1,150 @@
-//! The task: attempts, one session after the other, and the pauses between them.
+//! The task: one step after the other, and the steps that wait.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use curator_framework::recipe::RecipeClient as _;
-use curator_framework::{Chain, CuratorFramework, Error, Session};
-use tokio::time::sleep;
+use curator_framework::{CuratorFramework, Error, EventType, Session, SessionId, WakeReason, Watch};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::nodes::claims::Claim;
 use crate::nodes::error::NodeError;
 use crate::nodes::keeper::contest::Contest;
-use crate::nodes::keeper::state::{Keeper, Placed, deleted, woken};
-use crate::nodes::shared::{Ending, Plan, Shared, Written};
-use crate::nodes::state::NodeState;
+use crate::nodes::options::ForeignData;
+use crate::nodes::plan::{Failure, Input, NodePlan, Now, Pause, State, Step};
+use crate::nodes::shared::{Ending, KeptNode, Shared, Wanted};
 use crate::standing::{Pauses, Stop};
 
+/// The task of one node.
+pub(in crate::nodes) struct Keeper {
+    pub(super) client: CuratorFramework,
+    pub(super) kept: Arc<KeptNode>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) plan: NodePlan,
+    wanted: watch::Receiver<Wanted>,
+    stop: Stop,
+    /// The session of the newest attempt.
+    pub(super) session: Option<Session>,
+    /// The transaction that created the known node.
+    pub(super) czxid: Option<i64>,
+    /// The claim to the known node.
+    pub(super) claim: Option<Claim>,
+    /// The watch on the node at the path.
+    pub(super) watch: Option<Watch>,
+    /// The node of which the listeners know.
+    pub(super) announced: Option<i64>,
+    /// The data of the newest attempt.
+    pub(super) taken: Wanted,
+    /// The newest data that the server has accepted.
+    pub(super) accepted: Option<Arc<[u8]>>,
+    pub(super) touched: Option<Instant>,
+    /// The newest error that waiting cannot cure.
+    pub(super) cause: Option<NodeError>,
+    contest: Contest,
+    pub(super) pauses: Pauses,
+    /// The pause after the newest error.
+    pause: Duration,
+    /// Publishes the last state, even if the runtime drops the task before its first poll.
+    _ending: Ending,
+}
+
 impl Keeper {
-    pub(in crate::nodes) fn new(client: CuratorFramework, plan: Arc<Plan>, shared: Arc<Shared>, stop: Stop) -> Self {
+    pub(in crate::nodes) fn new(
+        client: CuratorFramework,
+        kept: Arc<KeptNode>,
+        shared: Arc<Shared>,
+        stop: Stop,
+    ) -> Self {
+        let (mends, outlives) = (kept.foreign_data == ForeignData::Mend, kept.touch.is_some());
+        let path = shared.actual_path.borrow().clone();
+        let (wanted, taken) = (shared.wanted.subscribe(), shared.wanted.borrow().clone());
         Self {
             client,
-            plan,
-            wanted: shared.wanted.subscribe(),
+            plan: NodePlan::new(path, kept.mode.is_ephemeral(), mends, outlives),
+            kept,
+            taken,
+            wanted,
             _ending: Ending(Arc::clone(&shared)),
             shared,
             stop,
             session: None,
-            known: None,
+            czxid: None,
             claim: None,
             watch: None,
-            may_be_gone: false,
             announced: None,
-            uncertain: BTreeSet::new(),
-            tried: 0,
-            written: 0,
-            refused: 0,
             accepted: None,
-            foreign_data: None,
             touched: None,
+            cause: None,
             contest: Contest::default(),
             pauses: Pauses::default(),
+            pause: Duration::ZERO,
         }
     }
 
     pub(in crate::nodes) async fn run(mut self) {
-        let mut stop = self.stop.clone();
-        loop {
-            self.tried = self.wanted.borrow_and_update().generation;
-            let session = tokio::select! {
-                biased;
-                () = stop.requested() => break,
-                session = self.next_session() => session,
+        let mut step = Step::Connect;
+        while step != Step::End {
+            let input = match self.perform(&step).await {
+                Ok(input) => input,
+                Err(error) => self.failed(&step, error),
             };
-            self.fill_in_default_data();
-            let stood = match session {
-                Ok(session) if self.path().is_none() && self.plan.is_protected => tokio::select! {
-                    biased;
-                    () = stop.requested() => break,
-                    created = self.create_first(&session) => created,
-                },
-                // Not cancelled: without the reply to its create the node could be that of another object of this client.
-                Ok(session) => self.stand(session).await,
-                Err(error) => Err(error.into()),
-            };
-            match stood {
-                Ok(()) => {}
-                Err(NodeError::Framework(Error::Closed)) => break,
-                Err(error) => tokio::select! {
-                    biased;
-                    () = stop.requested() => break,
-                    () = self.pause_after(error) => {}
-                },
+            let session = self.session.as_ref().and_then(Session::id).map(SessionId::get);
+            let now = Now { session, wanted: self.wanted.borrow().generation, taken: self.taken.generation };
+            step = self.plan.next(now, input);
+            self.follow();
+            self.publish();
+            if step == Step::Wait {
+                self.settle();
             }
         }
-        self.delete().await;
     }
 
-    /// Waits for a session. Meanwhile an ephemeral node ends with the earlier one.
-    pub(super) async fn next_session(&self) -> curator_framework::Result<Session> {
-        let mut connecting = std::pin::pin!(self.client.session());
-        let Some(earlier) = self.session.as_ref().filter(|_| self.plan.mode.is_ephemeral()) else {
-            return connecting.await;
-        };
-        let connected = tokio::select! {
+    async fn perform(&mut self, step: &Step) -> Result<Input, NodeError> {
+        let is_wait = matches!(step, Step::Connect | Step::AwaitDeletion | Step::Pause(_) | Step::Wait);
+        // Without the reply to its create another object of this client could have made the node. An id in the name
+        // tells them apart.
+        if is_wait || (*step == Step::CreateFirst && self.kept.is_protected) {
+            let mut stop = self.stop.clone();
+            return tokio::select! {
+                biased;
+                () = stop.requested() => Ok(Input::Stopped),
+                waited = self.wait(step) => waited,
+            };
+        }
+        // Boxed: these are short, and a wait may be long.
+        Box::pin(self.request(step)).await
+    }
+
+    async fn wait(&mut self, step: &Step) -> Result<Input, NodeError> {
+        match step {
+            Step::Connect => return self.connect().await,
+            Step::AwaitDeletion => return Ok(woken(&mut self.watch).await),
+            Step::Pause(Pause::Failure) => return Ok(self.pause_after_failure().await),
+            Step::Pause(_) => self.contest.pause().await,
+            Step::Wait => return Ok(self.rest().await),
+            step => return Box::pin(self.request(step)).await,
+        }
+        Ok(Input::Done)
+    }
+
+    /// Waits for a session. In the meantime an ephemeral node ends with the earlier one.
+    async fn connect(&mut self) -> Result<Input, NodeError> {
+        self.take();
+        let earlier = self.session.clone().filter(|_| self.kept.mode.is_ephemeral() && self.plan.stands());
+        let session = tokio::select! {
             biased;
-            connected = &mut connecting => Some(connected),
-            _ = earlier.ended() => None,
+            session = self.client.session() => session,
+            () = ended(earlier) => return Ok(Input::SessionEnded),
         };
-        if earlier.end_reason().is_some() && self.stands() {
-            self.shared.publish(NodeState::Creating);
-        }
-        match connected {
-            Some(connected) => connected,
-            None => connecting.await,
-        }
+        self.fill_in_default_data();
+        let session = session?;
+        let is_new = self.session.as_ref().is_none_or(|earlier| !earlier.is_same(&session));
+        self.session = Some(session);
+        Ok(Input::Connected { is_new })
     }
 
-    pub(super) fn path(&self) -> Option<String> {
-        self.shared.actual_path.borrow().clone()
-    }
-
-    pub(super) fn stands(&self) -> bool {
-        self.shared.state.newest().standing().is_some()
-    }
-
-    pub(super) fn fill_in_default_data(&self) {
+    fn fill_in_default_data(&mut self) {
         self.shared.wanted.send_if_modified(|wanted| {
             if wanted.is_default {
                 wanted.data = self.client.default_data().into();
@@ -112,94 +154,84 @@ impl Keeper {
         });
     }
 
-    pub(super) fn report(&self, generation: u64, refused: Option<NodeError>) {
-        self.shared.written.send_replace(Written { generation, refused });
+    /// Takes the newest wanted data, to send or to compare it.
+    pub(super) fn take(&mut self) -> Wanted {
+        self.taken = self.wanted.borrow_and_update().clone();
+        self.taken.clone()
+    }
+
+    /// Waits as long as the node exists, or another one is at the path.
+    async fn rest(&mut self) -> Input {
+        let touch_at = self.touch_at().filter(|_| self.plan.stands());
+        tokio::select! {
+            biased;
+            woken = woken(&mut self.watch) => woken,
+            Ok(()) = self.wanted.changed() => Input::NewData,
+            () = async { match touch_at {
+                Some(time) => sleep_until(time).await,
+                None => std::future::pending().await,
+            } } => Input::Done,
+        }
+    }
+
+    pub(super) fn touch_at(&self) -> Option<Instant> {
+        self.touched.zip(self.kept.touch.as_ref()).map(|(last, touch)| last + touch.every)
+    }
+
+    /// Prepares the pause after an error.
+    fn failed(&mut self, step: &Step, error: NodeError) -> Input {
+        let may_be_applied = error.outcome_unknown();
+        let failure = match &error {
+            NodeError::Framework(Error::Closed) => Failure::Closed,
+            // The client may be started later.
+            NodeError::Framework(Error::NotStarted) => Failure::Passing,
+            error if error.is_retryable() => Failure::Passing,
+            _ => Failure::Permanent,
+        };
+        self.pause = self.pauses.after(failure != Failure::Permanent);
+        self.report_failure(step, failure, error, self.pause);
+        Input::Failed { failure, may_be_applied }
     }
 
     /// Waits before the next attempt. New data ends the pause, because it may be the cure.
-    pub(super) async fn pause_after(&mut self, error: NodeError) {
-        // The client may be started later.
-        let may_pass = error.is_retryable() || matches!(error, NodeError::Framework(Error::NotStarted));
-        let (pause, path) = (self.pauses.after(may_pass), &self.plan.path);
-        let pause_s = pause.as_secs_f64();
-        if may_pass {
-            tracing::debug!(error = %Chain(&error), path, pause_s, "a node is created later");
-        } else {
-            let standing = self.shared.state.newest().standing().cloned();
-            self.shared.publish(match standing {
-                // The request that has failed shows nothing of the node.
-                Some(node) => {
-                    tracing::warn!(error = %Chain(&error), path, pause_s, "a node that stands cannot be read");
-                    NodeState::Refused { node, cause: error.clone() }
-                }
-                None => {
-                    tracing::warn!(error = %Chain(&error), path, pause_s, "a node cannot be created");
-                    NodeState::Failed(error.clone())
-                }
-            });
-            if self.written != self.tried {
-                self.report(self.tried, Some(error));
-            }
-        }
-        let is_stale = matches!(self.shared.state.newest(), NodeState::Refused { .. });
-        let session = self.session.clone().filter(|_| is_stale && self.plan.mode.is_ephemeral());
-        let ended = async {
-            match session {
-                Some(session) => drop(session.ended().await),
-                None => std::future::pending().await,
-            }
-        };
+    async fn pause_after_failure(&mut self) -> Input {
+        let is_stale = matches!(self.plan.state, State::Refused(_));
+        let session = self.session.clone().filter(|_| is_stale && self.kept.mode.is_ephemeral());
         tokio::select! {
-            () = sleep(pause) => {}
-            // The next attempt publishes it.
-            () = ended => {}
-            () = deleted(&mut self.watch), if is_stale => {
-                self.may_be_gone = true;
-                self.shared.publish(NodeState::Creating);
-            }
-            changed = self.wanted.changed() => if changed.is_err() { sleep(pause).await },
+            () = sleep(self.pause) => Input::Done,
+            () = ended(session) => Input::SessionEnded,
+            () = async { while woken(&mut self.watch).await != Input::Deleted {} }, if is_stale => Input::Deleted,
+            Ok(()) = self.wanted.changed() => Input::NewData,
         }
     }
+}
 
-    /// Places the node, and waits as long as it stands or another node is at its path.
-    pub(super) async fn stand(&mut self, session: Session) -> Result<(), NodeError> {
-        self.session = Some(session.clone());
-        let Some(path) = self.path() else { return self.create_first(&session).await };
-        loop {
-            match self.place(&session, &path).await? {
-                Placed::Standing => {
-                    self.hold(&session, &path).await?;
-                    if session.end_reason().is_some() {
-                        return Ok(());
-                    }
-                }
-                Placed::Taken => return self.wait_for_other().await,
-                Placed::Again => {}
-            }
+impl Drop for Keeper {
+    /// Leaves a node that was not deleted to the background task of the client, even if the runtime of the node ends.
+    fn drop(&mut self) {
+        let mode = self.kept.mode;
+        let session = self.session.take().filter(|session| !mode.is_ephemeral() || session.end_reason().is_none());
+        if let (Some(remains), Some(session), Some(path)) = (self.plan.remains(), session, &self.plan.path) {
+            session.delete_in_background(path, mode, remains.map(|known| known.czxid));
         }
     }
+}
 
-    /// Waits as long as the other node at the path does not change.
-    pub(super) async fn wait_for_other(&mut self) -> Result<(), NodeError> {
-        loop {
-            tokio::select! {
-                biased;
-                () = self.stop.requested() => return Err(Error::Closed.into()),
-                _ = woken(&mut self.watch) => return Ok(()),
-                changed = self.wanted.changed() => match changed {
-                    Ok(()) => self.report_taken(),
-                    Err(_no_owner) => return Ok(()),
-                },
-            }
-        }
+/// Resolves when the watch fires, and removes it.
+async fn woken(watch: &mut Option<Watch>) -> Input {
+    let Some(set) = watch else { return std::future::pending().await };
+    let reason = set.await;
+    *watch = None;
+    match reason {
+        WakeReason::SessionEnded(_) => Input::SessionEnded,
+        WakeReason::Event(EventType::NodeDeleted) => Input::Deleted,
+        _ => Input::Changed,
     }
+}
 
-    /// Waits until the watch fires. Fails when the task has to end.
-    pub(super) async fn notified(&mut self) -> Result<(), NodeError> {
-        tokio::select! {
-            biased;
-            () = self.stop.requested() => Err(Error::Closed.into()),
-            _ = woken(&mut self.watch) => Ok(()),
-        }
+async fn ended(session: Option<Session>) {
+    match session {
+        Some(session) => drop(session.ended().await),
+        None => std::future::pending().await,
     }
 }

@@ -4,27 +4,29 @@ use std::collections::BTreeSet;
 
 use curator_framework::Stat;
 
-/// The node that this task has created or adopted, as it knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Known {
-    pub(super) czxid: i64,
+/// A node as a reply has shown it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::nodes) struct Known {
+    pub(in crate::nodes) czxid: i64,
     /// The session that owns the node; 0 if it is not ephemeral.
-    pub(super) session: i64,
-    /// The version of the data that the task knows.
-    pub(super) version: i32,
+    pub(in crate::nodes) session: i64,
+    /// The version of the data.
+    pub(in crate::nodes) version: i32,
     /// The transaction that wrote it. After a restore from a backup a version may repeat.
-    pub(super) mzxid: i64,
-    pub(super) adopted: bool,
+    pub(in crate::nodes) mzxid: i64,
+    /// The task has found the node and did not create it.
+    pub(in crate::nodes) adopted: bool,
 }
 
 impl Known {
-    pub(super) const fn of(stat: &Stat, adopted: bool) -> Self {
-        Self { czxid: stat.czxid, session: stat.ephemeral_owner, version: stat.version, mzxid: stat.mzxid, adopted }
+    pub(in crate::nodes) const fn of(stat: &Stat) -> Self {
+        let Stat { czxid, ephemeral_owner: session, version, mzxid, .. } = *stat;
+        Self { czxid, session, version, mzxid, adopted: false }
     }
 
     /// Returns the same node with newer data.
-    pub(super) const fn at(self, stat: &Stat) -> Self {
-        Self { version: stat.version, mzxid: stat.mzxid, ..self }
+    pub(in crate::nodes) const fn at(self, newer: &Self) -> Self {
+        Self { version: newer.version, mzxid: newer.mzxid, ..self }
     }
 }
 
@@ -47,7 +49,7 @@ pub(super) enum Verdict {
     /// A create of the present session has made the node, and a reply was lost. Another task may have sent that create,
     /// so a claim decides.
     Found,
-    /// The node is that of an earlier session of this client, and goes with it.
+    /// An earlier session of this client owns the node, which ends with it.
     Dying,
     /// The mode is not ephemeral, so the node serves.
     Adopt,
@@ -56,8 +58,8 @@ pub(super) enum Verdict {
 }
 
 impl Facts<'_> {
-    pub(super) fn judge(&self, found: &Stat) -> Verdict {
-        let owner = found.ephemeral_owner;
+    pub(super) fn judge(&self, found: &Known) -> Verdict {
+        let owner = found.session;
         // The session too: servers that have lost their data give out the same transactions again.
         let is_known = self.known.is_some_and(|known| (known.czxid, known.session) == (found.czxid, owner));
         let is_of_session = self.session == Some(owner);
@@ -87,9 +89,9 @@ mod tests {
     }
 
     fn judge(is_ephemeral: bool, known: Option<Stat>, uncertain: &[i64], found: Stat) -> Verdict {
-        let known = known.map(|stat| Known::of(&stat, false));
+        let known = known.map(|stat| Known::of(&stat));
         let uncertain = uncertain.iter().copied().collect();
-        Facts { is_ephemeral, session: Some(OURS), known, uncertain: &uncertain }.judge(&found)
+        Facts { is_ephemeral, session: Some(OURS), known, uncertain: &uncertain }.judge(&Known::of(&found))
     }
 
     #[test]

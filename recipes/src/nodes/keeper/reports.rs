@@ -87,7 +87,7 @@ impl Keeper {
         }
     }
 
-    /// Takes back the data that the server has refused.
+    /// Takes back the data that the server has refused, before its caller learns of that.
     pub(super) fn take_back(&self) {
         if let Some(accepted) = &self.accepted {
             self.shared.wanted.send_if_modified(|wanted| {
@@ -97,6 +97,7 @@ impl Keeper {
                 false
             });
         }
+        self.report(self.taken.generation, self.cause.clone());
     }
 
     /// Reports a step that has failed, before a pause.
@@ -119,7 +120,8 @@ impl Keeper {
             }
             _ => tracing::warn!(error = %chain, path, pause_s, "a node cannot be created"),
         }
-        if self.plan.written != self.taken.generation {
+        let is_taken_back = self.plan.stands() && matches!(step, Step::Write { .. });
+        if self.plan.written != self.taken.generation && !is_taken_back {
             self.report(self.taken.generation, Some(error.clone()));
         }
         self.cause = Some(error);

@@ -3,16 +3,17 @@
 use curator_framework::spi::{Done, Operation};
 use curator_framework::{Error, Session, Stat};
 
-use crate::counters::engine::{Condition, Refusal};
 use crate::counters::error::without_change;
+use crate::counters::flight::Flight;
 use crate::counters::marker::{Marker, Proof};
+use crate::counters::step::{Condition, Refusal};
 
 /// The attempts of a counter, kept between its callers.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     marker: Option<Marker>,
-    /// The write that was begun and not settled.
-    flight: Option<Flight>,
+    /// The write that was begun and not settled, with its condition.
+    flight: Option<(Condition, Flight)>,
     /// The number of writes that were begun. The transaction of the newest one records it in the marker.
     begun: u64,
     /// The client lacks transactions, so the counter creates no marker.
@@ -33,18 +34,6 @@ impl Known {
     pub(super) const fn of(stat: &Stat) -> Self {
         Self { czxid: stat.czxid, mzxid: stat.mzxid }
     }
-}
-
-/// A write that was begun.
-#[derive(Debug)]
-struct Flight {
-    condition: Condition,
-    /// The write was sent, and its reply has not arrived.
-    is_sent: bool,
-    /// A lost try may have been applied, and nothing can prove it. So a refused condition proves nothing either.
-    is_ambiguous: bool,
-    /// The first error of a try with an unknown outcome.
-    unknown: Option<Error>,
 }
 
 /// The meaning of a reply to a write.
@@ -97,7 +86,7 @@ impl Attempts {
             return false;
         }
         self.begun += 1;
-        self.flight = Some(Flight { condition, is_sent: false, is_ambiguous: false, unknown: None });
+        self.flight = Some((condition, Flight::Unsent));
         true
     }
 
@@ -105,15 +94,16 @@ impl Attempts {
         self.flight.is_some()
     }
 
-    /// Returns the proof of a try without a reply, or `None` if each try has its reply.
+    /// Returns the proof of the tries that may have been applied, or `None` if none may.
     pub(super) async fn settle(&mut self, session: &Session) -> Result<Option<Proof>, Error> {
-        let Some(flight) = self.flight.as_mut().filter(|flight| flight.is_sent) else { return Ok(None) };
+        let Some((_, flight)) = self.flight.as_mut().filter(|(_, flight)| flight.may_be_applied()) else {
+            return Ok(None);
+        };
         let proof = match &mut self.marker {
             Some(marker) if marker.is_of(session) => marker.proof(self.begun).await?,
             _ => Proof::None,
         };
-        flight.is_sent = proof == Proof::Applied;
-        flight.is_ambiguous |= proof == Proof::None;
+        flight.proved(proof);
         Ok(Some(proof))
     }
 
@@ -142,30 +132,28 @@ impl Attempts {
 
     /// Records that the write is sent.
     pub(super) fn sends(&mut self) {
-        if let Some(flight) = &mut self.flight {
-            flight.is_sent = true;
+        if let Some((_, flight)) = &mut self.flight {
+            flight.sends();
         }
     }
 
     fn is_create(&self) -> bool {
-        self.flight.as_ref().is_some_and(|flight| flight.condition == Condition::Missing)
+        matches!(self.flight, Some((Condition::Missing, _)))
     }
 
     /// Returns `true` if a lost try may have been applied, and nothing can prove it.
     pub(super) fn is_ambiguous(&self) -> bool {
-        self.flight.as_ref().is_some_and(|flight| flight.is_ambiguous)
+        self.flight.as_ref().is_some_and(|(_, flight)| flight.is_ambiguous())
     }
 
     /// Records the reply to the write, and returns its meaning.
     pub(super) fn replied(&mut self, result: Result<Vec<Done>, Error>) -> Reply {
-        let unknown = result.as_ref().err().filter(|error| error.outcome_unknown()).cloned();
-        let is_applied = result.is_ok();
-        if let Some(flight) = &mut self.flight {
-            flight.is_sent = unknown.is_some();
-            flight.unknown = flight.unknown.take().or_else(|| unknown.clone());
+        let unknown = result.as_ref().err().filter(|error| error.outcome_unknown());
+        if let Some((_, flight)) = &mut self.flight {
+            flight.replied(unknown);
         }
         if let Some(marker) = self.marker.as_mut().filter(|_| unknown.is_none()) {
-            if is_applied {
+            if result.is_ok() {
                 marker.applied();
             } else {
                 marker.refused();
@@ -181,7 +169,7 @@ impl Attempts {
 
     /// Ends the write in flight. Returns its error: one with an unknown outcome if the write may have been applied.
     pub(super) fn fail(&mut self, path: &str, error: Error) -> Error {
-        let may_be_applied = self.flight.as_ref().is_some_and(|flight| flight.is_sent || flight.is_ambiguous);
+        let may_be_applied = self.flight.as_ref().is_some_and(|(_, flight)| flight.may_be_applied());
         let error = if may_be_applied { self.unknown(path) } else { without_change(error) };
         self.give_up();
         error
@@ -189,7 +177,7 @@ impl Attempts {
 
     /// Returns the error of a write that may have been applied.
     pub(super) fn unknown(&self, path: &str) -> Error {
-        let unknown = self.flight.as_ref().and_then(|flight| flight.unknown.clone());
+        let unknown = self.flight.as_ref().and_then(|(_, flight)| flight.unknown().cloned());
         let lost = || Error::ConnectionLoss { request: format!("a change of {path}").into(), sent: true, cause: None };
         unknown.unwrap_or_else(lost)
     }
@@ -197,11 +185,9 @@ impl Attempts {
     /// Ends the write in flight, which may still be applied. Its marker is used again only if that cannot hide a later
     /// write: the marker exists, and the server refuses the abandoned write after a later one.
     pub(super) fn give_up(&mut self) {
-        let Some(flight) = self.flight.take() else { return };
-        let may_be_applied = flight.is_sent || flight.is_ambiguous;
-        if may_be_applied
-            && (flight.condition == Condition::Exists || !self.marker.as_ref().is_some_and(Marker::stands))
-        {
+        let Some((condition, flight)) = self.flight.take() else { return };
+        let can_hide = condition == Condition::Exists || !self.marker.as_ref().is_some_and(Marker::stands);
+        if flight.may_be_applied() && can_hide {
             self.marker = None;
         }
     }

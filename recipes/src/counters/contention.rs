@@ -9,6 +9,25 @@
 //! * A session that is refused in its turn pauses for as long as the turns of all others take.
 //!
 //! The number of sessions is that of the markers, the children of the node. The reply to each write has it.
+//!
+//! A back-off with full jitter does not replace this. After a refusal it sleeps for a random time in
+//! `0..min(cap, base * 2^refusals)`. Measured beside this protocol on one Apache server, on a busy machine, 3 rounds of
+//! 0.6 s: increments per second in parts of Curator's without pauses, and the smallest share of a client in any round.
+//! 32 clients need a share of 1/64. Turns reach 1/46 on a quiet machine. On the busy one they had 1/98 in another run.
+//!
+//! | protocol | 8 clients | share | 32 clients | share |
+//! | --- | --- | --- | --- | --- |
+//! | turns | 2.92 | 1/11 | 4.37 | 1/74 |
+//! | base: the round trip, cap 256 ms | 4.99 | 1/3,339 | 5.56 | 1/4,166 |
+//! | base 1 ms, cap 256 ms | 2.37 | 1/3,215 | 7.66 | 1/4,533 |
+//! | base: the round trip, cap 256 ms, a gap each 8 writes | 1.94 | 1/2,053 | 4.40 | 1/2,094 |
+//! | the same, and a success only halves the number of refusals | 2.50 | 1/255 | 3.90 | 1/2,120 |
+//! | base 1 ms, cap 32 ms, a gap each 8 writes | 1.72 | 1/23 | 4.53 | 1/321 |
+//! | base: the round trip, cap 32 ms, a gap after each write | 0.67 | 1/14 | 1.33 | 1/504 |
+//! | base 1 ms, cap 256 ms, a gap after each write, the number halved | 0.38 | 1/108 | 0.97 | 1/468 |
+//!
+//! The session that has just written needs no read, so it wins each time. Gaps let other sessions in, but cost more of
+//! the rate than turns do.
 
 use std::time::Duration;
 

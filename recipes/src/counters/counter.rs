@@ -11,9 +11,10 @@ use tokio::time::Instant;
 
 use crate::content::sealed::Content;
 use crate::counters::change::{AtomicChange, AtomicStats, Compared};
-use crate::counters::engine::{Change, Effect, Failure, Outcome};
+use crate::counters::effect::{Change, Effect};
 use crate::counters::error::CounterError;
 use crate::counters::options::CounterOptions;
+use crate::counters::queued::{Failure, Outcome};
 use crate::counters::run::Runner;
 use crate::counters::state::{Counter, Promotion, Ticket};
 use crate::locks::InterProcessMutex;

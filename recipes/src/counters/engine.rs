@@ -2,134 +2,19 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
-use curator_framework::{RetryAttempt, RetryPolicy};
+use curator_framework::RetryPolicy;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::content::sealed::Content;
+use crate::counters::effect::{Change, Effect, Stored};
 use crate::counters::error::CounterError;
+use crate::counters::queued::{Failure, Outcome, Queued};
+use crate::counters::step::{Condition, Failed, Refusal, Step, Write};
 
 /// The version that ZooKeeper takes for any version.
 const ANY_VERSION: i32 = -1;
-
-/// A change of the value.
-#[derive(Debug, Clone)]
-pub(super) enum Change<V> {
-    Add(V),
-    Subtract(V),
-    Set(V),
-    CompareAndSet {
-        expected: V,
-        new: V,
-    },
-    /// Creates the node, unless it exists.
-    Initialize(V),
-    /// Sets the value without a condition.
-    Force(V),
-}
-
-impl<V> Change<V> {
-    const fn is_forced(&self) -> bool {
-        matches!(self, Self::Force(_))
-    }
-
-    const fn is_sum(&self) -> bool {
-        matches!(self, Self::Add(_) | Self::Subtract(_))
-    }
-}
-
-/// The changes that a failed step ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failed {
-    /// Those that were queued before this mark: no server was reached.
-    Before(u64),
-    /// Those that need a read, up to the first forced one.
-    Reading,
-    /// The sums up to the first forced one: the missing node cannot be created as 0.
-    Sums,
-}
-
-/// The effect of a change that has been decided.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Effect<V> {
-    Changed {
-        pre: V,
-        post: V,
-    },
-    /// A comparison has found another value.
-    Differs(V),
-    /// A comparison has not found the node.
-    Missing,
-    /// The node exists already.
-    Exists,
-    Overflow {
-        value: i64,
-        delta: i128,
-    },
-    NotANumber {
-        length: usize,
-    },
-    VersionsExhausted,
-}
-
-/// The end of a change without an effect.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// The retry policy gave up.
-    Contended,
-    Error(CounterError),
-}
-
-/// The end of a change.
-#[derive(Debug)]
-pub(super) struct Outcome<V> {
-    pub(super) result: Result<Effect<V>, Failure>,
-    /// The number of writes that carried the change.
-    pub(super) tries: u32,
-}
-
-/// The content of the node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Stored<V> {
-    Missing,
-    Value(V),
-    /// Data of another length than that of a number.
-    Foreign(usize),
-}
-
-impl<V: Content> Stored<V> {
-    /// Returns the content with this data.
-    pub(super) fn of(data: &[u8]) -> Self {
-        V::from_data(data).map_or(Self::Foreign(data.len()), Self::Value)
-    }
-
-    /// Returns the effect of a change on this content.
-    fn changed_by(&self, change: &Change<V>) -> Effect<V> {
-        let set = |pre: &V, post: &V| Effect::Changed { pre: pre.clone(), post: post.clone() };
-        let value = match (self, change) {
-            (Self::Missing, Change::CompareAndSet { .. }) => return Effect::Missing,
-            (Self::Value(_) | Self::Foreign(_), Change::Initialize(_)) => return Effect::Exists,
-            (Self::Foreign(_), Change::Force(new)) => return set(&V::default(), new),
-            (&Self::Foreign(length), _) => return Effect::NotANumber { length },
-            (Self::Missing, _) => &V::default(),
-            (Self::Value(value), _) => value,
-        };
-        let sum = |sum: Option<V>, delta: i128| match sum {
-            Some(sum) => set(value, &sum),
-            None => Effect::Overflow { value: value.to_i64(), delta },
-        };
-        match change {
-            Change::Add(delta) => sum(value.plus(delta), delta.to_i64().into()),
-            Change::Subtract(delta) => sum(value.minus(delta), -i128::from(delta.to_i64())),
-            Change::CompareAndSet { expected, .. } if expected != value => Effect::Differs(value.clone()),
-            Change::Set(new) | Change::CompareAndSet { new, .. } | Change::Initialize(new) | Change::Force(new) => {
-                set(value, new)
-            }
-        }
-    }
-}
 
 /// The knowledge about the node.
 #[derive(Debug, Clone)]
@@ -137,112 +22,6 @@ enum Known<V> {
     Nothing,
     Missing,
     Node { stored: Stored<V>, version: i32 },
-}
-
-/// The condition of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Condition {
-    /// The node has this version.
-    Version(i32),
-    /// The node does not exist.
-    Missing,
-    /// The node exists.
-    Exists,
-}
-
-impl Condition {
-    /// Returns the version after the write, if the condition determines it.
-    pub(super) const fn version_after(self) -> Option<i32> {
-        match self {
-            Self::Version(version) => Some(version.wrapping_add(1)),
-            Self::Missing => Some(0),
-            Self::Exists => None,
-        }
-    }
-}
-
-/// A write of the node's data.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Write {
-    pub(super) data: Vec<u8>,
-    pub(super) condition: Condition,
-}
-
-/// The next action.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// No change is left.
-    Idle,
-    Read,
-    /// Create the missing node with the number 0. A marker can only prove a change of a node that exists.
-    CreateZero,
-    /// The write in flight, the same until it is settled.
-    Write(Write),
-}
-
-/// The reason why a condition did not hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// The node has another version, or exists already.
-    Changed,
-    /// The node does not exist.
-    Missing,
-    /// The write was not sent, or the operation on the marker was refused. It may rest on the state of an earlier node.
-    Outdated,
-}
-
-/// The tries that a retry policy allows. As in Curator the policy decides on the number of retries and on the pauses
-/// between them. Tries within such a pause do not count.
-#[derive(Debug)]
-struct Patience {
-    policy: Arc<dyn RetryPolicy>,
-    began: Instant,
-    retries: u32,
-    pause_ends: Instant,
-}
-
-impl Patience {
-    fn new(policy: Arc<dyn RetryPolicy>, now: Instant) -> Self {
-        Self { policy, began: now, retries: 0, pause_ends: now }
-    }
-
-    /// Returns `true` if another try is allowed.
-    fn allows(&mut self, now: Instant, random: f64) -> bool {
-        if now < self.pause_ends {
-            return true;
-        }
-        let attempt = RetryAttempt { count: self.retries, elapsed: now.duration_since(self.began), random };
-        let Some(pause) = self.policy.next_pause(attempt) else { return false };
-        self.retries = self.retries.saturating_add(1);
-        // A pause without an end allows every try.
-        self.pause_ends = now.checked_add(pause).unwrap_or_else(|| now + Duration::from_secs(86_400 * 365));
-        true
-    }
-}
-
-/// A change that is not decided yet.
-#[derive(Debug)]
-struct Queued<V> {
-    id: u64,
-    change: Change<V>,
-    /// `None` once the caller is gone.
-    caller: Option<oneshot::Sender<Outcome<V>>>,
-    tries: u32,
-    /// The newest write rests on a state that was read after the change was queued. A refusal of an older one is not a
-    /// try in Curator's sense, which reads first.
-    is_fresh: bool,
-    /// The change gets a write of its own, because a common one could not be sent.
-    is_alone: bool,
-    patience: Patience,
-}
-
-impl<V> Queued<V> {
-    fn end(mut self, result: Result<Effect<V>, Failure>) {
-        if let Some(caller) = self.caller.take() {
-            // An error means that the caller is gone.
-            drop(caller.send(Outcome { result, tries: self.tries }));
-        }
-    }
 }
 
 /// The changes in one write, in order.
@@ -280,18 +59,10 @@ impl<V: Content> Engine<V> {
         policy: Arc<dyn RetryPolicy>,
         now: Instant,
     ) -> (u64, oneshot::Receiver<Outcome<V>>) {
-        let (id, (caller, outcome)) = (self.next_id, oneshot::channel());
+        let id = self.next_id;
         self.next_id += 1;
-        let patience = Patience::new(policy, now);
-        self.queue.push_back(Queued {
-            id,
-            change,
-            caller: Some(caller),
-            tries: 0,
-            is_fresh: false,
-            is_alone: false,
-            patience,
-        });
+        let (queued, outcome) = Queued::new(id, change, policy, now);
+        self.queue.push_back(queued);
         (id, outcome)
     }
 
@@ -520,6 +291,8 @@ impl<V: Content> Engine<V> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use curator_framework::{RetryForever, RetryNTimes};
 
     use super::*;
@@ -711,12 +484,5 @@ mod tests {
         engine.flight_failed(&error);
         assert!(matches!(second[0].try_recv().unwrap().result, Err(Failure::Error(_))));
         assert_eq!(engine.next(|_| true), Step::Idle);
-    }
-
-    #[test]
-    fn condition_determines_the_version_after_the_write() {
-        assert_eq!(Condition::Version(7).version_after(), Some(8));
-        assert_eq!(Condition::Version(i32::MAX).version_after(), Some(i32::MIN));
-        assert_eq!((Condition::Missing.version_after(), Condition::Exists.version_after()), (Some(0), None));
     }
 }

@@ -71,10 +71,12 @@ impl Marker {
         let (barrier, read) = session.in_one_write(both).await;
         barrier?;
         match read {
-            Ok((found, _)) => {
+            Ok((found, _)) if found == data(attempt) => {
                 self.standing = Standing::Stands;
-                Ok(if found == data(attempt) { Proof::Applied } else { Proof::NotApplied })
+                Ok(Proof::Applied)
             }
+            // If the reply to the marker's create was lost, no read has shown the node after it. So it stays uncertain.
+            Ok(_) => Ok(Proof::NotApplied),
             Err(Error::NoNode { .. }) => {
                 self.standing = Standing::Absent;
                 Ok(Proof::None)

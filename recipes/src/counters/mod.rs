@@ -7,8 +7,12 @@
 //! | [`counter`] | the shared part of counters and values: the calls, the promotion to a lock |
 //! | [`state`] | what the callers of a counter share |
 //! | [`engine`] | combines the changes of all tasks into writes; pure |
+//! | [`effect`] | the changes of a value, and their effects on the content of the node; pure |
+//! | [`queued`] | a change in the engine's queue, and its end; pure |
+//! | [`step`] | the actions of the engine |
 //! | [`run`] | sends the requests, in the future of one of the callers |
 //! | [`attempts`] | the attempts to apply one write, and the meaning of their replies |
+//! | [`flight`] | the knowledge if a write that was begun may be applied; pure |
 //! | [`marker`] | the node that shows after a lost reply if the write was applied |
 //! | [`pacing`], [`contention`] | the pauses for other sessions, and the decisions on them; pure |
 
@@ -17,14 +21,18 @@ mod cached;
 mod change;
 mod contention;
 mod counter;
+mod effect;
 mod engine;
 pub(crate) mod error;
+mod flight;
 mod marker;
 mod number;
 mod options;
 mod pacing;
+mod queued;
 mod run;
 mod state;
+mod step;
 mod unique_ids;
 mod value;
 

@@ -7,7 +7,7 @@ use curator_framework::{CuratorFramework, RetryPolicy};
 
 use crate::content::AtomicNumber;
 use crate::counters::change::{AtomicChange, Compared};
-use crate::counters::engine::Change;
+use crate::counters::effect::Change;
 use crate::counters::error::CounterError;
 use crate::counters::options::CounterOptions;
 use crate::counters::state::Counter;

@@ -8,11 +8,13 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::content::sealed::Content;
 use crate::counters::attempts::{Attempts, Known, Reply};
-use crate::counters::engine::{Condition, Engine, Failed, Refusal, Step, Stored, Write};
+use crate::counters::effect::Stored;
+use crate::counters::engine::Engine;
 use crate::counters::error::without_change;
 use crate::counters::marker::Proof;
 use crate::counters::pacing::Pacing;
 use crate::counters::state::{Counter, Requests, Ticket};
+use crate::counters::step::{Condition, Failed, Refusal, Step, Write};
 
 /// The number of times that the parents of a node are created for one write.
 const MOST_PARENTS_MADE: u32 = 16;
@@ -262,18 +264,11 @@ impl<'a, V: Content> Runner<'a, V> {
                 self.applied(Some(version), Some(markers));
                 Tried::Settled
             }
-            Reply::Refused(_) | Reply::Marker if self.attempts.is_ambiguous() => {
-                Tried::Fail(self.attempts.unknown(&self.counter.path))
-            }
-            Reply::Refused(refusal) => {
-                self.refused(refusal);
-                Tried::Settled
-            }
+            Reply::Refused(refusal) => self.refused(refusal),
             Reply::NoParent => return Ok(Tried::NoParent),
             Reply::Marker => {
                 self.attempts.forget_marker();
-                self.refused(Refusal::Outdated);
-                return Ok(Tried::Settled);
+                return Ok(self.refused(Refusal::Outdated));
             }
             Reply::Error(error) => return Err(error),
         };
@@ -287,7 +282,7 @@ impl<'a, V: Content> Runner<'a, V> {
     /// Creates the marker. Returns `None` if a read after that shows the node that the engine knows.
     async fn create_marker(&mut self, condition: Condition, session: &Session) -> Result<Option<Tried>, Error> {
         let Counter { client, path, .. } = self.counter;
-        let (pinned, is_ambiguous, known) = (session.pinned(), self.attempts.is_ambiguous(), self.attempts.known());
+        let (pinned, known) = (session.pinned(), self.attempts.known());
         let marker = self.attempts.marker_in(session, path);
         let create = marker.create(0);
         if let Err(error) = check_create(client, &create) {
@@ -318,11 +313,7 @@ impl<'a, V: Content> Runner<'a, V> {
                 Refusal::Missing
             }
         };
-        if is_ambiguous {
-            return Ok(Some(Tried::Fail(self.attempts.unknown(&self.counter.path))));
-        }
-        self.refused(refusal);
-        Ok(Some(Tried::Settled))
+        Ok(Some(self.refused(refusal)))
     }
 
     /// Ends the write as applied. `version` is that of the node after it, `sessions` the number of sessions with
@@ -334,13 +325,18 @@ impl<'a, V: Content> Runner<'a, V> {
         self.engine().applied(version.filter(|_| has_markers));
     }
 
-    fn refused(&mut self, refusal: Refusal) {
+    /// Ends the write as refused. The refusal proves nothing if a lost try may have been applied.
+    fn refused(&mut self, refusal: Refusal) -> Tried {
+        if self.attempts.is_ambiguous() {
+            return Tried::Fail(self.attempts.unknown(&self.counter.path));
+        }
         let (now, random) = (Instant::now(), self.counter.client.random_unit());
         self.attempts.settled();
         if refusal == Refusal::Changed {
             self.pacing.refused(now, random);
         }
         self.engine().refused(refusal, now, random);
+        Tried::Settled
     }
 
     /// Sends the write once; after a conflict with a read in the same packet.

@@ -8,9 +8,10 @@ use tokio::sync::oneshot;
 
 use crate::content::sealed::Content;
 use crate::counters::attempts::Attempts;
-use crate::counters::engine::{Engine, Outcome};
+use crate::counters::engine::Engine;
 use crate::counters::options::PromotedToLock;
 use crate::counters::pacing::Pacing;
+use crate::counters::queued::Outcome;
 use crate::locks::InterProcessMutex;
 
 /// The state that all clones of a counter or an atomic value share.

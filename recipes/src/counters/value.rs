@@ -5,7 +5,7 @@ use std::sync::Arc;
 use curator_framework::{CuratorFramework, RetryPolicy};
 
 use crate::counters::change::{AtomicChange, Compared};
-use crate::counters::engine::Change;
+use crate::counters::effect::Change;
 use crate::counters::error::CounterError;
 use crate::counters::options::CounterOptions;
 use crate::counters::state::Counter;

@@ -13,7 +13,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use curator_cli::contenders::{Contender, contenders, kind, shown, table};
+use curator_cli::contenders::{Contender, contenders};
+use curator_cli::text::{kind, shown, table};
 use curator_examples::{Ensemble, Outcome, Servers, run, say};
 use curator_framework::{CuratorFramework, Error};
 use curator_recipes::{InterProcessMutex, LockError, MutexOptions};

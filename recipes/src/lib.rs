@@ -265,7 +265,7 @@ pub use curator_framework::{Changes, ListenerId, LossReason};
 pub use engine::{
     GuardedTransaction, LockError, LockInternalsDriver, LockOptions, LockOwner, Participant, ParticipantKind,
     Predicate, Release, RevocationListener, RevokeOutcome, Revoker, SemaphoreProtocol, SortedChildren,
-    StandardLockInternalsDriver, standard_sequence,
+    StandardLockInternalsDriver, queue_order, standard_sequence,
 };
 pub use groups::group::Group;
 pub use groups::member::{GroupMember, GroupMemberOptions};

@@ -4,20 +4,22 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, Subcommand};
-use curator_cli::contenders::{rfc3339, shown, shown_session};
+use curator_cli::text::{rfc3339, shown, shown_session};
 use curator_framework::recipe::owning_session;
 use curator_framework::{CuratorFramework, Error, make_path};
 use curator_recipes::{BarrierError, DistributedBarrier, DistributedDoubleBarrier};
 use serde::Serialize;
 
+use crate::enter;
 use crate::enter::Enter;
+use crate::failure::Failure;
 use crate::hold::{self, Hold};
-use crate::options::{Access, AccessList};
 use crate::output::print;
 use crate::show::line;
 use crate::signals::Signals;
+use crate::site::Site;
+use crate::values::{Access, AccessList};
 use crate::waiting::WaitOptions;
-use crate::{Failure, check, enter, first_session, unless_ended};
 
 /// The commands of `curator barrier`.
 #[derive(Debug, Subcommand)]
@@ -127,18 +129,13 @@ impl Barrier {
 }
 
 /// Runs a command of `curator barrier`, and returns the exit status.
-pub(crate) async fn barrier(
-    client: &CuratorFramework,
-    command: &Barrier,
-    chroot: Option<&str>,
-    signals: &mut Signals,
-) -> Result<u8, Failure> {
-    let (begin, path) = (Instant::now(), command.path());
+pub(crate) async fn barrier(site: &Site, command: &Barrier, signals: &mut Signals) -> Result<u8, Failure> {
+    let (begin, client, path) = (Instant::now(), &site.client, command.path());
     let prepared = async {
-        first_session(client, command.budget()).await?;
-        check(client, None, path, chroot).await
+        site.first_session(command.budget()).await?;
+        site.check(None, path).await
     };
-    unless_ended(signals, prepared).await?;
+    signals.unless_ended(prepared).await?;
     let left = command.budget().map(|budget| budget.saturating_sub(begin.elapsed()));
     let barrier = || DistributedBarrier::new(client.clone(), path);
     let work = async {
@@ -169,7 +166,7 @@ pub(crate) async fn barrier(
     match command {
         Barrier::Hold(options) => hold::hold(client, options, signals).await,
         Barrier::Enter(options) => enter::enter(client, options, left, signals).await,
-        _ => unless_ended(signals, work).await,
+        _ => signals.unless_ended(work).await,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The command that runs under a grant.
+//! The command that runs under a grant, and its options.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -6,22 +6,65 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use clap::Args;
+use clap::builder::BoolishValueParser;
 use curator_framework::{LossReason, SessionEnd};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
+use crate::failure::Failure;
 use crate::grant::Grant;
-use crate::output;
+use crate::output::{self, tell};
 use crate::signals::{self, Signals};
-use crate::tell;
+use crate::values::{Access, duration};
 
 /// The exit statuses of shells for a command that was not found, or that cannot be executed.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 /// The argument with which this program starts itself in order to become the command.
 pub(crate) const BECOME: &str = "__become";
+
+/// The command, and the options that each command has. A path must precede it: the command is the last argument.
+#[derive(Debug, Args)]
+pub(crate) struct Work {
+    /// The time from SIGTERM to SIGKILL; at most T/4 [default: 5s or T/6, the shorter; T is the session timeout]
+    #[arg(long, value_parser = duration, env = "CURATOR_GRACE")]
+    grace: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
+    /// Tell the place in the queue, the holder and the grant. On a terminal a line follows after 2 s of waiting anyhow
+    #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_VERBOSE")]
+    pub(crate) verbose: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// The process group of the command, and the access to the nodes.
+#[derive(Debug, Args)]
+pub(crate) struct Setting {
+    /// Leave the command in this process's group, so that it can read from the terminal; this program then stops
+    /// only the command, not the processes that it started
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_FOREGROUND")]
+    pub(crate) foreground: bool,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+impl Work {
+    /// Returns the time from SIGTERM to SIGKILL in a session with this timeout.
+    pub(crate) fn grace_in(&self, session_timeout: Duration) -> Result<Duration, Failure> {
+        let longest = session_timeout / 4;
+        let grace = self.grace.unwrap_or_else(|| (session_timeout / 6).min(Duration::from_secs(5)));
+        if grace > longest {
+            let text = format!("--grace {grace:?} is more than a quarter of the session timeout: at most {longest:?}");
+            return Err(Failure(2, text));
+        }
+        Ok(grace)
+    }
+}
 
 /// The command, and the way in which it runs and stops.
 pub(crate) struct Order<'a> {
@@ -214,4 +257,14 @@ impl Process {
 pub(crate) fn code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// Returns the id of this candidate or member.
+pub(crate) fn own_id(given: Option<&str>) -> String {
+    given.map_or_else(|| format!("{}-{}", host(), std::process::id()), ToOwned::to_owned)
+}
+
+/// Returns the name of this machine.
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

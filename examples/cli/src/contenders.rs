@@ -1,16 +1,18 @@
 //! Finds locks of any kind, and lists their holders and waiters.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::{Duration, SystemTime};
 
-use curator_framework::{Chain, CuratorFramework, Error, PathText, SessionId, make_path, node_from_path, parent_of};
+use curator_framework::{Chain, CuratorFramework, Error, PathText, make_path, node_from_path, parent_of};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderError, LeaderLatch, LockError,
-    LockInternalsDriver as _, Participant, ParticipantKind, StandardLockInternalsDriver, standard_sequence,
+    LockInternalsDriver as _, Participant, ParticipantKind, StandardLockInternalsDriver,
 };
 use futures_util::future::ready;
 use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use serde::{Serialize, Serializer};
+
+use crate::kinds::{LockKind, kind_of, kind_of_node, kinds_of, shown_by, whole_of};
+use crate::text::{created, kind, seconds};
 
 /// The number of listings that are under way at the same time.
 const AT_ONCE: usize = 64;
@@ -23,20 +25,6 @@ pub struct Contender {
     /// `holds`, `leads`, `waits`, `lease` or `turn`. `leads` is the holder of a leader election. A `lease` is a semaphore's node while the limit is not known. A `turn` is
     /// the contender that takes the semaphore's next lease. It may also have a row for that lease.
     pub state: &'static str,
-}
-
-/// The kind of a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LockKind {
-    /// A mutex.
-    Mutex,
-    /// A read-write lock.
-    ReadWrite,
-    /// A semaphore.
-    Semaphore,
-    /// A leader election, on the nodes of a leader latch.
-    LeaderLatch,
 }
 
 /// A lock with its contenders. It serializes as the JSON of `curator status`.
@@ -168,66 +156,6 @@ impl Serialize for Contender {
     }
 }
 
-/// Returns the kind of the lock that these children are nodes of, by their names alone; `None` if they do not show one.
-#[must_use]
-pub fn kind_of(children: &[String]) -> Option<LockKind> {
-    kinds_of(children).next()
-}
-
-/// Returns the kinds of locks that may have these children, by their names. The stat of a node decides whether it is a
-/// contender: a persistent node may have any name.
-pub fn kinds_of(children: &[String]) -> impl Iterator<Item = LockKind> {
-    let has_nodes = |kind: &LockKind| children.iter().any(|name| is_of(*kind, name));
-    [LockKind::ReadWrite, LockKind::Mutex, LockKind::LeaderLatch, LockKind::Semaphore].into_iter().filter(has_nodes)
-}
-
-/// Returns `true` if a child of a lock has the name that shows this kind.
-fn is_of(kind: LockKind, child: &str) -> bool {
-    match kind {
-        LockKind::ReadWrite => is_named(child, "__READ__") || is_named(child, "__WRIT__"),
-        LockKind::Mutex => is_named(child, "lock-"),
-        LockKind::LeaderLatch => is_candidate(child),
-        LockKind::Semaphore => child == "leases",
-    }
-}
-
-fn is_named(child: &str, name: &str) -> bool {
-    child.contains(name) && standard_sequence(child, name).is_some()
-}
-
-/// Returns `true` if a node has the name of a candidate's node in an election by latches.
-#[must_use]
-pub fn is_candidate(child: &str) -> bool {
-    is_named(child, "latch-")
-}
-
-/// Returns `true` if a node has the name of a contender's node.
-fn is_contender(child: &str) -> bool {
-    ["lock-", "lease-", "latch-", "__READ__", "__WRIT__"].iter().any(|name| is_named(child, name))
-}
-
-/// Returns the path of the lock, if a path ends in a name that a server gives to a contender's node. Such a name ends in
-/// a number of ten characters. A user may have named a lock `lock-7`.
-#[must_use]
-pub fn lock_of_contender(path: &str) -> Option<&str> {
-    let name = node_from_path(path);
-    let number = name.len().checked_sub(10).and_then(|begin| name.get(begin..))?;
-    let is_number = number.strip_prefix('-').unwrap_or(number).bytes().all(|byte| byte.is_ascii_digit());
-    (is_number && is_contender(name)).then(|| whole_of(path))
-}
-
-/// Returns the path of the lock that a contender's node belongs to.
-fn whole_of(path: &str) -> &str {
-    let parent = parent_of(path);
-    if is_named(node_from_path(path), "lease-") { parent_of(parent) } else { parent }
-}
-
-/// Returns the message about a persistent node with a contender's name.
-#[must_use]
-pub fn not_a_contender(node: &str) -> String {
-    format!("{node} is a persistent node, not a contender: delete or rename it")
-}
-
 /// Returns the children with contenders' names that are contenders (`true`), or are not (`false`). Reads
 /// their stats one after the other.
 fn judged<'a>(
@@ -235,7 +163,7 @@ fn judged<'a>(
     path: &'a str,
     children: &'a [String],
 ) -> impl Stream<Item = Result<(String, bool), Error>> {
-    let named = children.iter().filter(|child| is_contender(child)).map(|child| make_path(path, child));
+    let named = children.iter().filter(|child| kind_of_node(child).is_some()).map(|child| make_path(path, child));
     stream::iter(named).then(async |node| Ok((client.check_exists().for_path(&node).await?, node))).try_filter_map(
         async |(stat, node)| Ok(stat.map(|stat| (node, StandardLockInternalsDriver.is_contender(stat.ephemeral_owner)))),
     )
@@ -274,7 +202,7 @@ async fn queues_of(
     children: &[String],
 ) -> Result<Vec<(String, Vec<String>)>, Error> {
     if kind != LockKind::Semaphore {
-        let nodes = children.iter().filter(|child| is_of(kind, child)).cloned().collect();
+        let nodes = children.iter().filter(|child| shown_by(child) == Some(kind)).cloned().collect();
         return Ok(vec![(path.to_owned(), nodes)]);
     }
     let list = async |queue| {
@@ -284,7 +212,7 @@ async fn queues_of(
             children => Ok((queue, children?)),
         }
     };
-    Ok(vec![list("leases").await?, list("locks").await?])
+    Ok(vec![list(InterProcessSemaphoreV2::LEASES).await?, list(InterProcessSemaphoreV2::LOCKS).await?])
 }
 
 /// Returns the path of a persistent node that blocks a new contender of this kind. Reads only the first node of each queue
@@ -295,23 +223,21 @@ async fn queues_of(
 /// * `Error::NoAuth`: a queue or its first node may not be read.
 /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the servers did not answer.
 pub async fn blocker(client: &CuratorFramework, path: &str, kind: ParticipantKind) -> Result<Option<String>, Error> {
-    let queues: &[(&str, &[&str])] = match kind {
-        ParticipantKind::Lease => &[("/locks", &["lock-"]), ("/leases", &["lease-"])],
-        ParticipantKind::Read => &[("", &["__WRIT__"])],
-        ParticipantKind::Write => &[("", &["__READ__", "__WRIT__"])],
-        ParticipantKind::Candidate => &[("", &["latch-"])],
-        _ => &[("", &["lock-"])],
+    let queues: &[_] = match kind {
+        ParticipantKind::Lease => &[
+            (InterProcessSemaphoreV2::LOCKS, ParticipantKind::Lock),
+            (InterProcessSemaphoreV2::LEASES, ParticipantKind::Lease),
+        ],
+        kind => &[("", kind)],
     };
-    for (queue, names) in queues {
-        let queue = format!("{path}{queue}");
+    for (queue, kind) in queues {
+        let queue = make_path(path, queue);
         let children = match client.get_children().for_path(&queue).await {
             Err(Error::NoNode { .. }) => continue,
             children => children?,
         };
-        let number = |child: &str| {
-            names.iter().filter(|name| child.contains(*name)).find_map(|name| standard_sequence(child, name))
-        };
-        let Some((_, first)) = children.iter().filter_map(|child| Some((number(child)?, child))).min() else {
+        let ahead = |child| ParticipantKind::of_node(child).filter(|(other, _)| kind.waits_for(*other));
+        let Some((_, first)) = children.iter().filter_map(|child| Some((ahead(child)?.1, child))).min() else {
             continue;
         };
         let node = make_path(&queue, first);
@@ -363,11 +289,13 @@ async fn seen(client: &CuratorFramework, path: &str, children: &[String]) -> Res
     let name = node_from_path(path);
     let kind = kind_of(children);
     Ok(match kind {
-        None if name == "leases" && children.iter().any(|child| is_named(child, "lease-")) => {
+        None if name == InterProcessSemaphoreV2::LEASES
+            && children.iter().any(|child| kind_of_node(child) == Some(ParticipantKind::Lease)) =>
+        {
             Look::PartOf(parent_of(path).to_owned())
         }
         None if !children.is_empty() => Look::Other,
-        None if is_contender(name) => {
+        None if kind_of_node(name).is_some() => {
             let stat = client.check_exists().for_path(path).await?;
             match stat.map(|stat| StandardLockInternalsDriver.is_contender(stat.ephemeral_owner)) {
                 Some(true) => Look::PartOf(whole_of(path).to_owned()),
@@ -415,20 +343,22 @@ pub async fn locks_below(client: &CuratorFramework, path: &str) -> Result<Below,
                 }
                 Err(error) => return Err(error.into()),
             };
-            let is_the_queue_of_a_semaphore = node_from_path(&node) == "locks" && semaphores.contains(parent_of(&node));
+            let is_the_queue_of_a_semaphore =
+                node_from_path(&node) == InterProcessSemaphoreV2::LOCKS && semaphores.contains(parent_of(&node));
             // The leases of the semaphore have been read with its queue.
             let names = if is_the_queue_of_a_semaphore { &[][..] } else { &children };
             let lock = match found(client, &node, names, None).await {
                 Err(LockError::Framework(error)) if is_of_one_node(&error) => {
                     let node = unreadable(&error).map_or(node.as_str(), |path| path.as_str()).to_owned();
                     below.refused.insert(node, Chain(&error).to_string());
-                    children.retain(|child| !is_contender(child));
+                    children.retain(|child| kind_of_node(child).is_none());
                     None
                 }
                 lock => lock?,
             };
             let kind = lock.as_ref().map(|(kind, _)| *kind);
-            if kind.is_none_or(|kind| kind == LockKind::Semaphore) && children.iter().any(|child| child == "leases") {
+            let has_leases = || children.iter().any(|child| child == InterProcessSemaphoreV2::LEASES);
+            if kind.is_none_or(|kind| kind == LockKind::Semaphore) && has_leases() {
                 semaphores.insert(node.clone());
             }
             if let Some((_, contenders)) = lock {
@@ -509,116 +439,5 @@ fn as_of_a_lock(error: LeaderError) -> LockError {
     match error {
         LeaderError::Framework(error) => error.into(),
         other => LockError::InvalidArgument { argument: "election", reason: other.to_string() },
-    }
-}
-
-/// Formats the session that owns a node; `-` for a node that is not ephemeral.
-#[must_use]
-pub fn shown_session(owner: Option<SessionId>) -> String {
-    owner.map_or_else(|| "-".to_owned(), |session| session.to_string())
-}
-
-/// Formats the contenders as the lines of a table, with its head first.
-#[must_use]
-pub fn table<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Vec<String> {
-    let row = |state: &str, kind: &str, age: &str, session: &str, data: &str, node: &str| {
-        format!("{state:<6} {kind:<6} {age:>8}  {session:<18}  {data:<28}  {node}")
-    };
-    let mut lines = vec![row("STATE", "KIND", "AGE", "SESSION", "DATA", "NODE")];
-    for Contender { participant, state } in contenders {
-        lines.push(row(
-            state,
-            kind(participant.kind),
-            &age(participant.age()),
-            &shown_session(participant.session),
-            &shown(&participant.data),
-            &participant.path,
-        ));
-    }
-    lines
-}
-
-/// Returns the word for a kind.
-#[must_use]
-pub const fn kind(kind: ParticipantKind) -> &'static str {
-    match kind {
-        ParticipantKind::Lease => "lease",
-        ParticipantKind::Read => "read",
-        ParticipantKind::Write => "write",
-        ParticipantKind::Candidate => "latch",
-        _ => "lock",
-    }
-}
-
-/// Formats the time when the contender's node was created, which is when it asked for the lock. ZooKeeper does not
-/// record the time of the grant.
-#[must_use]
-pub fn created(participant: &Participant) -> String {
-    rfc3339(participant.created)
-}
-
-/// Formats a time in UTC, in whole seconds.
-#[must_use]
-pub fn rfc3339(time: SystemTime) -> String {
-    humantime::format_rfc3339_seconds(time).to_string()
-}
-
-/// Returns a length of time as a number of seconds, in whole milliseconds as the servers' clocks.
-#[must_use]
-pub fn seconds(time: Duration) -> f64 {
-    time.as_millis() as f64 / 1000.0
-}
-
-/// Formats a length of time in at most two units.
-#[must_use]
-pub fn age(age: Duration) -> String {
-    match age.as_secs() {
-        seconds @ 0..=59 => format!("{seconds}s"),
-        seconds @ 60..=3599 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        seconds @ 3600..=86_399 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
-        seconds => format!("{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
-    }
-}
-
-/// Formats any data as one line without control characters.
-#[must_use]
-pub fn shown(data: &[u8]) -> String {
-    let text = String::from_utf8_lossy(data);
-    if text.is_empty() { "-".to_owned() } else { text.escape_debug().to_string() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seconds_have_three_decimals() {
-        assert_eq!(serde_json::to_string(&seconds(Duration::from_micros(2_530_900))).unwrap(), "2.53");
-    }
-
-    #[test]
-    fn names_of_children_show_the_kind() {
-        let kind = |names: &[&str]| kind_of(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-        let id = "_c_0f2a0000-0000-0000-0000-000000000000";
-        for (names, expected) in [
-            (&[][..], None),
-            (&["database-url", "lock", "locks", "leases-", "padlock-x"], None),
-            (&[&*format!("{id}-lock-0000000001"), "leases"], Some(LockKind::Mutex)),
-            (&["lock-0000000001"], Some(LockKind::Mutex)),
-            (&[&*format!("{id}-__READ__0000000001")], Some(LockKind::ReadWrite)),
-            (&[&*format!("{id}-__WRIT__0000000001")], Some(LockKind::ReadWrite)),
-            (&["leases", "locks"], Some(LockKind::Semaphore)),
-            (&[&*format!("{id}-lease-0000000001")], None),
-            (&[&*format!("{id}-latch-0000000001")], Some(LockKind::LeaderLatch)),
-            (&["latch-x", "latches"], None),
-        ] {
-            assert_eq!(kind(names), expected, "{names:?}");
-        }
-    }
-
-    #[test]
-    fn only_ephemeral_nodes_have_a_session() {
-        assert_eq!(shown_session(None), "-");
-        assert_eq!(shown_session(SessionId::new(0x1000_17d8_29d0_01f0)), "0x100017d829d001f0");
     }
 }

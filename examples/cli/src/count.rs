@@ -8,10 +8,11 @@ use curator_framework::{CuratorFramework, RetryForever};
 use curator_recipes::{AtomicNumber, Compared, DistributedAtomicNumber, UniqueIds};
 use serde::Serialize;
 
-use crate::options::{Access, at_least_one};
+use crate::failure::Failure;
 use crate::output::print;
 use crate::show::line;
-use crate::{Failure, check};
+use crate::site::Site;
+use crate::values::{Access, at_least_one};
 
 /// The options of `curator count`.
 #[derive(Debug, Args)]
@@ -88,9 +89,10 @@ enum Counted {
 }
 
 /// Reads or changes the counter, prints it, and returns the exit status.
-pub(crate) async fn count(client: &CuratorFramework, count: &Count, chroot: Option<&str>) -> Result<u8, Failure> {
+pub(crate) async fn count(site: &Site, count: &Count) -> Result<u8, Failure> {
+    let client = &site.client;
     client.session().await?;
-    check(client, None, &count.path, chroot).await?;
+    site.check(None, &count.path).await?;
     if let Some(number) = count.id {
         return ids(client, count, number).await;
     }

@@ -2,46 +2,98 @@
 
 use std::time::{Duration, Instant};
 
-use curator_cli::contenders::LockKind;
+use clap::Args;
+use clap::builder::BoolishValueParser;
+use curator_cli::kinds::LockKind;
 use curator_framework::{Chain, CuratorFramework};
 use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, Leadership, ParticipantKind};
 
-use crate::child::{self, Order};
-use crate::options::Elect;
+use crate::child::{self, Order, Work, own_id};
+use crate::failure::{Failure, LOST};
+use crate::output::tell;
 use crate::signals::Signals;
+use crate::site::{Site, give_back};
+use crate::values::duration;
 use crate::waiting::Waiting;
-use crate::{Failure, LOST, check, first_session, give_back, own_id, refused_by, tell, unless_ended};
+
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub(crate) struct Elect {
+    /// End when a term does not begin in this time, which includes connecting; after a loss it counts anew [default:
+    /// never]
+    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
+    timeout: Option<Duration>,
+    /// The exit status when no term began in the time of --timeout
+    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
+    conflict_exit_code: u8,
+    /// End after one term, with status 74 if leadership was lost
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_ONCE")]
+    once: bool,
+    /// Wait for this time before a term, unless the earlier leader has resigned: processes that a killed leader left
+    /// running then have it to end; give it to all candidates
+    #[arg(long, value_parser = duration, env = "CURATOR_DELAY")]
+    delay: Option<Duration>,
+    /// The id of this candidate, which `curator leader` shows [default: host and process id]
+    #[arg(long, env = "CURATOR_ID")]
+    id: Option<String>,
+    /// Text that the leader proclaims before the command starts, such as its address; `curator leader` shows it
+    #[arg(long, value_name = "TEXT", env = "CURATOR_PROCLAIM")]
+    proclaim: Option<String>,
+    /// The election's path
+    path: String,
+    #[command(flatten)]
+    pub(crate) work: Work,
+}
+
+const NOTES: &str = "\
+What happens:
+  the command ends by itself     the process resigns, and ends with the command's status
+  leadership is or may be lost   the command is stopped; the process joins again, and runs the command anew in its next
+                                 term; with --once it ends with status 74
+  a signal while waiting         the process leaves the election, and ends with 128 + n
+  a signal while leading         the command gets it; the process resigns when the command has ended, with its status
+  no connection while waiting    the process goes on waiting; with --timeout it ends with status 69 in the end
+
+The command gets CURATOR_LOCK_PATH, CURATOR_NODE, CURATOR_TERM, CURATOR_FENCING_TOKEN (the term too) and
+CURATOR_DEADLINE: the time (seconds since 1970) until which leadership was certain at the start. While this program runs,
+the actual deadline moves on. A connection that is lost and comes back in time costs nothing.
+
+When the servers are silent, times count from the newest evidence that the session lives. T is the session timeout that
+the servers granted, G the grace:
+  3/4 T - G   SIGTERM to the command and its process group
+  3/4 T       leadership counts as lost: SIGKILL
+  T           the earliest moment at which another candidate can lead
+If the session is killed or the node is deleted, another candidate may lead at once. The command then gets SIGTERM, and
+SIGKILL after G. Pass the term to the resource to be safe from that, and from a paused process.
+
+Candidates are those of LeaderLatch, in Java too. If this program is killed with SIGKILL, Linux kills the command too, but
+not the processes that it started, nor a setuid program. Another candidate leads when the session ends, at most T later.";
 
 /// Runs the command in each term, and returns the exit status.
-pub(crate) async fn elect(
-    client: &CuratorFramework,
-    elect: &Elect,
-    chroot: Option<&str>,
-    signals: &mut Signals,
-) -> Result<u8, Failure> {
+pub(crate) async fn elect(site: &Site, elect: &Elect, signals: &mut Signals) -> Result<u8, Failure> {
     let mut options = LeaderLatchOptions::new().id(own_id(elect.id.as_deref()));
     if let Some(delay) = elect.delay {
         options = options.delay_after_unclean_loss(delay);
     }
-    let latch = LeaderLatch::with_options(client.clone(), &elect.path, options)?;
+    let latch = LeaderLatch::with_options(site.client.clone(), &elect.path, options)?;
     let begin = Instant::now();
-    unless_ended(signals, prepare(client, elect, chroot)).await?;
+    signals.unless_ended(prepare(site, elect)).await?;
     latch.start()?;
-    let outcome = terms(client, &latch, elect, begin, signals).await;
+    let outcome = terms(site, &latch, elect, begin, signals).await;
     give_back("candidate", latch.close()).await;
     outcome
 }
 
 /// Waits for the connection, and refuses options and a path that cannot work.
-async fn prepare(client: &CuratorFramework, elect: &Elect, chroot: Option<&str>) -> Result<(), Failure> {
-    let session = first_session(client, elect.timeout).await?;
+async fn prepare(site: &Site, elect: &Elect) -> Result<(), Failure> {
+    let session = site.first_session(elect.timeout).await?;
     elect.work.grace_in(session.timeout())?;
-    check(client, Some(LockKind::LeaderLatch), &elect.path, chroot).await
+    site.check(Some(LockKind::LeaderLatch), &elect.path).await
 }
 
 /// Runs the command in one term after the other, until it ends by itself or a signal ends it.
 async fn terms(
-    client: &CuratorFramework,
+    site: &Site,
     latch: &LeaderLatch,
     elect: &Elect,
     mut begin: Instant,
@@ -49,9 +101,9 @@ async fn terms(
 ) -> Result<u8, Failure> {
     loop {
         let left = elect.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));
-        let Some((term, grace)) = unless_ended(signals, lead(client, latch, elect, left)).await? else {
+        let Some((term, grace)) = signals.unless_ended(lead(&site.client, latch, elect, left)).await? else {
             let other = format!("another candidate leads {0}: curator leader {0} shows it", elect.path);
-            tell(&unless_ended(signals, refused_by(client, &elect.path, ParticipantKind::Candidate, other)).await?);
+            tell(&signals.unless_ended(site.refused_by(&elect.path, ParticipantKind::Candidate, other)).await?);
             return Ok(elect.conflict_exit_code);
         };
         let (command, foreground) = (&elect.work.command, elect.work.setting.foreground);
@@ -72,7 +124,7 @@ async fn terms(
         begin = Instant::now();
         // The silence that stopped the command may be over before the session is. After a loss the latch may lead anew.
         if term.is_held() {
-            if let Err(error) = unless_ended(signals, async { Ok(latch.resign().await) }).await? {
+            if let Err(error) = signals.unless_ended(async { Ok(latch.resign().await) }).await? {
                 tell(&format!(
                     "the candidate's node goes with its session, it could not be given back: {}",
                     Chain(&error)

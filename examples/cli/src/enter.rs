@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
-use curator_cli::contenders::shown;
+use curator_cli::text::shown;
 use curator_framework::{CuratorFramework, Zxid};
 use curator_recipes::{BarrierMember, Departure, DistributedDoubleBarrier, DoubleBarrierOptions};
 
-use crate::child::{self, Order};
+use crate::child::{self, Order, Setting, own_id};
+use crate::failure::Failure;
 use crate::grant::Grant;
-use crate::options::{Setting, at_least_one, duration};
+use crate::output::tell;
 use crate::signals::Signals;
+use crate::values::{at_least_one, duration};
 use crate::waiting::{PACE, may_tell, told};
-use crate::{Failure, own_id, tell, unless_ended};
 
 /// The options of `curator barrier enter`.
 #[derive(Debug, Args)]
@@ -85,13 +86,13 @@ pub(crate) async fn enter(
         settings = settings.quorum(least, grace);
     }
     let barrier = DistributedDoubleBarrier::with_options(client.clone(), path, options.members, settings)?;
-    let Some(member) = unless_ended(signals, come(&barrier, options, left)).await? else {
+    let Some(member) = signals.unless_ended(come(&barrier, options, left)).await? else {
         let fewer = options.quorum.map(|least| format!(", and {least} were not there for --quorum-grace"));
         let (members, fewer) = (options.members, fewer.unwrap_or_default());
         tell(&format!("{path} did not open: fewer than {members} members came{fewer}"));
         return Ok(options.conflict_exit_code);
     };
-    let round = unless_ended(signals, async { Ok(member.round().await?) }).await?;
+    let round = signals.unless_ended(async { Ok(member.round().await?) }).await?;
     let membership = Membership { member: &member, id, round };
     let (command, foreground) = (&options.command, options.setting.foreground);
     let order = Order { command, foreground, path, grace: Duration::ZERO, revocable: false };
@@ -106,7 +107,7 @@ pub(crate) async fn enter(
     };
     let waits = format!("waits for the other members to leave {path}");
     let leaving = told(leave(&member, leave_timeout), options.verbose, &waits);
-    let Some(departure) = unless_ended(signals, leaving).await? else {
+    let Some(departure) = signals.unless_ended(leaving).await? else {
         let is_failed = code != 0 || leave_timeout == Some(Duration::ZERO);
         if !is_failed {
             tell(&format!("other members are still at {path}: curator barrier status {path} shows them"));

@@ -1,6 +1,6 @@
 //! The data of a node, for people and for programs.
 
-use curator_cli::contenders::shown;
+use curator_cli::text::shown;
 use serde::Serialize;
 
 /// The longest data, in bytes, that is shown as hexadecimal digits if it is not text.

@@ -7,11 +7,12 @@ use clap::Args;
 use curator_framework::{Chain, CuratorFramework, LossReason};
 use curator_recipes::{BarrierError, DistributedBarrier, OwnedBarrier, Release};
 
-use crate::child::{self, Order};
+use crate::child::{self, Order, Setting};
+use crate::failure::{Failure, LOST};
 use crate::grant::Grant;
-use crate::options::Setting;
+use crate::output::tell;
 use crate::signals::Signals;
-use crate::{Failure, LOST, RELEASE, tell, unless_ended};
+use crate::site::RELEASE;
 
 /// The options of `curator barrier hold`.
 #[derive(Debug, Args)]
@@ -46,7 +47,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(crate) async fn hold(client: &CuratorFramework, options: &Hold, signals: &mut Signals) -> Result<u8, Failure> {
     let path = &options.path;
     let barrier = DistributedBarrier::new(client.clone(), path)?;
-    let barrier = match unless_ended(signals, async { Ok(barrier.set_owned().await) }).await? {
+    let barrier = match signals.unless_ended(async { Ok(barrier.set_owned().await) }).await? {
         Err(BarrierError::AlreadySet { .. }) => {
             tell(&format!("{path} is set already: curator barrier status {path} shows it"));
             return Ok(options.conflict_exit_code);

@@ -2,28 +2,69 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::ffi::OsString;
 use std::future::pending;
 use std::time::{Duration, Instant};
 
-use curator_cli::contenders::shown_session;
+use clap::Args;
+use curator_cli::text::shown_session;
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Chain, CuratorFramework, SessionId, make_path, validate_path};
 use curator_recipes::{NodeError, NodeState, PersistentNode};
 
-use crate::child::{self, Order};
+use crate::child::{self, Order, Setting, own_id};
+use crate::failure::Failure;
 use crate::grant::Grant;
-use crate::options::Join;
 use crate::outages::Outages;
+use crate::output::tell;
 use crate::signals::Signals;
-use crate::{Failure, check, first_session, give_back, own_id, tell, unless_ended};
+use crate::site::{Site, give_back};
+use crate::values::duration;
+
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub(crate) struct Join {
+    /// End if the member is not registered within this time, which includes connecting [default: never]
+    #[arg(long, short = 'w', visible_alias = "wait", value_parser = duration, env = "CURATOR_TIMEOUT")]
+    timeout: Option<Duration>,
+    /// The exit status if another session has a member with this id at the end of --timeout
+    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
+    conflict_exit_code: u8,
+    /// The id of the member, distinct from those of all others [default: host and process id]
+    #[arg(long, env = "CURATOR_ID")]
+    id: Option<String>,
+    /// Data of the member's node, which `curator members` shows [default: the address of this host]
+    #[arg(long, env = "CURATOR_DATA")]
+    data: Option<String>,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
+    /// The group's path
+    path: String,
+    /// The command and its arguments [default: registered until interrupted]
+    #[arg(last = true)]
+    command: Vec<OsString>,
+}
+
+const NOTES: &str = "\
+What happens:
+  the command ends by itself      the member leaves, and the process ends with the command's status
+  a signal without a command      the member leaves, and the process ends with 128 + n
+  a signal with a command         the command gets it; the member leaves when the command has ended, with its status
+  the id is taken by a session    the process waits until that member has left; with --timeout it ends with status 75
+  the registration ends           the process registers the member again; the command runs on
+  no connection                   the process goes on; with --timeout it ends with status 69 if it has not yet joined
+
+The process reports joins, waits and outages on standard error. A registration excludes nothing: for work that only one
+process may do, use `curator lock` or `curator elect`. The command gets CURATOR_GROUP_PATH, CURATOR_MEMBER_ID and
+CURATOR_NODE.
+
+Members are those of GroupMember, in Java too. If this program is killed with SIGKILL, Linux kills the command too, but
+not the processes that it started, nor a setuid program. The member leaves when the session ends, at most T later; T is
+the session timeout. So a restart with the same --id needs a --timeout above T.";
 
 /// Runs the command as a member of the group, and returns the exit status.
-pub(crate) async fn join(
-    client: &CuratorFramework,
-    join: &Join,
-    chroot: Option<&str>,
-    signals: &mut Signals,
-) -> Result<u8, Failure> {
+pub(crate) async fn join(site: &Site, join: &Join, signals: &mut Signals) -> Result<u8, Failure> {
+    let client = &site.client;
     let id = own_id(join.id.as_deref());
     if id.is_empty() || id.contains('/') {
         return Err(Failure(2, format!("the id {id:?} is not the name of one node")));
@@ -33,10 +74,10 @@ pub(crate) async fn join(
     validate_path(&path)?;
     let begin = Instant::now();
     let prepared = async {
-        first_session(client, join.timeout).await?;
-        check(client, None, &join.path, chroot).await
+        site.first_session(join.timeout).await?;
+        site.check(None, &join.path).await
     };
-    unless_ended(signals, prepared).await?;
+    signals.unless_ended(prepared).await?;
     let data = join.data.as_ref().map_or_else(|| client.default_data().to_vec(), |data| data.clone().into_bytes());
     // Not a `GroupMember`: nothing here asks for the other members.
     let member = Member { group: &join.path, id, node: PersistentNode::new(client.clone(), path, data)? };
@@ -67,7 +108,7 @@ async fn registered(
             None => member.node.created().await.map(|_| true),
         })
     };
-    match unless_ended(signals, created).await? {
+    match signals.unless_ended(created).await? {
         Err(NodeError::TakenBy { session, .. }) => {
             let (taken, group) = (member.taken_by(session), member.group);
             tell(&format!("{taken}: curator members {group} shows it"));
@@ -79,7 +120,7 @@ async fn registered(
     }
     report.tell_state();
     if join.command.is_empty() {
-        return unless_ended(signals, pending()).await;
+        return signals.unless_ended(pending()).await;
     }
     let (command, foreground) = (&join.command, join.setting.foreground);
     let order = Order { command, foreground, path: &join.path, grace: Duration::ZERO, revocable: false };

@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, Subcommand};
-use curator_framework::CuratorFramework;
 use curator_recipes::{BarrierError, CountDownLatch};
 use serde::Serialize;
 
-use crate::options::{Access, AccessList};
-use crate::output::print;
+use crate::failure::{Failure, UNKNOWN};
+use crate::output::{print, tell};
 use crate::show::line;
+use crate::site::Site;
+use crate::values::{Access, AccessList};
 use crate::waiting::WaitOptions;
-use crate::{Failure, UNKNOWN, check, first_session, tell};
 
 /// The commands of `curator latch`.
 #[derive(Debug, Subcommand)]
@@ -128,12 +128,12 @@ impl Latch {
 }
 
 /// Runs a command of `curator latch`, and returns the exit status.
-pub(crate) async fn latch(client: &CuratorFramework, command: &Latch, chroot: Option<&str>) -> Result<u8, Failure> {
+pub(crate) async fn latch(site: &Site, command: &Latch) -> Result<u8, Failure> {
     let (begin, path) = (Instant::now(), command.path());
     let budget = if let Latch::Wait { wait, .. } = command { wait.timeout } else { None };
-    first_session(client, budget).await?;
-    check(client, None, path, chroot).await?;
-    let latch = CountDownLatch::new(client.clone(), path)?;
+    site.first_session(budget).await?;
+    site.check(None, path).await?;
+    let latch = CountDownLatch::new(site.client.clone(), path)?;
     match command {
         Latch::Set(set) => {
             let next = "curator latch status shows it";

@@ -2,33 +2,58 @@
 
 use std::time::{Duration, SystemTime};
 
-use curator_cli::contenders::{Contender, Lock, LockKind, Look, age, glance, look, rfc3339, seconds, shown, table};
+use clap::Args;
+use clap::builder::BoolishValueParser;
+use curator_cli::contenders::{Contender, Lock, Look, glance, look};
+use curator_cli::kinds::LockKind;
+use curator_cli::text::{age, rfc3339, seconds, shown, table};
+use curator_framework::Error;
 use curator_framework::recipe::RecipeClient as _;
-use curator_framework::{CuratorFramework, Error};
 use curator_recipes::{Change, Leader, LeaderObserver, ObserverState};
 use serde::Serialize;
 
-use crate::options::LeaderOptions;
+use crate::failure::Failure;
 use crate::outages::Outages;
-use crate::output::print;
+use crate::output::{print, tell};
 use crate::show::{Noun, line, lock_of};
-use crate::{Failure, check_chroot, tell};
+use crate::site::Site;
+
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub(crate) struct LeaderOptions {
+    /// Print all candidates too, in the order of the queue
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_ALL")]
+    pub(crate) all: bool,
+    /// Print JSON, in one line
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
+    json: bool,
+    /// Print again on each change of the leader or of its data, until interrupted
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_WATCH")]
+    pub(crate) watch: bool,
+    /// The election's path
+    path: String,
+}
+
+const NOTES: &str = "\
+Exit status:
+    0  a candidate leads
+    1  no leader: the election has no candidates, or does not exist, or the path is not an election
+    2, 69, 70, 77  an error, as in `curator --help`
+
+The path is that of a LeaderLatch or a LeaderSelector, in Java too. `curator ls --watch` follows all candidates.";
 
 /// The exit status without a leader.
 const NO_LEADER: u8 = 1;
 
 /// Prints the leader, and returns the exit status.
-pub(crate) async fn leader(
-    client: &CuratorFramework,
-    options: &LeaderOptions,
-    chroot: Option<&str>,
-) -> Result<u8, Failure> {
+pub(crate) async fn leader(site: &Site, options: &LeaderOptions) -> Result<u8, Failure> {
+    let client = &site.client;
     client.session().await?;
     if options.watch {
-        return watch(client, options, chroot).await;
+        return watch(site, options).await;
     }
     let path = &options.path;
-    let election = match election(client, options, chroot).await {
+    let election = match election(site, options).await {
         Err(Failure(NO_LEADER, reason)) if options.json => {
             print(line(&Shot { reason: Some(&reason), ..Shot::new(path, "missing") })?).await?;
             return Ok(NO_LEADER);
@@ -48,8 +73,8 @@ pub(crate) async fn leader(
 }
 
 /// Returns the election, of latches or of selectors, with its candidates if they are to be printed.
-async fn election(client: &CuratorFramework, options: &LeaderOptions, chroot: Option<&str>) -> Result<Lock, Failure> {
-    let path = &options.path;
+async fn election(site: &Site, options: &LeaderOptions) -> Result<Lock, Failure> {
+    let (client, path) = (&site.client, &options.path);
     let found = match glance(client, path).await? {
         // A persistent node may have the name of another kind, beside the candidates.
         Look::Lock(Lock { kind: Some(LockKind::Semaphore | LockKind::ReadWrite), .. }) => {
@@ -58,7 +83,7 @@ async fn election(client: &CuratorFramework, options: &LeaderOptions, chroot: Op
         _ if options.all => look(client, path, None).await?,
         found => found,
     };
-    let lock = lock_of(found, client, path, chroot, Noun::Election).await?;
+    let lock = lock_of(found, site, path, Noun::Election).await?;
     match lock.kind {
         Some(LockKind::Semaphore | LockKind::ReadWrite) => {
             Err(Failure(NO_LEADER, format!("{path} is not an election, but a lock: curator status {path} shows it")))
@@ -68,8 +93,9 @@ async fn election(client: &CuratorFramework, options: &LeaderOptions, chroot: Op
 }
 
 /// Prints each change of the leader, until the reader of the pipe closes it.
-async fn watch(client: &CuratorFramework, options: &LeaderOptions, chroot: Option<&str>) -> Result<u8, Failure> {
-    check_chroot(client, chroot).await?;
+async fn watch(site: &Site, options: &LeaderOptions) -> Result<u8, Failure> {
+    site.check_chroot().await?;
+    let client = &site.client;
     let observer = LeaderObserver::new(client.clone(), &options.path)?;
     observer.start()?;
     let (mut changes, mut outages) = (observer.changes(), Outages::of(client));

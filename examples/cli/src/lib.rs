@@ -1,3 +1,5 @@
 //! Parts of the program `curator`, for other programs that show locks.
 
 pub mod contenders;
+pub mod kinds;
+pub mod text;

@@ -2,20 +2,47 @@
 
 use std::time::{Duration, SystemTime};
 
-use curator_cli::contenders::{kind_of, rfc3339, shown, shown_session};
+use clap::Args;
+use clap::builder::BoolishValueParser;
+use curator_cli::kinds::kind_of;
+use curator_cli::text::{now, rfc3339, shown, shown_session};
 use curator_framework::recipe::owning_session;
 use curator_framework::{Chain, CuratorFramework, Error, SessionId, make_path};
-use curator_recipes::{Group, GroupState, MemberChange};
+use curator_recipes::{Group, GroupState, InterProcessSemaphoreV2, MemberChange};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use serde::{Serialize, Serializer};
 
+use crate::failure::Failure;
 use crate::fields::{DataFields, shown_data};
-use crate::options::MembersOptions;
 use crate::outages::Outages;
-use crate::output::print;
+use crate::output::{print, tell};
 use crate::show::{Noun, line, tell_anew};
-use crate::{Failure, check_chroot, missing, tell};
+use crate::site::Site;
+
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub(crate) struct MembersOptions {
+    /// Print JSON, in one line; with --watch a line for each change
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
+    json: bool,
+    /// Print a line when a member joins, changes its data or leaves, until interrupted; first one for each member
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_WATCH")]
+    watch: bool,
+    /// The group's path
+    path: String,
+}
+
+const NOTES: &str = "\
+Exit status:
+    0  the group has members
+    1  no members: the group does not exist, or is empty, or the path is not a group
+    2, 69, 70, 77  an error, as in `curator --help`
+
+With --watch it goes on without members. After the first look it also goes on while the group cannot be read.
+
+The path is that of a GroupMember, in Java too; for a Partition it is <path>/members. SINCE is the creation of the
+member's node, on ZooKeeper's clock.";
 
 /// The exit status without members.
 const NO_MEMBERS: u8 = 1;
@@ -23,17 +50,13 @@ const NO_MEMBERS: u8 = 1;
 const AT_ONCE: usize = 64;
 
 /// Prints the members, and returns the exit status.
-pub(crate) async fn members(
-    client: &CuratorFramework,
-    options: &MembersOptions,
-    chroot: Option<&str>,
-) -> Result<u8, Failure> {
-    client.session().await?;
+pub(crate) async fn members(site: &Site, options: &MembersOptions) -> Result<u8, Failure> {
+    site.client.session().await?;
     if options.watch {
-        return watch(client, options, chroot).await;
+        return watch(site, options).await;
     }
     let path = &options.path;
-    let rows = match found(client, path, chroot).await {
+    let rows = match found(site, path).await {
         Err(Failure(NO_MEMBERS, reason)) if options.json => {
             print(line(&Shot { path, state: "missing", members: &[], reason: Some(&reason) })?).await?;
             return Ok(NO_MEMBERS);
@@ -51,8 +74,9 @@ pub(crate) async fn members(
 }
 
 /// Prints each change of the group, until the reader of the pipe closes it.
-async fn watch(client: &CuratorFramework, options: &MembersOptions, chroot: Option<&str>) -> Result<u8, Failure> {
-    check_chroot(client, chroot).await?;
+async fn watch(site: &Site, options: &MembersOptions) -> Result<u8, Failure> {
+    site.check_chroot().await?;
+    let client = &site.client;
     let group = Group::new(client.clone(), &options.path)?;
     group.start()?;
     let (mut changes, mut states, mut outages) = (group.changes(), group.watch(), Outages::of(client));
@@ -121,7 +145,7 @@ fn event(change: MemberChange, json: bool) -> Result<String, Failure> {
     let member =
         Row { id: member.id, data: member.data, session: member.session, czxid: member.czxid.get(), since: None };
     if json {
-        return line(&Event { time: time(), change: word, member });
+        return line(&Event { time: now(), change: word, member });
     }
     let (time, id, data) = (rfc3339(SystemTime::now()), shown(member.id.as_bytes()), shown_data(&member.data));
     let session = shown_session(member.session);
@@ -130,12 +154,7 @@ fn event(change: MemberChange, json: bool) -> Result<String, Failure> {
 
 /// Formats a state of the group as a line of JSON.
 fn state_line(state: &'static str, reason: Option<&str>) -> Result<String, Failure> {
-    line(&State { time: time(), state, reason })
-}
-
-/// Returns the present time, for a line of JSON.
-fn time() -> String {
-    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+    line(&State { time: now(), state, reason })
 }
 
 /// The JSON of a state of the group.
@@ -156,16 +175,17 @@ struct Event {
 }
 
 /// Returns the members in the order of their ids.
-async fn found(client: &CuratorFramework, path: &str, chroot: Option<&str>) -> Result<Vec<Row>, Failure> {
+async fn found(site: &Site, path: &str) -> Result<Vec<Row>, Failure> {
+    let client = &site.client;
     let mut ids = match client.get_children().for_path(path).await {
-        Err(Error::NoNode { .. }) => return Err(missing(client, path, chroot, Noun::Group).await?),
+        Err(Error::NoNode { .. }) => return Err(site.missing(path, Noun::Group).await?),
         ids => ids?,
     };
     ids.sort();
     let read: Vec<_> = stream::iter(ids).map(|id| read(client, path, id)).buffered(AT_ONCE).collect().await;
     let rows = read.into_iter().filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?;
     // A persistent node may have the name of a contender's. The node above the leases of a semaphore is persistent.
-    let shows_a_lock = |row: &&Row| row.session.is_some() || row.id == "leases";
+    let shows_a_lock = |row: &&Row| row.session.is_some() || row.id == InterProcessSemaphoreV2::LEASES;
     let names: Vec<String> = rows.iter().filter(shows_a_lock).map(|row| row.id.clone()).collect();
     if kind_of(&names).is_some() {
         let text = format!("{path} is not a group, but a lock or an election: curator status {path} shows it");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// The most bytes of messages that wait for the reader of standard error.
 const MOST_BYTES: usize = 64 << 10;

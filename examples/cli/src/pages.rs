@@ -1,22 +1,35 @@
 //! The manual pages and the completions.
 
-use clap::CommandFactory as _;
 use clap::builder::Resettable;
+use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
-use clap_mangen::Man;
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::options::Options;
 use crate::output::print_at_once;
 
-pub(crate) fn completions(shell: Shell) -> Result<u8, Failure> {
+/// The options of `curator completions`.
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+/// The options of `curator man`.
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// The command, such as `lock` or `barrier enter` [default: the whole program]
+    command: Vec<String>,
+}
+
+pub(crate) fn completions(Completions { shell }: &Completions) -> Result<u8, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Options::command(), "curator", &mut script);
+    clap_complete::generate(*shell, &mut Options::command(), "curator", &mut script);
     print_at_once(&String::from_utf8_lossy(&script))?;
     Ok(0)
 }
 
-pub(crate) fn manual(command: &[String]) -> Result<u8, Failure> {
+pub(crate) fn manual(Man { command }: &Man) -> Result<u8, Failure> {
     let mut program = Options::command();
     program.build();
     let mut page = &program;
@@ -25,8 +38,8 @@ pub(crate) fn manual(command: &[String]) -> Result<u8, Failure> {
         page = page.find_subcommand(name).ok_or_else(|| Failure(2, text()))?;
     }
     let notes = page.get_after_help().map(ToString::to_string).unwrap_or_default();
-    let man =
-        Man::new(page.clone().after_help(Resettable::Reset)).source(concat!("curator ", env!("CARGO_PKG_VERSION")));
+    let man = clap_mangen::Man::new(page.clone().after_help(Resettable::Reset))
+        .source(concat!("curator ", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();
     man.render(&mut text)?;
     let mut text = String::from_utf8_lossy(&text).into_owned();

@@ -1,20 +1,73 @@
 //! `ls` and `status`.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use curator_cli::contenders::{
-    Below, Contender, Lock, LockKind, Look, age, created, locks_below, look, not_a_contender, shown, shown_session,
-    table,
-};
-use curator_framework::{AddWatchMode, CuratorFramework, Error};
+use clap::Args;
+use clap::builder::BoolishValueParser;
+use curator_cli::contenders::{Below, Contender, Lock, Look, locks_below, look};
+use curator_cli::kinds::{LockKind, not_a_contender};
+use curator_cli::text::{age, created, now, shown, shown_session, table};
+use curator_framework::{AddWatchMode, Error};
 use curator_recipes::LockError;
 use serde::Serialize;
 
-use crate::options::{Ls, Status};
+use crate::failure::Failure;
 use crate::outages::Outages;
-use crate::output::print;
-use crate::{Failure, missing, tell};
+use crate::output::{print, tell};
+use crate::site::Site;
+use crate::values::at_least_one;
+
+#[derive(Debug, Args)]
+#[command(after_help = LS_NOTES)]
+pub(crate) struct Ls {
+    /// Number of leases of a semaphore; without it all its nodes are shown as `lease`, granted or not
+    #[arg(short = 'n', long, value_parser = at_least_one, env = "CURATOR_LEASES")]
+    pub(crate) leases: Option<usize>,
+    /// List all locks at and below the path that have contenders
+    #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_RECURSIVE")]
+    pub(crate) recursive: bool,
+    /// Print JSON, in one line
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
+    json: bool,
+    /// Print again on each change, until interrupted; needs ZooKeeper 3.6
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_WATCH")]
+    watch: bool,
+    /// End with status 3 if a listed lock is held, and with 77 if none is, but not all could be read
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_EXIT_CODE")]
+    exit_code: bool,
+    /// The lock's path
+    path: String,
+}
+
+const LS_NOTES: &str = "\
+AGE is the time since the contender asked for the lock: ZooKeeper does not record when it was granted.
+
+With --watch the table follows an empty line each time, and JSON is one line each time. Changes
+within a tenth of a second are printed together.";
+
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_NOTES)]
+pub(crate) struct Status {
+    /// Number of leases of a semaphore; without it all its nodes count as holders, granted or not
+    #[arg(short = 'n', long, value_parser = at_least_one, env = "CURATOR_LEASES")]
+    leases: Option<usize>,
+    /// Print JSON, in one line
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
+    json: bool,
+    /// The lock's path
+    path: String,
+}
+
+const STATUS_NOTES: &str = "\
+Exit status:
+    0  free: the lock has no holder
+    1  no such lock: the node does not exist, or is not a lock
+    3  held: a contender holds the lock, or a lease of it
+    2, 69, 70, 77  an error, as in `curator --help`
+
+The servers delete the empty node of a free lock after a while, so both 0 and 1 mean that no contender holds it. The times
+are those at which the holders asked for the lock: ZooKeeper does not record when it was granted.";
 
 /// The exit status for a lock that is held.
 const HELD: u8 = 3;
@@ -36,12 +89,13 @@ pub(crate) fn tell_anew(before: &mut Option<String>, problem: String) -> bool {
     is_new
 }
 
-pub(crate) async fn list(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Result<u8, Failure> {
-    client.session().await?;
+/// Prints the holders and waiters, and returns the exit status.
+pub(crate) async fn list(site: &Site, ls: &Ls) -> Result<u8, Failure> {
+    site.client.session().await?;
     if ls.watch {
-        return watch(client, ls, chroot).await;
+        return watch(site, ls).await;
     }
-    let Below { locks, refused } = found(client, ls, chroot).await?;
+    let Below { locks, refused } = found(site, ls).await?;
     locks.iter().filter_map(Lock::blocker).for_each(|node| tell(&not_a_contender(node)));
     print(text(&locks, refused.keys(), None, ls)?).await?;
     tell_refused(&refused);
@@ -55,12 +109,12 @@ pub(crate) async fn list(client: &CuratorFramework, ls: &Ls, chroot: Option<&str
 }
 
 /// Returns the locks that the options ask for.
-async fn found(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Result<Below, Failure> {
+async fn found(site: &Site, ls: &Ls) -> Result<Below, Failure> {
     if !ls.recursive {
-        return Ok(Below { locks: vec![one(client, &ls.path, ls.leases, chroot).await?], ..Below::default() });
+        return Ok(Below { locks: vec![one(site, &ls.path, ls.leases).await?], ..Below::default() });
     }
-    match locks_below(client, &ls.path).await {
-        Err(LockError::Framework(Error::NoNode { .. })) => Err(missing(client, &ls.path, chroot, Noun::Lock).await?),
+    match locks_below(&site.client, &ls.path).await {
+        Err(LockError::Framework(Error::NoNode { .. })) => Err(site.missing(&ls.path, Noun::Lock).await?),
         below => Ok(below?),
     }
 }
@@ -91,27 +145,16 @@ impl Noun {
 }
 
 /// Returns the lock at a path.
-async fn one(
-    client: &CuratorFramework,
-    path: &str,
-    leases: Option<usize>,
-    chroot: Option<&str>,
-) -> Result<Lock, Failure> {
-    lock_of(look(client, path, leases).await?, client, path, chroot, Noun::Lock).await
+async fn one(site: &Site, path: &str, leases: Option<usize>) -> Result<Lock, Failure> {
+    lock_of(look(&site.client, path, leases).await?, site, path, Noun::Lock).await
 }
 
 /// Returns the lock or the election that a look has found.
-pub(crate) async fn lock_of(
-    look: Look,
-    client: &CuratorFramework,
-    path: &str,
-    chroot: Option<&str>,
-    noun: Noun,
-) -> Result<Lock, Failure> {
+pub(crate) async fn lock_of(look: Look, site: &Site, path: &str, noun: Noun) -> Result<Lock, Failure> {
     let (a, word, participants) = noun.words();
     let text = match look {
         Look::Lock(lock) => return Ok(lock),
-        Look::Missing => return Err(missing(client, path, chroot, noun).await?),
+        Look::Missing => return Err(site.missing(path, noun).await?),
         Look::PartOf(whole) => part_of(path, &whole, noun),
         Look::Other => format!(
             "{path} is not {a} {word}, because its children are not {participants}: list the {word}s below it with: \
@@ -136,8 +179,7 @@ fn text<'a>(
 ) -> Result<String, Failure> {
     if ls.json {
         let left_out: Vec<_> = left_out.into_iter().collect();
-        let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-        return line(&Shot { time, complete: left_out.is_empty(), left_out, reason, locks });
+        return line(&Shot { time: now(), complete: left_out.is_empty(), left_out, reason, locks });
     }
     Ok(table(locks.iter().flat_map(|lock| &lock.contenders)).join("\n") + "\n")
 }
@@ -168,13 +210,14 @@ pub(crate) fn line(value: &impl Serialize) -> Result<String, Failure> {
 }
 
 /// Prints the locks now and after each change, until the reader of the pipe closes it.
-async fn watch(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Result<u8, Failure> {
+async fn watch(site: &Site, ls: &Ls) -> Result<u8, Failure> {
+    let client = &site.client;
     let mut watcher = client.add_watch(&ls.path, AddWatchMode::PersistentRecursive).await?;
     let (mut before, mut outages) = (None::<Below>, Outages::of(client));
     // The last known locks are printed as such, once in an outage.
     let mut is_stale = false;
     loop {
-        let below = match found(client, ls, chroot).await {
+        let below = match found(site, ls).await {
             // A lock's node may come, and go while the lock is free.
             Err(Failure(NO_LOCK, _)) => Below::default(),
             // The client connects again.
@@ -223,9 +266,10 @@ fn fact(one: &Contender) -> (String, &'static str, Vec<u8>) {
     (one.participant.path.clone(), one.state, one.participant.data.clone())
 }
 
-pub(crate) async fn status(client: &CuratorFramework, status: &Status, chroot: Option<&str>) -> Result<u8, Failure> {
-    client.session().await?;
-    let lock = match one(client, &status.path, status.leases, chroot).await {
+/// Prints the state of a lock, and returns the exit status.
+pub(crate) async fn status(site: &Site, status: &Status) -> Result<u8, Failure> {
+    site.client.session().await?;
+    let lock = match one(site, &status.path, status.leases).await {
         Err(Failure(NO_LOCK, text)) if status.json => {
             print(line(&Missing { path: &status.path, state: "missing", reason: &text })?).await?;
             return Ok(NO_LOCK);

@@ -1,12 +1,14 @@
 //! Catches the signals that are passed on to the command.
 
+use std::future::Future;
 use std::io;
 use std::task::Poll;
 
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-use crate::tell;
+use crate::failure::Failure;
+use crate::output::tell;
 
 /// Signals that ask a process to end, signals with a meaning that the command defines, and Ctrl-Z.
 const CAUGHT: [Signal; 7] =
@@ -55,6 +57,21 @@ impl Signals {
                 }
                 signal if ends(signal) => return signal,
                 _ => {}
+            }
+        }
+    }
+
+    /// Runs work that a signal may end.
+    pub(crate) async fn unless_ended<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            outcome = work => outcome,
+            signal = self.end() => {
+                let code = u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX);
+                Err(Failure(code, format!("ended by {}", name(signal))))
             }
         }
     }

@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
-use curator_cli::contenders::{Contender, age, contenders, not_a_contender, shown, shown_session};
+use curator_cli::contenders::{Contender, contenders};
+use curator_cli::kinds::not_a_contender;
+use curator_cli::text::{age, shown, shown_session};
 use curator_framework::{Chain, CuratorFramework};
 use curator_recipes::{BarrierError, LockError, ParticipantKind};
 
-use crate::options::duration;
-use crate::{Failure, tell};
+use crate::failure::Failure;
+use crate::output::tell;
+use crate::values::duration;
 
 /// The options of a command that waits for a node.
 #[derive(Debug, Args)]

@@ -4,18 +4,52 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::SystemTime;
 
-use curator_cli::contenders::{rfc3339, shown, shown_session};
+use clap::Args;
+use clap::builder::BoolishValueParser;
+use curator_cli::text::{now, rfc3339, shown, shown_session};
 use curator_framework::recipe::owning_session;
-use curator_framework::{Chain, CuratorFramework, Error};
+use curator_framework::{Chain, Error};
 use curator_recipes::{CacheEvent, CacheState, Changes, ChildData, CuratorCache, CuratorCacheOptions, Lookup};
 use serde::Serialize;
 
+use crate::failure::Failure;
 use crate::fields::{DataFields, shown_data};
-use crate::options::WatchOptions;
 use crate::outages::Outages;
-use crate::output::print;
+use crate::output::{print, tell};
 use crate::show::{line, tell_anew};
-use crate::{Failure, check_chroot, tell};
+use crate::site::Site;
+
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub(crate) struct WatchOptions {
+    /// The number of levels below the path that are read: 0 for the node alone, 1 for its children too [default: all]
+    #[arg(long, value_name = "LEVELS", env = "CURATOR_DEPTH")]
+    depth: Option<usize>,
+    /// Print JSON, a line for each node, change and state
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
+    json: bool,
+    /// End behind the present nodes, with status 1 if the path does not exist
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_ONCE")]
+    once: bool,
+    /// The path of the topmost node; it may be created later
+    path: String,
+}
+
+const NOTES: &str = "\
+Each line has a word for the node:
+  present   it was there when the watch began
+  created   it was created, or created again behind a line with its deletion
+  changed   its data was written
+  deleted   it was deleted; the line has its last data
+
+Standard error tells when all present nodes are printed, and when the connection is lost and back. Then the changes of the
+time between are printed, and only nodes that have changed are read. Values that were overwritten before they could be read
+are left out. Data that is not text is shown as hexadecimal digits or as its length; JSON has all digits.
+
+With --json the states are lines among the changes, with `state` in place of `change`:
+  loading   all nodes follow; forget those before
+  fresh     all nodes and changes up to the transaction `zxid` are printed
+  stale     the connection is lost; later changes than `zxid` are printed when it is back";
 
 /// The exit status of `--once` without nodes.
 const NO_NODES: u8 = 1;
@@ -26,13 +60,10 @@ type Flow = Result<ControlFlow<u8>, Failure>;
 const GO_ON: Flow = Ok(ControlFlow::Continue(()));
 
 /// Prints the nodes and each change, until the reader of the pipe closes it.
-pub(crate) async fn watch(
-    client: &CuratorFramework,
-    options: &WatchOptions,
-    chroot: Option<&str>,
-) -> Result<u8, Failure> {
+pub(crate) async fn watch(site: &Site, options: &WatchOptions) -> Result<u8, Failure> {
+    let client = &site.client;
     client.session().await?;
-    check_chroot(client, chroot).await?;
+    site.check_chroot().await?;
     let mut scope = CuratorCacheOptions::new();
     if let Some(depth) = options.depth {
         scope = scope.max_depth(depth);
@@ -250,10 +281,6 @@ fn change(word: &'static str, node: &ChildData, json: bool) -> Result<String, Fa
     let (time, path, data) = (rfc3339(SystemTime::now()), shown(path.as_bytes()), shown_data(data));
     let (version, session, mzxid) = (stat.version, shown_session(owning_session(stat.ephemeral_owner)), stat.mzxid);
     Ok(format!("{time} {path} {word} (data {data}, version {version}, session {session}, mzxid {mzxid})\n"))
-}
-
-fn now() -> String {
-    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
 }
 
 /// The JSON of a node that is present, or of its change.

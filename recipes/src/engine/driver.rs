@@ -61,10 +61,7 @@ impl SortedChildren {
 
     /// Sorts contenders near the end of the counter by creation, behind the others. Drops those of unknown creation.
     pub(crate) fn sorted_by(self, created: impl Fn(&str) -> Option<i64>) -> Self {
-        let ordered = |(sequence, name): (i64, String)| {
-            let far = is_far_from_the_end(sequence);
-            Some((if far { sequence } else { created(&name)?.saturating_add(1 << 31) }, name))
-        };
+        let ordered = |(sequence, name): (i64, String)| Some((queue_order(sequence, || created(&name))?, name));
         let mut children: Vec<_> = self.children.into_iter().filter_map(ordered).collect();
         children.sort();
         Self { children }
@@ -210,6 +207,14 @@ pub fn standard_sequence(name: &str, lock_name: &str) -> Option<i64> {
         return None;
     }
     number.parse().ok()
+}
+
+/// Returns the number that orders a contender in its queue, by the sequence number of its node. Near the end of
+/// ZooKeeper's counter this is a number by `czxid`, the transaction that created the node: `None` if it is not known.
+/// Contenders with the same number are ordered by their names.
+#[must_use]
+pub fn queue_order(sequence: i64, czxid: impl FnOnce() -> Option<i64>) -> Option<i64> {
+    if is_far_from_the_end(sequence) { Some(sequence) } else { Some(czxid()?.saturating_add(1 << 31)) }
 }
 
 #[cfg(test)]

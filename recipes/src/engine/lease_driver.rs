@@ -2,6 +2,9 @@
 
 use crate::engine::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
 
+/// Curator's name for the nodes of leases.
+pub(crate) const LEASE_NAME: &str = "lease-";
+
 /// Orders the contenders for leases. The first waiter watches the children, since any deletion ahead frees a lease.
 /// Each waiter behind it watches its predecessor, which signals when it is granted a lease.
 #[derive(Debug, Clone, Copy)]

@@ -57,7 +57,7 @@ pub(crate) use self::requests::{children_of, verify_in_session};
 pub(crate) use self::wait_mode::{Contention, WaitMode};
 
 pub use self::driver::{
-    LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, standard_sequence,
+    LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, queue_order, standard_sequence,
 };
 pub use self::error::LockError;
 pub use self::guarded_transaction::GuardedTransaction;

@@ -8,8 +8,11 @@ use curator_framework::recipe::owning_session;
 use curator_framework::{Error, SessionId, Stat, Zxid, make_path};
 
 use crate::engine::LockInternals;
-use crate::engine::driver::SortedChildren;
+use crate::engine::candidacy::LATCH_NAME;
+use crate::engine::driver::{LOCK_NAME, SortedChildren, standard_sequence};
 use crate::engine::error::LockError;
+use crate::engine::lease_driver::LEASE_NAME;
+use crate::engine::read_write_driver::{READ_NAME, WRITE_NAME};
 
 /// The kind of lock that a contender wants or holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,6 +28,35 @@ pub enum ParticipantKind {
     Write,
     /// The leadership of an election.
     Candidate,
+}
+
+impl ParticipantKind {
+    /// Returns the kind and the sequence number that the name of a node shows; `None` if it is not the name of a
+    /// contender's node. A name is not evidence: see
+    /// [`LockInternalsDriver::is_contender`](crate::LockInternalsDriver::is_contender). The queue of a semaphore and a
+    /// leader selector have the names of a mutex.
+    #[must_use]
+    pub fn of_node(name: &str) -> Option<(Self, i64)> {
+        let of = |kind, lock_name| Some((kind, standard_sequence(name, lock_name)?));
+        of(Self::Lock, LOCK_NAME)
+            .or_else(|| of(Self::Lease, LEASE_NAME))
+            .or_else(|| of(Self::Candidate, LATCH_NAME))
+            .or_else(|| of(Self::Read, READ_NAME))
+            .or_else(|| of(Self::Write, WRITE_NAME))
+    }
+
+    /// Returns whether a contender of this kind waits for an earlier one of another kind in the same queue. A lease
+    /// does so only when the semaphore has no more leases.
+    #[must_use]
+    pub const fn waits_for(self, earlier: Self) -> bool {
+        match self {
+            Self::Lock => matches!(earlier, Self::Lock),
+            Self::Lease => matches!(earlier, Self::Lease),
+            Self::Read => matches!(earlier, Self::Write),
+            Self::Write => matches!(earlier, Self::Read | Self::Write),
+            Self::Candidate => matches!(earlier, Self::Candidate),
+        }
+    }
 }
 
 /// One contender of a lock, as read from its node. A persistent node with a contender's name is not one: see
@@ -150,6 +182,48 @@ impl LockInternals {
             }
             Err(Error::NoNode { .. }) => Ok(SortedChildren::default()),
             Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::driver::{LockInternalsDriver, Predicate, StandardLockInternalsDriver};
+    use crate::engine::read_write_driver::{ReadDriver, WriteDriver};
+
+    #[test]
+    fn names_show_kinds_and_numbers() {
+        let id = "_c_01234567-89ab-cdef-0123-456789abcdef-";
+        for (name, expected) in [
+            ("lock-0000000007", Some((ParticipantKind::Lock, 7))),
+            (&format!("{id}lease-2147483647"), Some((ParticipantKind::Lease, 2_147_483_647))),
+            ("latch--2147483648", Some((ParticipantKind::Candidate, -2_147_483_648))),
+            (&format!("{id}__READ__0000000003"), Some((ParticipantKind::Read, 3))),
+            ("__WRIT__-000000003", Some((ParticipantKind::Write, -3))),
+            ("report-lock-2024", Some((ParticipantKind::Lock, 2024))),
+            ("lock-000000000x", None),
+            ("leases", None),
+            ("", None),
+        ] {
+            assert_eq!(ParticipantKind::of_node(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn kinds_wait_for_those_that_their_drivers_wait_for() {
+        let nodes =
+            |number: i64| ["lock-", "lease-", "latch-", "__READ__", "__WRIT__"].map(|name| format!("{name}{number}"));
+        for (earlier, later) in nodes(1).iter().flat_map(|one| nodes(2).map(|other| (one.clone(), other))) {
+            let [(other, _), (kind, _)] = [&earlier, &later].map(|node| ParticipantKind::of_node(node).unwrap());
+            let (driver, lock_name): (&dyn LockInternalsDriver, _) = match kind {
+                ParticipantKind::Read => (&ReadDriver, READ_NAME),
+                ParticipantKind::Write => (&WriteDriver, WRITE_NAME),
+                _ => (&StandardLockInternalsDriver, later.trim_end_matches('2')),
+            };
+            let queue = SortedChildren::new([earlier.clone(), later.clone()], lock_name, driver);
+            let waits = driver.gets_the_lock(&queue, &later, 1) != Predicate::Acquired;
+            assert_eq!(kind.waits_for(other), waits, "{earlier} {later}");
         }
     }
 }

@@ -87,6 +87,13 @@ impl Revoker {
             }
         }
     }
+
+    /// Returns whether the data of a contender's node, such as [`Participant::data`](crate::Participant::data), is a request
+    /// to release the lock.
+    #[must_use]
+    pub fn is_request(data: &[u8]) -> bool {
+        data == REVOKE_MESSAGE
+    }
 }
 
 /// Returns the reason why a node cannot be that of a contender.

@@ -1,11 +1,13 @@
 //! The JSON of `/api`. README describes it.
 
+use curator_cli::text::kind;
 use serde::Serialize;
 
-use super::follow::{Link, Snapshot};
+use super::follow::Snapshot;
 use super::history::Change;
+use super::link::Link;
+use super::lock::{Contender, Detail, Lock};
 use super::page;
-use super::tree::{Contender, Lock};
 
 /// The most holders of a lock in the list.
 const HOLDERS: usize = 16;
@@ -59,7 +61,7 @@ impl<'a> ContenderJson<'a> {
         let detail = contender.detail.as_ref();
         Self {
             node: &contender.path,
-            kind: contender.role.word(),
+            kind: kind(contender.kind),
             state: if contender.holds() { "holds" } else { "waits" },
             data: detail.map(page::data),
             data_bytes: detail.map(|detail| detail.length),
@@ -67,7 +69,7 @@ impl<'a> ContenderJson<'a> {
             fencing_token: detail.map(|detail| detail.czxid),
             created_ms: detail.map(|detail| detail.created),
             granted_ms: contender.granted,
-            asked_to_release: detail.is_some_and(super::tree::Detail::asks_to_release),
+            asked_to_release: detail.is_some_and(Detail::asks_to_release),
         }
     }
 }
@@ -89,7 +91,7 @@ impl<'a> LockJson<'a> {
     fn new(lock: &'a Lock) -> Self {
         Self {
             path: &lock.path,
-            recipe: lock.recipe.word(),
+            recipe: lock.recipe.words(),
             holders: lock.holders().count(),
             waiters: lock.waiters(),
             held_since_ms: lock.held_since(),

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use curator_cli::contenders::is_of_one_node;
 use curator_framework::{
-    AddWatchMode, Chain, CuratorFramework, Error, EventType, PersistentEvent, PersistentWatcher, Watch,
+    AddWatchMode, Chain, CuratorFramework, Error, EventType, PersistentEvent, PersistentWatcher, Watch, make_path,
 };
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{self, FuturesUnordered, StreamExt as _};
@@ -16,14 +16,15 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Shared;
-use super::names::{child, contender};
-use super::tree::{Detail, Event, Locks, Tree};
-use crate::tell;
+use super::lock::{Detail, Locks};
+use super::names::contender;
+use super::tree::{Event, Tree};
+use crate::output::tell;
 
 /// Changes within this time are applied together.
 const BURST: Duration = Duration::from_millis(100);
 /// The pause after a failure.
-const PAUSE: Duration = Duration::from_millis(500);
+pub(super) const PAUSE: Duration = Duration::from_millis(500);
 /// The pause before all is listed again, if the server lets no directory be watched.
 const UNWATCHED: Duration = Duration::from_secs(30);
 /// The most requests at once.
@@ -211,7 +212,7 @@ impl Follower {
         let mut events = self.differences(listings);
         let known = |(directory, names): &(String, Option<Vec<String>>)| -> Vec<Event> {
             let names = names.iter().flatten().filter(|name| contender(name).is_some());
-            names.map(|name| Event::Changed(child(directory, name))).collect()
+            names.map(|name| Event::Changed(make_path(directory, name))).collect()
         };
         events.extend(listings.iter().flat_map(known));
         events
@@ -248,7 +249,7 @@ impl Follower {
                     watches.push(watch.map(|_| path).boxed());
                 }
                 for name in names.iter().flatten().filter(|name| contender(name).is_none()) {
-                    let path = child(&path, name);
+                    let path = make_path(&path, name);
                     // ZooKeeper's own nodes.
                     if path != "/zookeeper" && (all || !self.tree.is_directory(&path)) {
                         frontier.push(path);
@@ -450,73 +451,4 @@ async fn read(client: CuratorFramework, path: String) -> (String, Result<Detail,
         Detail { data, length, session: stat.ephemeral_owner, czxid: stat.czxid, created: stat.ctime }
     });
     (path, answer)
-}
-
-/// The state of the connection to ZooKeeper.
-#[derive(Debug, Clone)]
-pub(crate) struct Link {
-    /// The connect string.
-    pub(crate) servers: Arc<str>,
-    pub(crate) state: Option<curator_framework::ConnectionState>,
-    /// The time of the newest change between connected and not, in milliseconds since 1970.
-    pub(crate) since: i64,
-    /// The reason for which no connection exists, if it is known.
-    pub(crate) cause: Option<String>,
-}
-
-impl Link {
-    /// Creates the state before the first connection.
-    pub(crate) fn new(servers: &str) -> Self {
-        Self { servers: servers.into(), state: None, since: now(), cause: None }
-    }
-
-    pub(crate) fn is_connected(&self) -> bool {
-        self.state.is_some_and(curator_framework::ConnectionState::is_connected)
-    }
-}
-
-/// Publishes each state of the connection, until the client is dropped. Prints a line for each loss and each return.
-pub(crate) async fn follow_connection(
-    client: CuratorFramework,
-    links: watch::Sender<Link>,
-    reconnects: Arc<AtomicU64>,
-) {
-    let mut states = client.watch_connection_state();
-    // The time of a loss that was printed.
-    let mut lost = None;
-    loop {
-        let state = *states.borrow_and_update();
-        links.send_if_modified(|link| {
-            let next = Link { state, ..link.clone() };
-            let changed = link.is_connected() != next.is_connected();
-            if changed && next.is_connected() {
-                reconnects.fetch_add(1, Ordering::Relaxed);
-            }
-            let since = if changed { now() } else { link.since };
-            let cause = client.connect_error().filter(|_| !next.is_connected()).map(|cause| cause.to_string());
-            let is_new = link.state != state || link.cause != cause;
-            *link = Link { since, cause, ..next };
-            is_new
-        });
-        let link = links.borrow().clone();
-        match (&link.cause, lost) {
-            (Some(cause), None) => {
-                tell(&format!("no connection to ZooKeeper at {}: {cause}", link.servers));
-                lost = Some(link.since);
-            }
-            (None, Some(since)) if link.is_connected() => {
-                let seconds = link.since.saturating_sub(since) / 1000;
-                tell(&format!("the connection to ZooKeeper at {} is back after {seconds} s", link.servers));
-                lost = None;
-            }
-            _ => {}
-        }
-        tokio::select! {
-            changed = states.changed() => if changed.is_err() {
-                return;
-            },
-            // Each attempt may fail for another reason.
-            () = sleep(PAUSE), if !link.is_connected() => {}
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::tree::Contender;
+use super::lock::Contender;
 
 /// The most changes that are kept.
 const KEPT: usize = 4096;

@@ -18,7 +18,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::access::{Access, COOKIE, Refusal};
-use super::follow::{Link, Snapshot, now};
+use super::follow::{Snapshot, now};
+use super::link::Link;
 use super::metrics::{self, Counts};
 use super::page::{self, Row};
 use super::{Shared, api};
@@ -354,13 +355,13 @@ impl Viewer {
 
 /// Returns the rows that are new or have changed, and the names of those that are gone.
 fn rows_of_contenders(
-    was: Option<&Arc<super::tree::Lock>>,
-    lock: Option<&Arc<super::tree::Lock>>,
+    was: Option<&Arc<super::lock::Lock>>,
+    lock: Option<&Arc<super::lock::Lock>>,
     now: i64,
 ) -> (Vec<Row>, Vec<String>) {
     let sent: std::collections::HashMap<_, _> = page::shown(was).map(|node| (node.path.as_str(), node)).collect();
     let present: std::collections::HashSet<_> = page::shown(lock).map(|node| node.path.as_str()).collect();
-    let is_new = |node: &&Arc<super::tree::Contender>| sent.get(node.path.as_str()) != Some(node);
+    let is_new = |node: &&Arc<super::lock::Contender>| sent.get(node.path.as_str()) != Some(node);
     let rows = page::shown(lock).filter(is_new).map(|node| page::contender_row(node, now)).collect();
     let gone = sent.keys().filter(|path| !present.contains(*path)).map(|path| (*path).to_owned()).collect();
     (rows, gone)

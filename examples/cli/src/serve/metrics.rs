@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 
 use curator_framework::ConnectionState;
 
-use super::follow::{Link, Snapshot};
+use super::follow::Snapshot;
+use super::link::Link;
+use super::lock::Lock;
 use super::page::{is_complete, is_live};
-use super::tree::Lock;
 
 /// The most locks with series of their own.
 const MOST_LABELS: usize = 500;

@@ -9,6 +9,8 @@ mod api;
 mod follow;
 mod history;
 mod http;
+mod link;
+mod lock;
 mod metrics;
 mod names;
 mod page;
@@ -26,10 +28,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use self::access::Access;
-use self::follow::{Link, Snapshot, now};
+use self::follow::{Snapshot, now};
 use self::history::History;
-use crate::Failure;
-use crate::options::Connection;
+use self::link::Link;
+use crate::connection::Connection;
+use crate::failure::Failure;
 use crate::output::print;
 
 /// The longest time that open connections get to end.
@@ -112,7 +115,7 @@ pub(crate) async fn run(
     let (links, link) = watch::channel(Link::new(&connection.servers()));
     let (stop, stopping) = watch::channel(false);
     let mut following = tokio::spawn(follow::follow(client.clone(), path.clone(), Arc::clone(&shared), snapshots));
-    let watching = tokio::spawn(follow::follow_connection(client.clone(), links, Arc::clone(&shared.connects)));
+    let watching = tokio::spawn(link::follow_connection(client.clone(), links, Arc::clone(&shared.connects)));
     let app = http::router(http::Served::new(shared, seen, link, stopping.clone()));
     let mut stopped = stopping;
     let server = axum::serve(listener, app).with_graceful_shutdown(async move {

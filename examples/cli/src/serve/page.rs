@@ -4,13 +4,15 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_cli::contenders::{age, not_a_contender};
+use curator_cli::kinds::{LockKind, not_a_contender};
+use curator_cli::text::{age, kind};
+use curator_recipes::ParticipantKind;
 use serde::Serialize;
 
-use super::follow::{Link, Snapshot};
+use super::follow::Snapshot;
 use super::history::{Change, ChangeKind};
-use super::names::Role;
-use super::tree::{Contender, Detail, Lock, Recipe};
+use super::link::Link;
+use super::lock::{Contender, Detail, Lock};
 
 /// The one page, with a mark `{{name}}` for each part that is filled in.
 const PAGE: &str = include_str!("page.html");
@@ -162,7 +164,7 @@ pub(crate) fn lock_row(lock: &Lock, now: i64) -> Row {
         at = lock.held_since().unwrap_or(i64::MAX),
         href = encode(&lock.path),
         path = escape(&visible(&lock.path)),
-        kind = lock.recipe.word(),
+        kind = lock.recipe.words(),
         clients = listed(client),
         sessions = listed(session_of),
     );
@@ -174,30 +176,30 @@ fn state_of(lock: &Lock) -> (&'static str, String) {
     let (holders, waiters) = (lock.holders().count(), lock.waiters());
     let of = |one: &str, many: &str| if holders == 1 { format!("1 {one}") } else { format!("{holders} {many}") };
     match (lock.recipe, holders) {
-        (Recipe::Latch, 0) if waiters == 0 => ("free", "no leader".to_owned()),
+        (LockKind::LeaderLatch, 0) if waiters == 0 => ("free", "no leader".to_owned()),
         (_, 0) if waiters == 0 => ("free", "free".to_owned()),
         (_, 0) => ("waiting", "waiting".to_owned()),
-        (Recipe::Semaphore, _) => ("held", of("lease", "leases")),
-        (Recipe::ReadWrite, _) if lock.holders().all(|holder| holder.role.word() == "read") => {
+        (LockKind::Semaphore, _) => ("held", of("lease", "leases")),
+        (LockKind::ReadWrite, _) if lock.holders().all(|holder| holder.kind == ParticipantKind::Read) => {
             ("held", of("reader", "readers"))
         }
-        (Recipe::ReadWrite, _) => ("held", "writer".to_owned()),
-        (Recipe::Latch, _) => ("held", "leader".to_owned()),
-        (Recipe::Mutex, _) => ("held", "held".to_owned()),
+        (LockKind::ReadWrite, _) => ("held", "writer".to_owned()),
+        (LockKind::LeaderLatch, _) => ("held", "leader".to_owned()),
+        (LockKind::Mutex, _) => ("held", "held".to_owned()),
     }
 }
 
 /// Returns the row of a contender in the queue of a lock. Its position is not part of it: a grant moves every waiter.
 pub(crate) fn contender_row(contender: &Contender, now: i64) -> Row {
     let name = contender.path.rsplit('/').next().unwrap_or_default();
-    let (class, state) = match (contender.holds(), contender.role) {
-        (true, Role::Latch) => ("held", "leads"),
+    let (class, state) = match (contender.holds(), contender.kind) {
+        (true, ParticipantKind::Candidate) => ("held", "leads"),
         (true, _) => ("held", "holds"),
         (false, _) => ("waiting", "waits"),
     };
-    let role = match contender.role {
-        Role::Lock | Role::Latch => String::new(),
-        role => format!(r#" <span class="dim">{}</span>"#, role.word()),
+    let role = match contender.kind {
+        ParticipantKind::Lock | ParticipantKind::Candidate => String::new(),
+        other => format!(r#" <span class="dim">{}</span>"#, kind(other)),
     };
     let html = format!(
         r#"<tr data-id="{id}" data-key="{key}" class="{class}">
@@ -224,7 +226,7 @@ pub(crate) fn change_item(change: &Change) -> String {
         Some(held) => format!(" after {}", age(Duration::from_millis(held.unsigned_abs()))),
         None => String::new(),
     };
-    let is_latch = change.contender.as_ref().is_some_and(|contender| contender.role == Role::Latch);
+    let is_latch = change.contender.as_ref().is_some_and(|contender| contender.kind == ParticipantKind::Candidate);
     let (granted, released, role) = if is_latch {
         ("leads", "resigned", "The leader")
     } else {
@@ -341,7 +343,7 @@ pub(crate) fn lock_summary(snapshot: &Snapshot, path: &str) -> String {
     let (class, state) = state_of(lock);
     let waiters = count(lock.waiters(), "contender waits", "contenders wait");
     let blocked = lock.blocked_by.as_deref().map(|node| format!(" · {}", escape(&visible(&not_a_contender(node)))));
-    let (kind, blocked) = (lock.recipe.word(), blocked.unwrap_or_default());
+    let (kind, blocked) = (lock.recipe.words(), blocked.unwrap_or_default());
     format!(r#"<span class="state {class}">{state}</span> {kind} · {waiters}{blocked}"#)
 }
 

@@ -145,6 +145,11 @@ impl From<&SharedCount> for MaxLeases {
 acquire_methods!(InterProcessSemaphoreV2 => Lease);
 
 impl InterProcessSemaphoreV2 {
+    /// The name of the node below the path that has the leases.
+    pub const LEASES: &str = LEASES;
+    /// The name of the node below the path that has the queue of clients that wait for a lease.
+    pub const LOCKS: &str = LOCKS;
+
     /// Creates a semaphore at a path, with Curator's protocol, without a request.
     ///
     /// # Errors

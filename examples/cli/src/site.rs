@@ -1,0 +1,102 @@
+//! The servers that the program is connected to, and the checks of a path before the first write.
+
+use std::future::Future;
+use std::time::Duration;
+
+use curator_cli::contenders::{blocker, other_kind};
+use curator_cli::kinds::{LockKind, is_candidate, lock_of_contender, not_a_contender};
+use curator_framework::recipe::RecipeClient as _;
+use curator_framework::{CuratorFramework, Error, Session, node_from_path};
+use curator_recipes::ParticipantKind;
+
+use crate::failure::Failure;
+use crate::output::tell;
+use crate::show::Noun;
+
+/// The longest time for giving back a node. After it, the end of the session deletes the node.
+pub(crate) const RELEASE: Duration = Duration::from_secs(5);
+/// The longest time for finding the reason of a refusal.
+const REASON: Duration = Duration::from_secs(1);
+
+/// The servers, and the chroot of the connect string.
+pub(crate) struct Site {
+    pub(crate) client: CuratorFramework,
+    pub(crate) chroot: Option<String>,
+}
+
+impl Site {
+    /// Waits for the connection, at most as long as the options allow. A budget of zero allows one look, so it does not
+    /// limit the connection.
+    pub(crate) async fn first_session(&self, budget: Option<Duration>) -> Result<Session, Failure> {
+        let budget = budget.filter(|budget| !budget.is_zero());
+        let longest = budget.unwrap_or(Duration::MAX).min(self.client.connection_timeout());
+        match tokio::time::timeout(longest, self.client.session()).await {
+            Ok(session) => Ok(session?),
+            Err(_too_long) => Err(self.client.no_answer("the wait for a connection").into()),
+        }
+    }
+
+    /// Refuses a path that has the nodes of another kind of lock, before the first write: there the lock would exclude
+    /// nothing, or fail. A group is not a lock, so its kind is `None`. Refuses the node of a contender too: a node that
+    /// is created there, or below it, would block the lock.
+    pub(crate) async fn check(&self, kind: Option<LockKind>, path: &str) -> Result<(), Failure> {
+        if let Some(whole) = lock_of_contender(path) {
+            let is_candidate = is_candidate(node_from_path(path));
+            let (participant, noun) =
+                if is_candidate { ("candidate", Noun::Election) } else { ("contender", Noun::Lock) };
+            let (_, word, _) = noun.words();
+            let text = format!("{path} has the name of a {participant}'s node: name the {word} itself, {whole}");
+            return Err(Failure(2, text));
+        }
+        let children = match self.client.get_children().for_path(path).await {
+            Ok(children) => children,
+            Err(Error::NoNode { .. }) => return self.check_chroot().await,
+            // The acquire reports other errors.
+            Err(_reported) => return Ok(()),
+        };
+        // A part that cannot be read may have contenders.
+        let Some(found) = other_kind(&self.client, path, &children, kind).await? else { return Ok(()) };
+        let (name, right) = match found {
+            LockKind::Mutex => ("mutex", "curator lock"),
+            LockKind::ReadWrite => ("read-write lock", "curator read or curator write"),
+            LockKind::Semaphore => ("semaphore", "curator semaphore"),
+            LockKind::LeaderLatch => ("leader election", "curator elect"),
+        };
+        Err(Failure(2, format!("{path} is a {name} with contenders: use {right}, or another path")))
+    }
+
+    /// Fails if the chroot does not exist.
+    pub(crate) async fn check_chroot(&self) -> Result<(), Failure> {
+        let Some(chroot) = &self.chroot else { return Ok(()) };
+        if self.client.check_exists().for_path("/").await?.is_some() {
+            return Ok(());
+        }
+        let text =
+            format!("the chroot {chroot} does not exist on the servers: create it, or correct the connect string");
+        Err(Failure(2, text))
+    }
+
+    /// Returns the failure for a path that does not exist.
+    pub(crate) async fn missing(&self, path: &str, noun: Noun) -> Result<Failure, Failure> {
+        self.check_chroot().await?;
+        let (_, word, _) = noun.words();
+        let text = format!("no {word} {path}: no client has used it yet, or the servers have deleted its empty node");
+        Ok(Failure(1, text))
+    }
+
+    /// Returns the reason of a refusal: a persistent node with a contender's name, or `other`.
+    pub(crate) async fn refused_by(&self, path: &str, kind: ParticipantKind, other: String) -> Result<String, Failure> {
+        let blocker = tokio::time::timeout(REASON, blocker(&self.client, path, kind)).await;
+        Ok(match blocker {
+            Ok(Ok(Some(node))) => not_a_contender(&node),
+            _ => other,
+        })
+    }
+}
+
+/// Gives a node back, at most as long as a release may take.
+pub(crate) async fn give_back(owner: &str, closing: impl Future<Output = ()>) {
+    if tokio::time::timeout(RELEASE, closing).await.is_err() {
+        tell(&format!("the {owner}'s node goes with its session, the servers did not answer when it was given back"));
+    }
+}

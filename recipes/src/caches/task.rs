@@ -38,6 +38,8 @@ const LASTING: [i32; 5] = [-5, -8, -100, -115, -124];
 /// The reply to a request; `None` if the node does not exist.
 enum Reply {
     Node(Option<(Stat, Vec<u8>)>),
+    /// The data of the node cannot be decoded.
+    Undecodable(Stat, Error),
     Children(Option<Vec<String>>),
 }
 
@@ -299,19 +301,14 @@ impl CacheTask {
         let Completed { request, epoch, reply } = completed;
         let path = self.shared.full_path(request.path());
         let (stat, error) = match reply {
-            Ok(Reply::Node(Some((stat, data)))) => {
-                run.newest_stat = run.newest_stat.max(stat.mzxid).max(stat.pzxid);
-                match self.client.from_stored(&path, data, self.compressed) {
-                    Ok(data) => {
-                        engine.was_read(request.path(), Some((stat, data)));
-                        return None;
-                    }
-                    Err(error) => (Some(stat), error),
-                }
-            }
-            Ok(Reply::Node(None)) => {
-                engine.was_read(request.path(), None);
+            Ok(Reply::Node(found)) => {
+                found.iter().for_each(|(stat, _)| run.has_seen(stat));
+                engine.was_read(request.path(), found);
                 return None;
+            }
+            Ok(Reply::Undecodable(stat, error)) => {
+                run.has_seen(&stat);
+                (Some(stat), error)
             }
             Ok(Reply::Children(names)) => {
                 engine.was_listed(request.path(), names);
@@ -338,7 +335,9 @@ impl CacheTask {
         while run.reads.len() < at_once {
             let Some(request) = engine.next_request() else { return };
             let path = self.shared.full_path(request.path());
-            run.reads.push(send_request(run.source.reads.clone(), path, request, epoch));
+            let (client, compressed) = (self.client.clone(), self.compressed);
+            let decode = move |path: &str, data| client.from_stored(path, data, compressed);
+            run.reads.push(send_request(run.source.reads.clone(), path, request, epoch, decode));
         }
     }
 }
@@ -447,6 +446,11 @@ impl SessionRun {
         self.session.zxid().map_or(self.newest_stat, Zxid::get)
     }
 
+    /// Records the transactions in a stat.
+    fn has_seen(&mut self, stat: &Stat) {
+        self.newest_stat = self.newest_stat.max(stat.mzxid).max(stat.pzxid);
+    }
+
     /// Records a request that was lost on a connection.
     fn pause_after_loss(&mut self, epoch: u64) {
         let epoch = self.lost.as_ref().map_or(epoch, |lost| lost.epoch.max(epoch));
@@ -460,9 +464,22 @@ impl SessionRun {
     }
 }
 
-fn send_request(reads: Reads, path: String, request: Request, epoch: u64) -> BoxFuture<'static, Completed> {
+/// Sends a request. The codec may be code of the program, which blocks: so it is called here, without the cache's lock.
+fn send_request(
+    reads: Reads,
+    path: String,
+    request: Request,
+    epoch: u64,
+    decode: impl FnOnce(&str, Vec<u8>) -> Result<Vec<u8>, Error> + Send + 'static,
+) -> BoxFuture<'static, Completed> {
     async move {
-        let reply = read(&reads, &path, &request).await;
+        let reply = match read(&reads, &path, &request).await {
+            Ok(Reply::Node(Some((stat, data)))) => Ok(match decode(&path, data) {
+                Ok(data) => Reply::Node(Some((stat, data))),
+                Err(error) => Reply::Undecodable(stat, error),
+            }),
+            reply => reply,
+        };
         Completed { request, epoch, reply }
     }
     .boxed()

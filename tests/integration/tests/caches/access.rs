@@ -1,9 +1,12 @@
 //! Nodes that the server refuses to show, and data that cannot be decompressed.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Duration;
 
-use curator_framework::{Acl, CuratorFramework, CuratorOp, Error};
-use curator_integration::env::{Env, builder, connected, in_time};
+use curator_framework::{Acl, CompressionProvider, CuratorFramework, CuratorOp, Error};
+use curator_integration::env::{Env, builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
     CacheError, CacheState, CuratorCache, CuratorCacheOptions, Lookup, PathChildrenCache, PathChildrenCacheEvent,
@@ -27,6 +30,42 @@ async fn open(owner: &CuratorFramework, path: &str) {
 
 fn is_refused(state: &CacheState) -> bool {
     matches!(state, CacheState::Failed(CacheError::Framework(Error::NoAuth { .. })))
+}
+
+/// Decompresses by a look at the cache that waits for the data, from another thread.
+#[derive(Debug, Clone, Default)]
+struct Looking(Arc<OnceLock<CuratorCache>>);
+
+impl CompressionProvider for Looking {
+    fn compress(&self, _path: &str, data: &[u8]) -> io::Result<Vec<u8>> {
+        Ok(data.to_vec())
+    }
+
+    fn decompress(&self, _path: &str, compressed: &[u8]) -> io::Result<Vec<u8>> {
+        if let Some(cache) = self.0.get().cloned() {
+            let (told, looked) = mpsc::channel();
+            std::thread::spawn(move || told.send(cache.get("/tree").present().is_some()));
+            looked.recv_timeout(Duration::from_secs(5)).map_err(io::Error::other)?;
+        }
+        Ok(compressed.to_vec())
+    }
+}
+
+/// It is code of the program: a codec that blocks under the lock would block readers, and the session at a reconnect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn codec_is_called_without_the_lock_of_the_cache() {
+    let (server, codec) = (curator_integration::in_process::server(), Looking::default());
+    let admin = curator_integration::in_process::client(&server).await;
+    commit(&admin, ["/tree", "/tree/a"].map(|path| CuratorOp::create(path).with_data("first"))).await;
+    let options = curator_integration::in_process::options(&server).enable_compression();
+    let client = connected(options.compression_provider(codec.clone())).await;
+    let cache = CuratorCache::new(client, "/tree").unwrap();
+    codec.0.set(cache.clone()).unwrap();
+    cache.start().unwrap();
+    in_time(cache.initialized()).await.unwrap();
+    admin.set_data().for_path("/tree/a", "second").await.unwrap();
+    let data = || ["/tree", "/tree/a"].map(|path| cache.get(path).present().map(|node| node.data.clone()));
+    eventually("it is shown", async || data() == [Some(b"first".to_vec()), Some(b"second".to_vec())]).await;
 }
 
 on_every_server! {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_test::history::{Attempt, History, Mode, Rules, Step};
+use curator_checkers::locks::{Attempt, History, Mode, Rules, Step};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::peer::{Language, Thread};

@@ -147,7 +147,7 @@ on_every_server! {
 #[cfg(curator_mutants)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_engine_is_found() {
-    use curator_test::history::{Rules, Violation};
+    use curator_checkers::locks::{Rules, Violation};
 
     use crate::rust_peer;
     use curator_integration::env::{Env, Kind};

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_checkers::elections::{Candidate, Elections, Event, Observer, Report, Rules};
 use curator_recipes::{LeaderError, Leadership, TermEnd};
-use curator_test::elections::{Candidate, Elections, Event, Observer, Report, Rules};
 use curator_test::nodes::Change;
 use curator_test::{ClientId, SimulatedEnsemble};
 use parking_lot::Mutex;

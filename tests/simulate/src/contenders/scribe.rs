@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_checkers::locks::{Attempt, History, Mode, Rules, Step};
 use curator_recipes::LockError;
-use curator_test::history::{Attempt, History, Mode, Rules, Step};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 

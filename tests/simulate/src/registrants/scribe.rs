@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use curator_checkers::elections::{self, Candidate};
+use curator_checkers::groups::{self, Groups, Watcher};
+use curator_checkers::partitions::{Partitions, Share};
+use curator_checkers::registrations::{Event, Plan, Registration, Registrations, Rules, State};
 use curator_framework::{CuratorFramework, Error};
 use curator_recipes::{NodeError, OwnedItem, Partition};
-use curator_test::elections::{self, Candidate};
-use curator_test::groups::{self, Groups, Watcher};
 use curator_test::nodes::Change;
-use curator_test::partitions::{Partitions, Share};
-use curator_test::registrations::{Event, Plan, Registration, Registrations, Rules, State};
 use curator_test::{ClientId, SimulatedEnsemble};
 
 use crate::contenders::Outcome;

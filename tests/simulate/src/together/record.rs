@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use curator_checkers::timeline::Timeline;
+use curator_checkers::{barriers, counters, latches};
 use curator_test::SimulatedEnsemble;
 use curator_test::nodes::Change;
-use curator_test::timeline::Timeline;
-use curator_test::{barriers, counters, latches};
 
 use super::counting;
 use crate::contenders::Outcome;

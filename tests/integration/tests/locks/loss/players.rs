@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_checkers::locks::{Attempt, History, Rules, Step};
 use curator_framework::{CuratorFramework, LossReason, SessionEnd};
 use curator_integration::held::{Way, all_lost, not_over};
 use curator_recipes::{LockGuard, Release};
-use curator_test::history::{Attempt, History, Rules, Step};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -60,7 +60,7 @@ impl Round {
             written.attempts += 1;
             Attempt(written.attempts)
         };
-        self.note(attempt, Step::Asked(curator_test::history::Mode::Exclusive));
+        self.note(attempt, Step::Asked(curator_checkers::locks::Mode::Exclusive));
         attempt
     }
 

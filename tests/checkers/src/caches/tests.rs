@@ -1,3 +1,5 @@
+use curator_test::versions::{Access, Change};
+
 use super::*;
 
 const CACHE: Cache = Cache(1);
@@ -15,7 +17,11 @@ fn node(czxid: i64, mzxid: i64) -> Node {
 }
 
 fn server(zxid: i64, path: &str, node: Option<Node>) -> Event {
-    Event::Server(Change { zxid, path: path.to_owned(), node })
+    Event::Server(versions::Event::Changed(Change { zxid, path: path.to_owned(), node }))
+}
+
+fn emptied_at(zxid: i64) -> Event {
+    Event::Server(versions::Event::Emptied(zxid))
 }
 
 fn created(path: &str, zxid: i64) -> Event {
@@ -327,13 +333,13 @@ fn a_state_that_goes_back_is_found() {
 
 #[test]
 fn transactions_begin_again_when_the_servers_have_lost_all_data() {
-    let emptied = |then: Vec<Event>| after_load([Event::Emptied(0)].into_iter().chain(then).map(|event| (3, event)));
+    let emptied = |then: Vec<Event>| after_load([emptied_at(0)].into_iter().chain(then).map(|event| (3, event)));
     let empty = shows(State::Fresh(1), []);
     assert_eq!(emptied(vec![empty.clone()]), []);
     let found = [Violation::StateWentBack { at: seconds(3), cache: CACHE, from: 1, to: 0 }];
     assert_eq!(emptied(vec![empty.clone(), shows(State::Fresh(0), [])]), found);
     // The cache notices the first of two losses behind the second one.
-    let late = vec![Event::Emptied(0), shows(State::Stale(1), []), shows(State::Fresh(0), [])];
+    let late = vec![emptied_at(0), shows(State::Stale(1), []), shows(State::Fresh(0), [])];
     assert_eq!(emptied(late), []);
     let again = [created(ROOT, 1), created(PORT, 2)];
     let shown = |zxid| shows(State::Fresh(zxid), [(ROOT, node(1, 1)), (PORT, node(2, 3))]);
@@ -417,7 +423,7 @@ const LARGE: Access = Access { has_large_data: true, ..ALL };
 const LARGE_LIST: Access = Access { has_large_list: true, ..ALL };
 
 fn access(path: &str, access: Access) -> Event {
-    Event::Access(path.to_owned(), access)
+    Event::Server(versions::Event::Access(path.to_owned(), access))
 }
 
 fn hides(path: &str) -> Event {
@@ -451,7 +457,7 @@ fn a_node_that_a_cache_cannot_show_is_found_unless_the_servers_refuse_it() {
     let found = |at| refused(PORT, DENIED, changes(), at);
     assert_eq!((found(40), found(41)), (vec![], not_refused(41).into()));
     assert_eq!(refused(ROOT, DENIED, changes(), 99), []);
-    let emptied = [Event::Emptied(3), created(ROOT, 4), created(PORT, 5)].map(|event| (6, event));
+    let emptied = [emptied_at(3), created(ROOT, 4), created(PORT, 5)].map(|event| (6, event));
     let denied = [(3, access(PORT, DENIED)), (3, access(PORT, ALL))];
     assert!(after_load(denied.into_iter().chain(emptied).chain(root_alone(42))).contains(&not_refused(42)[0]));
     // A failed read is reported only while it is refused.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{Call, Entry, Event, Rules, Violation};
-use crate::nodes::Change;
+use curator_test::nodes::Change;
 
 /// One round of the latch.
 struct Round {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::nodes::Node;
+use curator_test::nodes::Node;
 
 const PATH: &str = "/latch";
 const FIRST: Call = Call(1);

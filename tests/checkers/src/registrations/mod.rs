@@ -36,9 +36,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use crate::ClientId;
-use crate::history::calm_stretch;
-use crate::nodes::{Change, Node, Nodes};
+use crate::locks::calm_stretch;
+use curator_test::ClientId;
+use curator_test::nodes::{Change, Node};
+
+use crate::nodes::Nodes;
 use crate::timeline::{self, Timeline};
 
 /// The id of one registration, from its start to its close. Never used twice.

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Call, Entry, Event, Member, Rules, Violation};
-use crate::nodes::{Change, Node, Nodes};
+use curator_test::nodes::{Change, Node};
+
+use crate::nodes::Nodes;
 
 /// One member.
 struct Known {

@@ -43,7 +43,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-pub use self::access::Access;
+use curator_test::versions;
+pub use curator_test::versions::Node;
+
 use self::checker::Checker;
 use crate::timeline::{self, Timeline};
 
@@ -55,32 +57,8 @@ pub struct Cache(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream(pub u64);
 
-/// One state of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Node {
-    /// The transaction that created it.
-    pub czxid: i64,
-    /// The transaction that changed its data last.
-    pub mzxid: i64,
-    /// The number of changes of its data.
-    pub version: i32,
-    /// Its data; `None` if the cache does not keep data.
-    pub data: Option<Vec<u8>>,
-}
-
 /// Nodes by their paths.
 pub type Nodes = BTreeMap<String, Node>;
-
-/// One change at the server.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Change {
-    /// The transaction of the change, or a later one before the next change.
-    pub zxid: i64,
-    /// The path of the node.
-    pub path: String,
-    /// The node from then on; `None` if it was deleted.
-    pub node: Option<Node>,
-}
 
 /// The nodes that belong to a cache.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -203,12 +181,8 @@ pub enum Reported {
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// A change at the server.
-    Server(Change),
-    /// The servers have lost all nodes. The transactions continue from this one.
-    Emptied(i64),
-    /// The servers answer reads of this node so from now on. In the beginning they answer all.
-    Access(String, Access),
+    /// An event at the server.
+    Server(versions::Event),
     /// The cache was started.
     Started(Cache, Scope),
     /// A stream of the cache was opened.

@@ -30,8 +30,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::history::calm_stretch;
-use crate::nodes::{Change, Node, Nodes};
+use crate::locks::calm_stretch;
+use curator_test::nodes::{Change, Node};
+
+use crate::nodes::Nodes;
 
 /// The id of one observer of a group. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Change, Node};
+use curator_test::versions::{Change, Node};
 
 /// A transaction among all transactions. Those behind a loss of all data are later than those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use curator_test::versions;
+
 use super::access::{Read, Refusals};
 use super::past::{Known, Past, Position};
 use super::{Cache, Entry, Event, Node, Nodes, Reported, Rules, Scope, State, Stream, Violation};
-use crate::history::calm_stretch;
+use crate::locks::calm_stretch;
 
 /// The newest report of a cache.
 #[derive(Debug)]
@@ -73,17 +75,17 @@ impl<'a> Checker<'a> {
     pub(super) fn apply(&mut self, entry: &'a Entry) {
         let at = entry.at;
         let in_order = match &entry.event {
-            Event::Server(change) => {
+            Event::Server(versions::Event::Changed(change)) => {
                 if !self.refusals.is_denied(&change.path) {
                     self.refusals.notified(at, &change.path);
                 }
                 self.past.apply(at, change, |path| self.refusals.is_denied(path))
             }
-            Event::Access(path, access) => {
+            Event::Server(versions::Event::Access(path, access)) => {
                 self.refusals.set(at, path, *access);
                 true
             }
-            Event::Emptied(zxid) => {
+            Event::Server(versions::Event::Emptied(zxid)) => {
                 self.past.empty(at, *zxid, |path| self.refusals.is_denied(path));
                 self.refusals.all_notified(at);
                 self.caches.values_mut().for_each(|shown| shown.may_go_back += 1);

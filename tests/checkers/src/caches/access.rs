@@ -3,32 +3,23 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The answers of the servers to the clients' reads of one node.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Access {
-    /// The clients may not read the node: not its data, nor its children. They get no notification of its changes.
-    pub is_denied: bool,
-    /// The reply with its data is above the clients' limit.
-    pub has_large_data: bool,
-    /// The reply with its children is above the clients' limit.
-    pub has_large_list: bool,
-}
-
-impl Access {
-    const fn refuses(self, read: Read) -> bool {
-        self.is_denied
-            || match read {
-                Read::Data => self.has_large_data,
-                Read::Children => self.has_large_list,
-            }
-    }
-}
+use curator_test::versions::Access;
 
 /// A read of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Read {
     Data,
     Children,
+}
+
+impl Read {
+    const fn is_refused(self, access: Access) -> bool {
+        access.is_denied
+            || match self {
+                Self::Data => access.has_large_data,
+                Self::Children => access.has_large_list,
+            }
+    }
 }
 
 /// The newest refusal of a read.
@@ -56,7 +47,7 @@ impl Refusals {
     pub(super) fn set(&mut self, at: Duration, path: &str, access: Access) {
         let before = self.access.insert(path.to_owned(), access).unwrap_or_default();
         for read in [Read::Data, Read::Children] {
-            let now = match (before.refuses(read), access.refuses(read)) {
+            let now = match (read.is_refused(before), read.is_refused(access)) {
                 (_, true) => Refusal::Lasts,
                 (true, false) if before.is_denied => Refusal::EndedInSilence,
                 (true, false) => Refusal::Ended(at),

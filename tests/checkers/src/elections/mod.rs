@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use crate::history::calm_stretch;
+use crate::locks::calm_stretch;
 use crate::timeline::{self, Timeline};
 
 /// The id of one candidate, from its start to its close. Never used twice.

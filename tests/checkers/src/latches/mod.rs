@@ -42,8 +42,8 @@ use std::fmt;
 use std::time::Duration;
 
 use self::checker::Checker;
-use crate::nodes::Change;
 use crate::timeline::{self, Timeline};
+use curator_test::nodes::Change;
 
 /// The id of one call. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

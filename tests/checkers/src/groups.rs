@@ -6,34 +6,16 @@
 //! - a member that never stood
 //! - a reported change that does not apply to the changes before it
 //! - a view, or the sum of the changes, that differs from the group outside of faults
-//!
-//! # Examples
-//!
-//! ```
-//! use std::time::Duration;
-//! use curator_test::groups::{Event, Groups, Rules, Violation, Watcher};
-//! use curator_test::nodes::{Change, Node};
-//!
-//! let watcher = Watcher(1);
-//! let at = Duration::from_secs;
-//! let node = Node { czxid: 7, session: 3, data: b"host-7".to_vec() };
-//! let mut groups = Groups::new("/workers");
-//! groups.record(at(1), Event::Server(Change::Created { path: "/workers/a".to_owned(), node: node.clone() }));
-//! groups.record(at(1), Event::Shows(watcher, [("a".to_owned(), node.clone())].into()));
-//! // The observer reports that another member has joined.
-//! groups.record(at(2), Event::Joined(watcher, "b".to_owned(), node.clone()));
-//! let found = groups.check(&Rules::new(at(5)));
-//! assert_eq!(found, [Violation::UnknownMember { at: at(2), watcher, id: "b".to_owned(), node }]);
-//! ```
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
-use crate::locks::calm_stretch;
 use curator_test::nodes::{Change, Node};
 
+use crate::Violation;
 use crate::nodes::Nodes;
+use crate::timeline::{self, Timeline};
+use crate::violation::Found;
 
 /// The id of one observer of a group. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,153 +43,47 @@ pub enum Event {
     Stopped(Watcher),
 }
 
-/// An event with its time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// The time since the history's beginning.
-    pub at: Duration,
-    /// The event.
-    pub event: Event,
-}
-
 /// The rules that observers must obey.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
+    /// The path of the group.
+    pub path: String,
     /// The limit of the time in which a view differs from the group outside of faults.
     pub patience: Duration,
 }
 
 impl Rules {
-    /// Returns the rules of all groups.
+    /// Returns the rules of the group at a path.
     #[must_use]
-    pub const fn new(patience: Duration) -> Self {
-        Self { patience }
+    pub fn new(path: impl Into<String>, patience: Duration) -> Self {
+        Self { path: path.into(), patience }
     }
 }
 
 /// The source of an observer's knowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
+enum Source {
     /// The members that it shows.
     View,
     /// The changes that it has reported.
     Changes,
 }
 
-/// A violation of the rules.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Violation {
-    /// An observer showed or reported a member that never stood with this session, transaction and data.
-    UnknownMember {
-        /// The time.
-        at: Duration,
-        /// The observer.
-        watcher: Watcher,
-        /// The id of the member.
-        id: String,
-        /// The node that was shown.
-        node: Node,
-    },
-    /// A reported change does not apply to the changes before it.
-    DoesNotApply {
-        /// The time.
-        at: Duration,
-        /// The change.
-        event: Event,
-        /// The member before, according to the changes.
-        before: Option<Node>,
-    },
-    /// The members that an observer shows or has reported differed from the group for too long.
-    Differs {
-        /// The time from which they did.
-        from: Duration,
-        /// The time until which they did.
-        until: Duration,
-        /// The observer.
-        watcher: Watcher,
-        /// The view, or the changes.
-        source: Source,
-        /// The ids that differ.
-        ids: Vec<String>,
-    },
-    /// An event that cannot follow the ones before it.
-    OutOfOrder {
-        /// The time.
-        at: Duration,
-        /// The event.
-        event: Event,
-    },
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownMember { at, watcher, id, node } => {
-                write!(f, "{at:?}: {watcher:?} shows {id} as {node:?}, which never stood")
-            }
-            Self::DoesNotApply { at, event, before } => {
-                write!(f, "{at:?}: {event:?} does not apply to {before:?}")
-            }
-            Self::Differs { from, until, watcher, source, ids } => {
-                write!(f, "{from:?} to {until:?}: {source:?} of {watcher:?} differs from the group: {ids:?}")
-            }
-            Self::OutOfOrder { at, event } => write!(f, "{at:?}: {event:?} is out of order"),
-        }
-    }
-}
-
 /// The events of one group, in the order of time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Groups {
-    path: String,
-    entries: Vec<Entry>,
-    faults: Vec<(Duration, Duration)>,
-}
+pub type Groups = Timeline<Event>;
 
-impl Groups {
-    /// Creates an empty history of the group at a path.
-    #[must_use]
-    pub fn new(path: impl Into<String>) -> Self {
-        Self { path: path.into(), entries: Vec::new(), faults: Vec::new() }
-    }
-
-    /// Adds an event; times must not decrease.
-    pub fn record(&mut self, at: Duration, event: Event) {
-        self.entries.push(Entry { at, event });
-    }
-
-    /// Records a time in which views may be late: a fault, and the recovery from it. All other time is calm.
-    pub fn fault(&mut self, from: Duration, until: Duration) {
-        self.faults.push((from, until));
-    }
-
-    /// Returns the events.
-    #[must_use]
-    pub fn entries(&self) -> &[Entry] {
-        &self.entries
-    }
-
+impl Timeline<Event> {
     /// Returns all violations, in the order of time.
     #[must_use]
     pub fn check(&self, rules: &Rules) -> Vec<Violation> {
-        let mut checker = Checker {
+        self.check_by(Checker {
             rules,
             history: self,
             nodes: Nodes::default(),
             watchers: BTreeMap::new(),
             differs: BTreeMap::new(),
-            found: Vec::new(),
-        };
-        for entry in &self.entries {
-            checker.look_at_the_time(entry.at);
-            checker.apply(entry);
-            checker.note_the_time(entry.at);
-        }
-        if let Some(end) = self.entries.last().map(|entry| entry.at) {
-            checker.look_at_the_time(end + Duration::from_nanos(1));
-        }
-        checker.found
+            found: Found::default(),
+        })
     }
 }
 
@@ -227,18 +103,13 @@ struct Checker<'a> {
     watchers: BTreeMap<Watcher, Knowledge>,
     /// The ids that differ, with the time from which they do.
     differs: BTreeMap<(Watcher, Source), (Vec<String>, Duration)>,
-    found: Vec<Violation>,
+    found: Found,
 }
 
-impl Checker<'_> {
-    fn apply(&mut self, Entry { at, event }: &Entry) {
-        let at = *at;
+impl<'a> timeline::Checker<'a, Event> for Checker<'a> {
+    fn apply(&mut self, at: Duration, event: &'a Event) -> bool {
         match event {
-            Event::Server(change) => {
-                if !self.nodes.apply(at, change) {
-                    self.found.push(Violation::OutOfOrder { at, event: event.clone() });
-                }
-            }
+            Event::Server(change) => return self.nodes.apply(at, change),
             Event::Unknown(watcher) => self.knowledge(*watcher).view = None,
             Event::Shows(watcher, members) => {
                 let before = self.knowledge(*watcher).view.replace(members.clone()).unwrap_or_default();
@@ -251,53 +122,23 @@ impl Checker<'_> {
                 self.replay(at, *watcher, event);
             }
             Event::Left(watcher, ..) => self.replay(at, *watcher, event),
-            Event::Stopped(watcher) => {
-                if self.watchers.remove(watcher).is_none() {
-                    self.found.push(Violation::OutOfOrder { at, event: event.clone() });
-                }
+            Event::Stopped(watcher) => return self.watchers.remove(watcher).is_some(),
+        }
+        true
+    }
+
+    fn at_time(&mut self, now: Duration) {
+        for ((watcher, source), (ids, since)) in &mut self.differs {
+            if self.history.faults.calm(*since, now) > self.rules.patience {
+                let from = std::mem::replace(since, now);
+                let what = format!("{source:?} of {watcher:?}: {ids:?}");
+                self.found.broken_from("a difference from the group", from, now, what);
             }
         }
     }
 
-    fn knowledge(&mut self, watcher: Watcher) -> &mut Knowledge {
-        self.watchers.entry(watcher).or_default()
-    }
-
-    /// Looks for the member at the server. A view may be late, so any time before counts.
-    fn look_for(&mut self, at: Duration, watcher: Watcher, id: &str, node: &Node) {
-        let path = format!("{}/{id}", self.history.path);
-        if !self.nodes.existed(&path, Duration::ZERO, at, |stood| stood == node) {
-            let (id, node) = (id.to_owned(), node.clone());
-            self.found.push(Violation::UnknownMember { at, watcher, id, node });
-        }
-    }
-
-    /// Applies a reported change to the changes before it.
-    fn replay(&mut self, at: Duration, watcher: Watcher, event: &Event) {
-        let members = &mut self.knowledge(watcher).changes;
-        let (before, applies) = match event {
-            Event::Joined(_, id, node) => {
-                let before = members.insert(id.clone(), node.clone());
-                (before.clone(), before.is_none())
-            }
-            Event::DataChanged(_, id, node) => {
-                let before = members.insert(id.clone(), node.clone());
-                let is_new = |before: &Node| before.czxid == node.czxid && before != node;
-                (before.clone(), before.as_ref().is_some_and(is_new))
-            }
-            Event::Left(_, id, node) => {
-                let before = members.remove(id);
-                (before.clone(), before.is_some_and(|before| before == *node))
-            }
-            _ => return,
-        };
-        if !applies {
-            self.found.push(Violation::DoesNotApply { at, event: event.clone(), before });
-        }
-    }
-
-    fn note_the_time(&mut self, at: Duration) {
-        let children = self.nodes.children(&self.history.path);
+    fn note_time(&mut self, at: Duration) {
+        let children = self.nodes.children(&self.rules.path);
         let present: BTreeMap<_, _> = children.map(|(id, node)| (id.to_owned(), node.clone())).collect();
         let mut differs = BTreeMap::new();
         for (watcher, knowledge) in &self.watchers {
@@ -321,14 +162,45 @@ impl Checker<'_> {
         self.differs = differs;
     }
 
-    /// Finds the rules that are broken by the time that has passed without an event.
-    fn look_at_the_time(&mut self, now: Duration) {
-        for ((watcher, source), (ids, since)) in &mut self.differs {
-            if calm_stretch(&self.history.faults, *since, now) > self.rules.patience {
-                let from = std::mem::replace(since, now);
-                let (watcher, source, ids) = (*watcher, *source, ids.clone());
-                self.found.push(Violation::Differs { from, until: now, watcher, source, ids });
+    fn found(&mut self) -> &mut Found {
+        &mut self.found
+    }
+}
+
+impl Checker<'_> {
+    fn knowledge(&mut self, watcher: Watcher) -> &mut Knowledge {
+        self.watchers.entry(watcher).or_default()
+    }
+
+    /// Looks for the member at the server. A view may be late, so any time before counts.
+    fn look_for(&mut self, at: Duration, watcher: Watcher, id: &str, node: &Node) {
+        let path = format!("{}/{id}", self.rules.path);
+        if !self.nodes.existed(&path, Duration::ZERO, at, |stood| stood == node) {
+            self.found.broken("an unknown member", at, format!("{watcher:?} shows {id} as {node:?}"));
+        }
+    }
+
+    /// Applies a reported change to the changes before it.
+    fn replay(&mut self, at: Duration, watcher: Watcher, event: &Event) {
+        let members = &mut self.knowledge(watcher).changes;
+        let (before, applies) = match event {
+            Event::Joined(_, id, node) => {
+                let before = members.insert(id.clone(), node.clone());
+                (before.clone(), before.is_none())
             }
+            Event::DataChanged(_, id, node) => {
+                let before = members.insert(id.clone(), node.clone());
+                let is_new = |before: &Node| before.czxid == node.czxid && before != node;
+                (before.clone(), before.as_ref().is_some_and(is_new))
+            }
+            Event::Left(_, id, node) => {
+                let before = members.remove(id);
+                (before.clone(), before.is_some_and(|before| before == *node))
+            }
+            _ => return,
+        };
+        if !applies {
+            self.found.broken("a change that does not apply", at, format!("{event:?} to {before:?}"));
         }
     }
 }
@@ -336,15 +208,12 @@ impl Checker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{assert_found, rules_of, seconds};
 
     const WATCHER: Watcher = Watcher(1);
 
-    fn seconds(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
     fn rules() -> Rules {
-        Rules::new(seconds(5))
+        Rules::new("/group", seconds(5))
     }
 
     fn node(czxid: i64, data: &str) -> Node {
@@ -352,7 +221,7 @@ mod tests {
     }
 
     fn groups(events: impl IntoIterator<Item = (u64, Event)>) -> Groups {
-        let mut groups = Groups::new("/group");
+        let mut groups = Groups::new();
         for (at, event) in events {
             groups.record(seconds(at), event);
         }
@@ -408,14 +277,13 @@ mod tests {
             (99, deleted("a")),
         ]);
         assert_eq!(proper.check(&rules()), []);
-        assert_eq!(proper.entries().len(), 16);
     }
 
     #[test]
     fn a_member_that_never_stood_is_found() {
         let shown = |told: Event| {
             let history = groups([(1, created("a", node(1, "first"))), (2, changed("a", "second")), (3, told)]);
-            history.check(&rules()).iter().any(|found| matches!(found, Violation::UnknownMember { .. }))
+            rules_of(&history.check(&rules())).contains(&"an unknown member")
         };
         for stood in [node(1, "first"), node(1, "second")] {
             assert!(!shown(shows(&[("a", stood.clone())])));
@@ -436,7 +304,7 @@ mod tests {
                 [created("a", node(1, "first")), changed("a", "second"), deleted("a"), created("a", node(2, "first"))];
             let events = stood.into_iter().chain(changes).map(|event| (1, event));
             let found = groups(events).check(&rules());
-            found.iter().filter(|found| matches!(found, Violation::DoesNotApply { .. })).count()
+            rules_of(&found).into_iter().filter(|rule| *rule == "a change that does not apply").count()
         };
         let (first, second, again) = (|| node(1, "first"), || node(1, "second"), || node(2, "first"));
         assert_eq!(applied(vec![joined("a", first()), data_changed("a", second()), left("a", second())]), 0);
@@ -454,11 +322,11 @@ mod tests {
         let differs = |events: Vec<(u64, Event)>, source: Source| {
             let created = vec![(1, created("a", node(1, "first"))), (1, created("b", node(2, "")))];
             let mut history = groups([created, events, vec![(20, deleted("b"))]].concat());
-            let is_found = history.check(&rules()).iter().any(|found| {
-                matches!(found, Violation::Differs { source: other, ids, .. } if *other == source && *ids == ["a"])
-            });
+            let what = format!("{source:?} of Watcher(1): [\"a\"]");
+            let is_such = |found: &Violation| found.rule == "a difference from the group" && found.what == what;
+            let is_found = history.check(&rules()).iter().any(is_such);
             history.fault(seconds(0), seconds(16));
-            assert!(history.check(&rules()).iter().all(|found| !matches!(found, Violation::Differs { .. })));
+            assert!(!rules_of(&history.check(&rules())).contains(&"a difference from the group"));
             is_found
         };
         let (a, b) = (|| node(1, "first"), || ("b", node(2, "")));
@@ -476,7 +344,8 @@ mod tests {
     #[test]
     fn an_observer_that_never_learns_of_an_empty_group_is_found() {
         let empty = |event: Event| groups([(0, event), (9, created("a", node(1, "")))]).check(&rules());
-        assert!(matches!(empty(Event::Unknown(WATCHER))[..], [Violation::Differs { source: Source::View, .. }]));
+        let unknown = ["0ns to 9s: a difference from the group: View of Watcher(1): []"];
+        assert_found(&empty(Event::Unknown(WATCHER)), unknown);
         assert_eq!(empty(shows(&[])), []);
     }
 
@@ -484,7 +353,7 @@ mod tests {
     fn events_out_of_order_are_found() {
         for event in [Event::Stopped(WATCHER), deleted("a"), changed("a", "")] {
             let found = groups([(1, event.clone())]).check(&rules());
-            assert_eq!(found, [Violation::OutOfOrder { at: seconds(1), event }]);
+            assert_found(&found, [format!("1s: an event out of order: {event:?}")]);
         }
     }
 }

@@ -1,4 +1,7 @@
-//! Checks histories of the recipes: which events a test or a simulation has seen, and which rules they break.
+//! Checks histories of the recipes: the events that a test or a simulation has seen, and the rules that they break.
+//!
+//! Each module has the events and the rules of one kind of history. A history is a [`Timeline`](timeline::Timeline), and
+//! its `check` returns each broken rule as a [`Violation`].
 //!
 //! | | |
 //! | --- | --- |
@@ -12,6 +15,24 @@
 //! | [`latches`] | the counts and waiters of latches |
 //! | [`counters`] | the calls of counters |
 //! | [`timeline`] | events with their times, which these share |
+//!
+//! # Examples
+//!
+//! ```
+//! use std::time::Duration;
+//! use curator_checkers::locks::{Attempt, Locks, Mode, Rules, Step};
+//!
+//! let (first, second) = (Attempt(1), Attempt(2));
+//! let at = Duration::from_secs;
+//! let mut locks = Locks::new();
+//! for attempt in [first, second] {
+//!     locks.record(at(0), (attempt, Step::Asked(Mode::Exclusive)));
+//! }
+//! locks.record(at(1), (first, Step::Granted(7)));
+//! locks.record(at(2), (second, Step::Granted(8)));
+//! let found = locks.check(&Rules::mutex(at(5)));
+//! assert_eq!(found[0].to_string(), "2s: too many holders: [Attempt(1), Attempt(2)]");
+//! ```
 
 pub mod barriers;
 pub mod caches;
@@ -23,4 +44,9 @@ pub mod locks;
 mod nodes;
 pub mod partitions;
 pub mod registrations;
+#[cfg(test)]
+mod testing;
 pub mod timeline;
+mod violation;
+
+pub use violation::Violation;

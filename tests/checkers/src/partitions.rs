@@ -6,30 +6,12 @@
 //! - those of the elections: two owners of one item, an item without owner outside of faults
 //! - a share that is not that of the allocation, or an item that its member does not own
 //! - two members with one id
-//!
-//! # Examples
-//!
-//! ```
-//! use curator_test::elections::Rules;
-//! use curator_test::partitions::{Partitions, Share, Violation};
-//!
-//! let share = |id: &str, items: &[&str]| {
-//!     let items: Vec<_> = items.iter().map(|item| (*item).to_owned()).collect();
-//!     Share { id: id.to_owned(), is_member: true, members: 2, wanted: items.clone(), owned: items }
-//! };
-//! let mut partitions = Partitions::new(["x", "y"]);
-//! partitions.reports(share("a", &["x"]));
-//! partitions.reports(share("b", &["x", "y"]));
-//! partitions.allocates([("x", "a"), ("y", "b")]);
-//! let found = partitions.check(&Rules::new(std::time::Duration::from_secs(5)));
-//! assert_eq!(found, [Violation::OtherItems { share: share("b", &["x", "y"]), allocated: vec!["y".to_owned()] }]);
-//! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
-use crate::elections::{self, Elections, Event, Rules};
+use crate::elections::{Elections, Event, Rules};
+use crate::violation::{Found, Violation};
 
 /// The share that a member reports when nothing has changed for some time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,46 +26,6 @@ pub struct Share {
     pub wanted: Vec<String>,
     /// The items that it owns, in order.
     pub owned: Vec<String>,
-}
-
-/// A violation of the rules.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Violation {
-    /// A violation in the election of an item.
-    Item(String, elections::Violation),
-    /// A member wants or owns other items than those of the allocation.
-    OtherItems {
-        /// The share of the member.
-        share: Share,
-        /// The items that the allocation gives it.
-        allocated: Vec<String>,
-    },
-    /// A member sees another number of members than there are.
-    OtherMembers {
-        /// The share of the member.
-        share: Share,
-        /// The number of members.
-        members: usize,
-    },
-    /// The processes with an id are not one member.
-    NotOneMember {
-        /// The id.
-        id: String,
-        /// The number of processes that are this member.
-        members: usize,
-    },
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Item(item, violation) => write!(f, "{item}: {violation}"),
-            Self::OtherItems { share, allocated } => write!(f, "{share:?}: allocated are {allocated:?}"),
-            Self::OtherMembers { share, members } => write!(f, "{share:?}: the group has {members} members"),
-            Self::NotOneMember { id, members } => write!(f, "{members} processes are the member {id:?}"),
-        }
-    }
 }
 
 /// The events of one partition.
@@ -148,29 +90,31 @@ impl Partitions {
     /// Returns all violations: those of each item in the order of time, then those of the shares.
     #[must_use]
     pub fn check(&self, rules: &Rules) -> Vec<Violation> {
-        let of_item = |(item, elections): (&String, &Elections)| {
-            let found = elections.check(rules).into_iter();
-            found.map(|violation| Violation::Item(item.clone(), violation)).collect::<Vec<_>>()
-        };
-        let mut found: Vec<_> = self.items.iter().flat_map(of_item).collect();
+        let mut found = Found::default();
+        for (item, elections) in &self.items {
+            let prefixed =
+                |violation: Violation| Violation { what: format!("{item}: {}", violation.what), ..violation };
+            found.0.extend(elections.check(rules).into_iter().map(prefixed));
+        }
+        let end = self.items.values().map(Elections::end).max().unwrap_or_default();
         let ids = self.ids();
         for share in &self.shares {
             let is_its = |(item, id): (&String, &String)| (share.is_member && *id == share.id).then(|| item.clone());
             let allocated: Vec<_> = self.allocation.iter().filter_map(is_its).collect();
             if share.wanted != allocated || share.owned != allocated {
-                found.push(Violation::OtherItems { share: share.clone(), allocated });
+                found.broken("other items than allocated", end, format!("{share:?} instead of {allocated:?}"));
             }
             if share.members != ids.len() {
-                found.push(Violation::OtherMembers { share: share.clone(), members: ids.len() });
+                found.broken("a wrong number of members", end, format!("{share:?} instead of {}", ids.len()));
             }
         }
         for id in ids {
             let members = self.shares.iter().filter(|share| share.is_member && share.id == id).count();
             if members != 1 {
-                found.push(Violation::NotOneMember { id: id.to_owned(), members });
+                found.broken("an id of not one member", end, format!("{id} of {members} processes"));
             }
         }
-        found
+        found.0
     }
 }
 
@@ -178,10 +122,7 @@ impl Partitions {
 mod tests {
     use super::*;
     use crate::elections::Candidate;
-
-    fn seconds(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
+    use crate::testing::{assert_found, seconds};
 
     fn rules() -> Rules {
         Rules::new(seconds(5))
@@ -209,13 +150,13 @@ mod tests {
     #[test]
     fn a_share_that_is_not_that_of_the_allocation_is_found() {
         let with = |other: Share| settled([other, share("b", &["y"])]);
-        let allocated = || vec!["x".to_owned(), "z".to_owned()];
         let own = || share("a", &["x", "z"]);
         let wants_less = Share { wanted: vec!["x".to_owned()], ..own() };
         let owns_less = Share { owned: vec!["x".to_owned()], ..own() };
         let owns_more = Share { owned: share("a", &["x", "y", "z"]).owned, ..own() };
         for other in [wants_less, owns_less, owns_more, share("a", &[])] {
-            assert_eq!(with(other.clone()), [Violation::OtherItems { share: other, allocated: allocated() }]);
+            let found = format!("0ns: other items than allocated: {other:?} instead of [\"x\", \"z\"]");
+            assert_found(&with(other), [found]);
         }
     }
 
@@ -224,16 +165,17 @@ mod tests {
         let sees = |members| Share { members, ..share("b", &["y"]) };
         for members in [0, 1, 3] {
             let found = settled([share("a", &["x", "z"]), sees(members)]);
-            assert_eq!(found, [Violation::OtherMembers { share: sees(members), members: 2 }]);
+            let sees = sees(members);
+            assert_found(&found, [format!("0ns: a wrong number of members: {sees:?} instead of 2")]);
         }
     }
 
     #[test]
     fn processes_with_one_id_that_are_not_one_member_are_found() {
         let both = settled([share("a", &["x", "z"]), share("a", &["x", "z"]), share("b", &["y"])]);
-        assert_eq!(both, [Violation::NotOneMember { id: "a".to_owned(), members: 2 }]);
+        assert_found(&both, ["0ns: an id of not one member: a of 2 processes"]);
         let none = settled([share("a", &["x", "z"]), Share { is_member: false, ..share("b", &[]) }]);
-        assert_eq!(none, [Violation::NotOneMember { id: "b".to_owned(), members: 0 }]);
+        assert_found(&none, ["0ns: an id of not one member: b of 0 processes"]);
     }
 
     #[test]
@@ -255,9 +197,8 @@ mod tests {
             assert_eq!(partitions.ownerships(), 3);
             partitions.check(&rules())
         };
-        let (earlier, later) = ((first, 1), (second, 3));
-        let both = elections::Violation::TwoLeaders { at: seconds(2), earlier, later };
-        assert_eq!(owns("x", true), [Violation::Item("x".to_owned(), both)]);
+        let both = ["2s: two leaders: x: Candidate(1) with 1 beside Candidate(2) with 3"];
+        assert_found(&owns("x", true), both);
         assert_eq!(owns("x", false), []);
         assert_eq!(owns("y", true), []);
     }
@@ -267,8 +208,7 @@ mod tests {
         let mut partitions = Partitions::new(["x"]);
         partitions.record(seconds(0), &Event::Joined(Candidate(1)));
         partitions.record(seconds(20), &Event::Left(Candidate(1)));
-        let found = partitions.check(&rules());
-        assert!(matches!(&found[..], [Violation::Item(item, elections::Violation::NoLeader { .. })] if item == "x"));
+        assert_found(&partitions.check(&rules()), ["0ns to 20s: no leader: x: of {Candidate(1)}"]);
         partitions.fault(seconds(1), seconds(16));
         assert_eq!(partitions.check(&rules()), []);
     }

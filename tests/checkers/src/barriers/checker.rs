@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Call, Entry, Event, Member, Rules, Violation};
 use curator_test::nodes::{Change, Node};
 
+use super::{Barriers, Call, Event, Member, Rules};
 use crate::nodes::Nodes;
+use crate::timeline;
+use crate::violation::Found;
 
 /// One member.
 struct Known {
@@ -40,34 +42,34 @@ struct Departure {
 
 pub(super) struct Checker<'a> {
     rules: &'a Rules,
-    faults: &'a [(Duration, Duration)],
+    history: &'a Barriers,
     nodes: Nodes,
     members: BTreeMap<Member, Known>,
     /// By the transactions that opened them.
     rounds: BTreeMap<i64, Round>,
     departures: Vec<Departure>,
     calls: BTreeMap<Call, (String, Duration)>,
-    pub(super) found: Vec<Violation>,
+    found: Found,
 }
 
 impl<'a> Checker<'a> {
-    pub(super) fn new(rules: &'a Rules, faults: &'a [(Duration, Duration)]) -> Self {
+    pub(super) fn new(rules: &'a Rules, history: &'a Barriers) -> Self {
         Self {
             rules,
-            faults,
+            history,
             nodes: Nodes::default(),
             members: BTreeMap::new(),
             rounds: BTreeMap::new(),
             departures: Vec::new(),
             calls: BTreeMap::new(),
-            found: Vec::new(),
+            found: Found::default(),
         }
     }
+}
 
-    pub(super) fn apply(&mut self, entry: &Entry) {
-        let Entry { at, event } = entry;
-        let at = *at;
-        let in_order = match event {
+impl<'a> timeline::Checker<'a, Event> for Checker<'a> {
+    fn apply(&mut self, at: Duration, event: &'a Event) -> bool {
+        match event {
             Event::Server(change) => {
                 self.look_at_the_nodes(at, change);
                 self.nodes.apply(at, change)
@@ -84,12 +86,15 @@ impl<'a> Checker<'a> {
             Event::Left { member, died } => self.left(at, *member, *died),
             Event::Calls(call, path) => self.calls.insert(*call, (path.clone(), at)).is_none(),
             Event::Saw(call, is_set) => self.saw(at, *call, *is_set),
-        };
-        if !in_order {
-            self.found.push(Violation::OutOfOrder { at, event: event.clone() });
         }
     }
 
+    fn found(&mut self) -> &mut Found {
+        &mut self.found
+    }
+}
+
+impl Checker<'_> {
     /// Looks at a change that the nodes do not have yet.
     fn look_at_the_nodes(&mut self, at: Duration, change: &Change) {
         let (Change::Created { path, .. } | Change::DataChanged { path, .. } | Change::Deleted { path }) = change;
@@ -101,7 +106,7 @@ impl<'a> Checker<'a> {
                 self.rounds.insert(round, Round { from: at, until: None, opened_by: None, names });
                 let members: BTreeSet<_> = self.standing().map(|node| text(&node.data)).collect();
                 if members.len() < self.rules.least {
-                    self.found.push(Violation::TooFew { at, round, members: members.into_iter().collect() });
+                    self.found.broken("too few members", at, format!("round {round} opened with {members:?}"));
                 }
             }
             ("ready", Change::DataChanged { data, .. }) => {
@@ -136,7 +141,7 @@ impl<'a> Checker<'a> {
         let Some(known) = self.members.get(&member).filter(|known| known.rounds.is_none()) else { return false };
         let open: Vec<_> = self.rounds.keys().copied().filter(|round| self.is_open(at, known, *round)).collect();
         if open.is_empty() {
-            self.found.push(Violation::NotOpen { at, member });
+            self.found.broken("no open round", at, format!("{member:?} has entered"));
         }
         let left = self.members.iter().filter(|(_, other)| other.rounds.as_ref() == Some(&open));
         let left: Vec<_> = left.filter_map(|(other, known)| Some((*other, known.left?))).collect();
@@ -144,12 +149,12 @@ impl<'a> Checker<'a> {
             for (other, left) in left {
                 // It stood then, so it has not begun to leave.
                 if self.nodes.any_existed(left, left, |node| node.data == known.id.as_bytes()) {
-                    self.found.push(Violation::LeftBefore { at: left, member: other, other: member });
+                    self.found.broken("a leave before another", left, format!("{other:?} before {member:?}"));
                 }
             }
             let opened_by = self.rounds.get_mut(&round).filter(|_| opened).map(|round| &mut round.opened_by);
             if opened_by.and_then(|opened_by| opened_by.replace(member)).is_some() {
-                self.found.push(Violation::OpenedTwice { at, member, round });
+                self.found.broken("a round opened twice", at, format!("{member:?} has opened {round} too"));
             }
         }
         if let Some(known) = self.members.get_mut(&member) {
@@ -176,7 +181,7 @@ impl<'a> Checker<'a> {
     fn names(&mut self, at: Duration, member: Member, round: i64) -> bool {
         let Some(rounds) = self.members.get(&member).and_then(|known| known.rounds.as_ref()) else { return false };
         if !rounds.contains(&round) {
-            self.found.push(Violation::OtherRound { at, member, round });
+            self.found.broken("another round", at, format!("{member:?} names {round}"));
         }
         true
     }
@@ -194,7 +199,9 @@ impl<'a> Checker<'a> {
         let stands = |known: &Known| self.standing().any(|node| node.data == known.id.as_bytes());
         let others = self.members.iter().filter(|(_, other)| other.rounds == rounds && !other.leaves && stands(other));
         let others: Vec<_> = others.map(|(other, _)| *other).collect();
-        self.found.extend(others.into_iter().map(|other| Violation::LeftBefore { at, member, other }));
+        for other in others {
+            self.found.broken("a leave before another", at, format!("{member:?} before {other:?}"));
+        }
         if let Some((from, until)) = self.nodes.last_span(&self.rules.path, |node| node.data == id.as_bytes()) {
             let until = until.unwrap_or(at);
             let count = |such: &dyn Fn(&Departure) -> bool| {
@@ -208,7 +215,8 @@ impl<'a> Checker<'a> {
             let own = u32::from(!self.departures.iter().any(is_death));
             let most = count(&|departure| from <= departure.at).saturating_sub(own);
             if !(least..=most).contains(&died) {
-                self.found.push(Violation::WrongDeaths { at, member, died, least, most });
+                let what = format!("{member:?} reports {died} of {least} to {most}");
+                self.found.broken("a wrong number of deaths", at, what);
             }
         }
         true
@@ -217,9 +225,7 @@ impl<'a> Checker<'a> {
     fn saw(&mut self, at: Duration, call: Call, is_set: bool) -> bool {
         let Some((path, since)) = self.calls.remove(&call) else { return false };
         // The server of the client may have been behind when the call began.
-        let faults = self.faults.iter().filter(|(from, until)| (*from..=*until).contains(&since));
-        let since = faults.map(|(from, _)| *from).chain([since]).min().unwrap_or(since);
-        let since = since.saturating_sub(self.rules.behind);
+        let since = self.history.faults.seen_from(since, self.rules.behind);
         let was_so = match is_set {
             true => self.nodes.existed(&path, since, at, |_| true),
             false => self.nodes.present(&path).is_none_or(|node| {
@@ -228,7 +234,8 @@ impl<'a> Checker<'a> {
             }),
         };
         if !was_so {
-            self.found.push(Violation::WrongState { at, call, is_set });
+            let state = if is_set { "set" } else { "removed" };
+            self.found.broken("a wrong state", at, format!("{call:?} ends by a barrier that is {state}"));
         }
         true
     }

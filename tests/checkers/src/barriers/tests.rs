@@ -1,5 +1,7 @@
-use super::*;
 use curator_test::nodes::Node;
+
+use super::*;
+use crate::testing::{assert_found, seconds};
 
 const PATH: &str = "/barrier";
 const PLAIN: &str = "/plain";
@@ -8,10 +10,6 @@ const B: Member = Member(2);
 const C: Member = Member(3);
 const D: Member = Member(4);
 const CALL: Call = Call(1);
-
-fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
 
 fn created(path: &str, czxid: i64, session: i64, data: &str) -> Event {
     Event::Server(Change::Created { path: path.to_owned(), node: Node { czxid, session, data: data.into() } })
@@ -114,20 +112,19 @@ fn proper_rounds_have_no_violation() {
 
 #[test]
 fn a_barrier_that_opens_with_too_few_members_is_found() {
-    let members = |members: &[&str]| members.iter().map(|member| (*member).to_owned()).collect();
     let alone = [(1, stands(A, 1)), (2, opens(2))];
-    assert_eq!(check(alone), [Violation::TooFew { at: seconds(2), round: 2, members: members(&["1"]) }]);
+    assert_found(&check(alone), [r#"2s: too few members: round 2 opened with {"1"}"#]);
     // The node of an earlier session counts with the new one.
     let twice = [(1, stands(A, 1)), (1, stands(A, 2)), (2, opens(3))];
-    assert_eq!(check(twice), [Violation::TooFew { at: seconds(2), round: 3, members: members(&["1"]) }]);
+    assert_found(&check(twice), [r#"2s: too few members: round 3 opened with {"1"}"#]);
     let gone = [(1, stands(A, 1)), (1, stands(B, 2)), (2, falls(2)), (2, opens(3))];
-    assert_eq!(check(gone), [Violation::TooFew { at: seconds(2), round: 3, members: members(&["1"]) }]);
+    assert_found(&check(gone), [r#"2s: too few members: round 3 opened with {"1"}"#]);
 }
 
 #[test]
 fn a_member_that_enters_a_round_without_members_is_found() {
     let stale = [(5, falls(1)), (5, falls(2)), (6, enters(C)), (6, stands(C, 6)), (7, entered(C))];
-    assert_eq!(after_opened(stale), [Violation::NotOpen { at: seconds(7), member: C }]);
+    assert_found(&after_opened(stale), ["7s: no open round: Member(3)"]);
     // A late member, which `ready` names, lets others in as long as it stands.
     let named = Event::Server(Change::DataChanged { path: format!("{PATH}/ready"), data: "a\n4-member".into() });
     let late = [(4, enters(D)), (4, stands(D, 4)), (5, named), (5, entered(D)), (5, falls(1)), (5, falls(2))];
@@ -136,26 +133,25 @@ fn a_member_that_enters_a_round_without_members_is_found() {
     let counted = [(4, enters(C)), (5, stands(C, 4)), (5, falls(1)), (5, falls(2)), (7, entered(C))];
     assert_eq!(after_opened(counted), []);
     let ended = [(5, ends()), (6, enters(C)), (6, stands(C, 6)), (7, entered(C))];
-    assert_eq!(after_opened(ended), [Violation::NotOpen { at: seconds(7), member: C }]);
+    assert_found(&after_opened(ended), ["7s: no open round: Member(3)"]);
 }
 
 #[test]
 fn a_member_that_names_another_round_is_found() {
     assert_eq!(after_opened([(5, Event::Names(A, 3))]), []);
-    let other = Violation::OtherRound { at: seconds(5), member: A, round: 4 };
-    assert_eq!(after_opened([(5, Event::Names(A, 4))]), [other]);
+    assert_found(&after_opened([(5, Event::Names(A, 4))]), ["5s: another round: Member(1) names 4"]);
 }
 
 #[test]
 fn two_members_that_have_opened_one_round_are_found() {
     let events = [(5, enters(C)), (5, stands(C, 4)), (6, Event::Entered { member: C, opened: true })];
-    assert_eq!(after_opened(events), [Violation::OpenedTwice { at: seconds(6), member: C, round: 3 }]);
+    assert_found(&after_opened(events), ["6s: a round opened twice: Member(3) has opened 3"]);
 }
 
 #[test]
 fn a_member_that_leaves_before_another_is_found() {
-    let early = Violation::LeftBefore { at: seconds(6), member: A, other: B };
-    assert_eq!(after_opened([(5, Event::Leaves(A)), (5, falls(1)), (6, left(A, 0))]), [early]);
+    let early = ["6s: a leave before another: Member(1) before Member(2)"];
+    assert_found(&after_opened([(5, Event::Leaves(A)), (5, falls(1)), (6, left(A, 0))]), early);
     // The other one has lost its node, or leaves too.
     assert_eq!(after_opened([(5, Event::Leaves(A)), (5, falls(1)), (5, falls(2)), (6, left(A, 0))]), []);
     assert_eq!(after_opened([(5, Event::Leaves(A)), (5, falls(1)), (5, Event::Leaves(B)), (6, left(A, 0))]), []);
@@ -170,19 +166,22 @@ fn a_member_that_leaves_before_another_is_found() {
         (6, left(A, 0)),
         (7, entered(C)),
     ];
-    assert_eq!(after_opened(events), [Violation::LeftBefore { at: seconds(6), member: A, other: C }]);
+    assert_found(&after_opened(events), ["6s: a leave before another: Member(1) before Member(3)"]);
 }
 
 #[test]
 fn a_wrong_number_of_deaths_is_found() {
-    let wrong = |died, least, most| Violation::WrongDeaths { at: seconds(7), member: A, died, least, most };
+    let wrong = |what: &str| [format!("7s: a wrong number of deaths: Member(1) reports {what}")];
     let dies = [(5, falls(2)), (6, Event::Leaves(A)), (6, falls(1))];
     let reports = |died| after_opened(dies.clone().into_iter().chain([(7, left(A, died))]));
-    assert_eq!((reports(0), reports(1), reports(2)), (vec![wrong(0, 1, 1)], vec![], vec![wrong(2, 1, 1)]));
+    assert_found(&reports(0), wrong("0 of 1 to 1"));
+    assert_eq!(reports(1), []);
+    assert_found(&reports(2), wrong("2 of 1 to 1"));
     // Its session may have ended before its leave.
     let leaves = [(5, Event::Leaves(B)), (5, falls(2)), (6, Event::Leaves(A)), (6, falls(1))];
     let reports = |died| after_opened(leaves.clone().into_iter().chain([(7, left(A, died))]));
-    assert_eq!((reports(0), reports(1), reports(2)), (vec![], vec![], vec![wrong(2, 0, 1)]));
+    assert_eq!((reports(0), reports(1)), (vec![], vec![]));
+    assert_found(&reports(2), wrong("2 of 0 to 1"));
 }
 
 #[test]
@@ -192,29 +191,24 @@ fn a_waiter_that_passes_a_barrier_which_stands_is_found() {
         check(set.into_iter().chain(events.iter().cloned()))
     };
     let waits = |at| (at, Event::Calls(CALL, PLAIN.to_owned()));
-    let never = |at, is_set| vec![Violation::WrongState { at: seconds(at), call: CALL, is_set }];
-    assert_eq!(plain(&[waits(3), (5, Event::Saw(CALL, false))]), never(5, false));
+    let never = |at: u64, state: &str| [format!("{at}s: a wrong state: Call(1) ends by a barrier that is {state}")];
+    assert_found(&plain(&[waits(3), (5, Event::Saw(CALL, false))]), never(5, "removed"));
     assert_eq!(plain(&[waits(3), (4, deleted(PLAIN)), (5, Event::Saw(CALL, false))]), []);
     let again = [waits(3), (4, deleted(PLAIN)), (4, created(PLAIN, 2, 0, "")), (5, Event::Saw(CALL, false))];
     assert_eq!(plain(&again), []);
-    assert_eq!(plain(&[(3, deleted(PLAIN)), waits(5), (5, Event::Saw(CALL, true))]), never(5, true));
+    assert_found(&plain(&[(3, deleted(PLAIN)), waits(5), (5, Event::Saw(CALL, true))]), never(5, "set"));
     // Its server is a second behind, or long behind while something is wrong.
     assert_eq!(plain(&[(3, deleted(PLAIN)), waits(4), (5, Event::Saw(CALL, true))]), []);
     assert_eq!(plain(&[(51, deleted(PLAIN)), waits(59), (59, Event::Saw(CALL, true))]), []);
-    assert_eq!(plain(&[(48, deleted(PLAIN)), waits(59), (59, Event::Saw(CALL, true))]), never(59, true));
+    assert_found(&plain(&[(48, deleted(PLAIN)), waits(59), (59, Event::Saw(CALL, true))]), never(59, "set"));
 }
 
 #[test]
-fn events_out_of_order_and_leftovers_are_found() {
+fn events_out_of_order_are_found() {
     for event in [entered(C), left(C, 0), Event::Leaves(C), enters(A), falls(9), Event::Saw(CALL, true)] {
-        assert_eq!(after_opened([(9, event.clone())]), [Violation::OutOfOrder { at: seconds(9), event }]);
+        let found = format!("9s: an event out of order: {event:?}");
+        assert_found(&after_opened([(9, event)]), [found]);
     }
     // A leave that has no beginning.
-    let event = left(A, 0);
-    assert_eq!(after_opened([(9, event.clone())]), [Violation::OutOfOrder { at: seconds(9), event }]);
-    let mut barriers = Barriers::new();
-    barriers.left_behind("a watch");
-    let found = barriers.check(&Rules::new(PATH, 2));
-    assert_eq!(found, [Violation::LeftBehind("a watch".to_owned())]);
-    assert_eq!(barriers.passed(), 0);
+    assert_found(&after_opened([(9, left(A, 0))]), ["9s: an event out of order: Left"]);
 }

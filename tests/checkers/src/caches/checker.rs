@@ -7,8 +7,13 @@ use curator_test::versions;
 
 use super::access::{Read, Refusals};
 use super::past::{Known, Past, Position};
-use super::{Cache, Entry, Event, Node, Nodes, Reported, Rules, Scope, State, Stream, Violation};
-use crate::locks::calm_stretch;
+use super::{Cache, Caches, Event, Node, Nodes, Reported, Rules, Scope, State, Stream};
+use crate::timeline::{self, Spans};
+use crate::violation::Found;
+
+const UNKNOWN_NODE: &str = "an unknown node";
+const NOT_REFUSED: &str = "a node that is not refused";
+const EARLY_END: &str = "an early end of the load";
 
 /// The newest report of a cache.
 #[derive(Debug)]
@@ -48,33 +53,34 @@ struct Sum {
 
 pub(super) struct Checker<'a> {
     rules: &'a Rules,
-    faults: &'a [(Duration, Duration)],
+    faults: &'a Spans,
     past: Past,
     refusals: Refusals,
     caches: BTreeMap<Cache, Shown<'a>>,
     streams: BTreeMap<Stream, Sum>,
     /// The violations that last, by cache, kind and path: each is reported once.
     lasting: BTreeSet<(Cache, &'static str, String)>,
-    pub(super) found: Vec<Violation>,
+    found: Found,
 }
 
 impl<'a> Checker<'a> {
-    pub(super) fn new(rules: &'a Rules, faults: &'a [(Duration, Duration)]) -> Self {
+    pub(super) fn new(rules: &'a Rules, history: &'a Caches) -> Self {
         Self {
             rules,
-            faults,
+            faults: &history.faults,
             past: Past::new(),
             refusals: Refusals::default(),
             caches: BTreeMap::new(),
             streams: BTreeMap::new(),
             lasting: BTreeSet::new(),
-            found: Vec::new(),
+            found: Found::default(),
         }
     }
+}
 
-    pub(super) fn apply(&mut self, entry: &'a Entry) {
-        let at = entry.at;
-        let in_order = match &entry.event {
+impl<'a> timeline::Checker<'a, Event> for Checker<'a> {
+    fn apply(&mut self, at: Duration, event: &'a Event) -> bool {
+        match event {
             Event::Server(versions::Event::Changed(change)) => {
                 if !self.refusals.is_denied(&change.path) {
                     self.refusals.notified(at, &change.path);
@@ -131,8 +137,8 @@ impl<'a> Checker<'a> {
             Event::CaughtUp { cache, from, zxid } => {
                 // Without a common beginning the two cannot be compared.
                 if zxid < from && self.past.eras() == 1 {
-                    let (cache, from, zxid) = (*cache, *from, *zxid);
-                    self.found.push(Violation::NotCaughtUp { at, cache, from, zxid });
+                    let what = format!("{cache:?} has caught up with {zxid}, before {from}");
+                    self.found.broken("a wait that ended early", at, what);
                 }
                 let contents = self.caches.get(cache).map(|shown| (shown.nodes, shown.state));
                 if let Some((Some(nodes), _)) = contents.filter(|(_, state)| !state.is_over()) {
@@ -140,10 +146,11 @@ impl<'a> Checker<'a> {
                 }
                 self.caches.contains_key(cache)
             }
-        };
-        if !in_order {
-            self.found.push(Violation::OutOfOrder { at, event: entry.event.clone() });
         }
+    }
+
+    fn found(&mut self) -> &mut Found {
+        &mut self.found
     }
 }
 
@@ -153,7 +160,7 @@ impl<'a> Checker<'a> {
         let Some(mut sum) = self.streams.remove(&stream) else { return false };
         sum.drained = None;
         if sum.is_over {
-            self.found.push(Violation::AfterClosed { at, stream, reported: reported.clone() });
+            self.found.broken("an event after the close", at, format!("{stream:?} reports {reported:?}"));
         }
         match reported {
             Reported::Created(path, node) => {
@@ -170,7 +177,7 @@ impl<'a> Checker<'a> {
             Reported::Changed { path, old, new } => {
                 self.look_at_node(at, sum.cache, path, new, &mut sum.newest);
                 if old.czxid != new.czxid {
-                    self.found.push(Violation::CreatedAgain { at, stream, path: path.clone() });
+                    self.found.broken("a new node told as changed", at, format!("{stream:?} has {path}"));
                 }
                 let old = self.kept(sum.cache, old);
                 // The state of a node that could not be read may be the earlier one.
@@ -192,12 +199,12 @@ impl<'a> Checker<'a> {
             }
             Reported::Initialized => {
                 if std::mem::replace(&mut sum.is_initialized, true) {
-                    self.found.push(Violation::InitializedEarly { at, stream });
+                    self.found.broken(EARLY_END, at, format!("{stream:?}"));
                 }
             }
             Reported::Failed(path) => {
                 if ![Read::Data, Read::Children].iter().any(|read| self.refusals.was_refused(path, *read)) {
-                    self.found.push(Violation::NotRefused { at, cache: sum.cache, path: path.clone() });
+                    self.found.broken(NOT_REFUSED, at, format!("{:?} cannot show {path}", sum.cache));
                 }
                 sum.failed.insert(path.clone());
             }
@@ -214,8 +221,8 @@ impl<'a> Checker<'a> {
 
     fn replay(&mut self, at: Duration, stream: Stream, reported: &Reported, path: &str, applies: bool, sum: &Sum) {
         if !applies {
-            let before = sum.nodes.get(path).cloned();
-            self.found.push(Violation::DoesNotApply { at, stream, reported: reported.clone(), before });
+            let what = format!("{stream:?} reports {reported:?} behind {:?}", sum.nodes.get(path));
+            self.found.broken("an event that does not apply", at, what);
         }
     }
 
@@ -233,19 +240,19 @@ impl<'a> Checker<'a> {
     fn look_at_node(&mut self, at: Duration, cache: Cache, path: &str, node: &Node, newest: &mut Newest) {
         let Some(scope) = self.caches.get(&cache).map(|shown| shown.scope) else { return };
         if !scope.contains(path) {
-            self.found.push(Violation::OutOfScope { at, cache, path: path.to_owned() });
+            self.found.broken("a node out of scope", at, format!("{cache:?} has {path}"));
         }
         let before = newest.get(path).copied();
         let known = self.past.next_state(path, node, before);
         let known = known.filter(|_| node.data.is_some() || !scope.keeps_data);
         let Some(known) = known else {
-            self.found.push(Violation::UnknownNode { at, cache, path: path.to_owned(), node: node.clone() });
+            self.found.broken(UNKNOWN_NODE, at, format!("{cache:?} has {path} as {node:?}"));
             return;
         };
         newest.insert(path.to_owned(), known.since);
         if let Some(before) = before.filter(|before| *before > known.since) {
             let (from, to) = (before.zxid(), known.since.zxid());
-            self.found.push(Violation::WentBack { at, cache, path: path.to_owned(), from, to });
+            self.found.broken("a node that went back", at, format!("{cache:?} has {path} of {to} after {from}"));
         }
     }
 }
@@ -261,7 +268,7 @@ impl<'a> Checker<'a> {
             if earlier.and_then(|earlier| earlier.get(path)) != Some(node) {
                 self.look_at_node(at, cache, path, node, &mut newest);
                 if self.kept(cache, node) != *node {
-                    self.found.push(Violation::UnknownNode { at, cache, path: path.clone(), node: node.clone() });
+                    self.found.broken(UNKNOWN_NODE, at, format!("{cache:?} has {path} as {node:?}"));
                 }
             }
         }
@@ -301,14 +308,14 @@ impl<'a> Checker<'a> {
             let paths: Vec<_> = paths.into_iter().filter(differs).cloned().collect();
             // A cache that was closed may have dropped its contents.
             if !paths.is_empty() && !state.is_over() {
-                self.found.push(Violation::NotTheEvents { at, stream, paths });
+                self.found.broken("contents that are not the events", at, format!("{stream:?}: {paths:?}"));
             }
             if sum.is_initialized && loads && self.lasting.insert((cache, "early", format!("{stream:?}"))) {
-                self.found.push(Violation::InitializedEarly { at, stream });
+                self.found.broken(EARLY_END, at, format!("{stream:?}"));
             }
             let is_late = !sum.is_initialized && matches!(state, State::Fresh(_));
             if is_late && self.lasting.insert((cache, "never", format!("{stream:?}"))) {
-                self.found.push(Violation::NeverInitialized { at, stream });
+                self.found.broken("no end of the load", at, format!("{stream:?}"));
             }
             sum.is_over |= state.is_over();
         }
@@ -325,7 +332,7 @@ impl<'a> Checker<'a> {
     /// Returns `true` if the servers refuse a read, or have refused it so recently that the cache may not have repeated it.
     fn is_refused(&self, at: Duration, path: &str, read: Read) -> bool {
         let limit = self.rules.patience + self.rules.pause;
-        self.refusals.excuse(path, read, |end| calm_stretch(self.faults, end, at) <= limit)
+        self.refusals.excuse(path, read, |end| self.faults.calm(end, at) <= limit)
     }
 
     /// Returns `true` if the servers refuse a read without which nothing below the root can be followed.
@@ -346,7 +353,7 @@ impl<'a> Checker<'a> {
         let wrong: Vec<_> = shown.hidden.iter().copied().filter(is_wrong).map(str::to_owned).collect();
         for path in wrong {
             if self.lasting.insert((cache, "hidden", path.clone())) {
-                self.found.push(Violation::NotRefused { at, cache, path });
+                self.found.broken(NOT_REFUSED, at, format!("{cache:?} cannot show {path}"));
             }
         }
     }
@@ -377,22 +384,22 @@ impl<'a> Checker<'a> {
             if known.lasts_to(position) {
                 self.lasting.remove(&lasting);
             } else if self.lasting.insert(lasting) {
-                let shown = nodes.get(&path).cloned();
-                self.found.push(Violation::NotFresh { at, cache, zxid: position.zxid(), path, shown });
+                let (zxid, shown) = (position.zxid(), nodes.get(&path));
+                let what = format!("{cache:?} names {zxid} and shows {path} as {shown:?}");
+                self.found.broken("contents older than their state", at, what);
             }
         }
     }
 
     fn look_at_the_state(&mut self, at: Duration, cache: Cache, before: State, state: State) {
         let Some(scope) = self.caches.get(&cache).map(|shown| shown.scope) else { return };
-        let is_excused =
-            self.is_root_refused(at, &scope.root) || self.faults.iter().any(|(from, to)| (from..=to).contains(&&at));
+        let is_excused = self.is_root_refused(at, &scope.root) || self.faults.has(at);
         let Some(shown) = self.caches.get_mut(&cache) else { return };
         if state == State::Failed {
             if is_excused {
                 shown.fresh_at = at;
             } else if self.lasting.insert((cache, "failed", scope.root.clone())) {
-                self.found.push(Violation::Failed { at, cache });
+                self.found.broken("a failure without a refusal", at, format!("{cache:?}"));
             }
             if !shown.has_loaded {
                 shown.started = at;
@@ -402,7 +409,9 @@ impl<'a> Checker<'a> {
             match shown.may_go_back.checked_sub(1) {
                 _ if to >= from => {}
                 Some(left) => shown.may_go_back = left,
-                None => self.found.push(Violation::StateWentBack { at, cache, from, to }),
+                None => {
+                    self.found.broken("a state that went back", at, format!("{cache:?} names {to} after {from}"));
+                }
             }
         }
         if matches!((before.zxid(), state.zxid()), (Some(from), Some(to)) if to > from) {
@@ -411,9 +420,9 @@ impl<'a> Checker<'a> {
         }
         if matches!(state, State::Fresh(_)) {
             (shown.fresh_at, shown.has_loaded) = (at, true);
-        } else if calm_stretch(self.faults, shown.fresh_at, at) > self.rules.patience {
+        } else if self.faults.calm(shown.fresh_at, at) > self.rules.patience {
             let from = std::mem::replace(&mut shown.fresh_at, at);
-            self.found.push(Violation::NotFreshInTime { from, until: at, cache, state });
+            self.found.broken_from("not fresh in time", from, at, format!("{cache:?} is {state:?}"));
         }
     }
 
@@ -421,13 +430,13 @@ impl<'a> Checker<'a> {
     fn look_at_the_time(&mut self, at: Duration, cache: Cache, nodes: &Nodes) {
         let Some(started) = self.caches.get(&cache).map(|shown| shown.started) else { return };
         for (path, known) in self.all_known(cache, nodes) {
-            let late = |from: &Duration| calm_stretch(self.faults, *from, at) > self.rules.patience;
+            let late = |from: &Duration| self.faults.calm(*from, at) > self.rules.patience;
             let lasting = (cache, "late", path.clone());
             match known.until.map(|until| until.at.max(started)).filter(late) {
                 None => drop(self.lasting.remove(&lasting)),
                 Some(from) if self.lasting.insert(lasting) => {
-                    let shown = nodes.get(&path).cloned();
-                    self.found.push(Violation::Differs { from, until: at, cache, path, shown });
+                    let what = format!("{cache:?} shows {path} as {:?}", nodes.get(&path));
+                    self.found.broken_from("a difference from the server", from, at, what);
                 }
                 Some(_) => {}
             }

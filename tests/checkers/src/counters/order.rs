@@ -2,7 +2,8 @@
 
 use std::collections::{BinaryHeap, HashSet};
 
-use super::{Call, Known, Operation, Outcome};
+use super::checker::Known;
+use super::{Call, Operation, Outcome};
 
 /// The limit of the states that a search visits.
 const MOST_STATES: usize = 50_000;

@@ -1,10 +1,7 @@
 use super::*;
+use crate::testing::{assert_found, seconds};
 
 const COUNTER: Counter = Counter(1);
-
-fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
 
 fn changed(pre: i64, post: i64) -> Outcome {
     Outcome::Changed { pre, post }
@@ -33,6 +30,11 @@ fn check(calls: impl IntoIterator<Item = (u64, u64, Operation, Option<Outcome>)>
     let mut counters = counters(calls);
     counters.fault(seconds(0), seconds(100));
     counters.check(&Rules::new())
+}
+
+/// The violation of a call that no order explains, with the value before it.
+fn no_order(at: u64, call: u64, value: Option<i64>) -> [String; 1] {
+    [format!("{at}s: no order of the calls: Call({call}) of Counter(1) at {value:?}")]
 }
 
 fn add(begin: u64, end: u64, delta: i64, pre: i64) -> (u64, u64, Operation, Option<Outcome>) {
@@ -74,54 +76,45 @@ fn proper_calls_have_no_violation() {
 #[test]
 fn an_addition_that_counts_twice_is_found() {
     let twice = [add(1, 2, 1, 0), add(3, 4, 1, 2), get(5, 6, 3)];
-    assert_eq!(check(twice), [Violation::WrongSum { counter: COUNTER, least: 2, most: 2, value: 3 }]);
+    assert_found(&check(twice), ["6s: a wrong sum: Counter(1) is 3, its additions have 2 to 2"]);
     let unknown = [(1, 2, Operation::Add(1), Some(Outcome::Unknown)), get(5, 6, 2)];
-    assert_eq!(check(unknown), [Violation::WrongSum { counter: COUNTER, least: 0, most: 1, value: 2 }]);
+    assert_found(&check(unknown), ["6s: a wrong sum: Counter(1) is 2, its additions have 0 to 1"]);
     // Without a last read the order alone shows it.
-    let value = Some(1);
-    assert_eq!(
-        check([add(1, 2, 1, 0), add(3, 4, 1, 2)]),
-        [Violation::NotInOneOrder { counter: COUNTER, call: Call(2), value }]
-    );
+    assert_found(&check([add(1, 2, 1, 0), add(3, 4, 1, 2)]), no_order(4, 2, Some(1)));
 }
 
 #[test]
 fn a_lost_addition_is_found() {
     let lost = [add(1, 2, 5, 0), add(3, 4, 1, 5), get(5, 6, 5)];
-    assert_eq!(check(lost), [Violation::WrongSum { counter: COUNTER, least: 6, most: 6, value: 5 }]);
+    assert_found(&check(lost), ["6s: a wrong sum: Counter(1) is 5, its additions have 6 to 6"]);
     // Both start from the same value; a reset hides the sum.
-    let value = Some(1);
     let calls = [add(1, 3, 1, 0), add(1, 4, 1, 0), (5, 6, Operation::Set(9), Some(Outcome::Done))];
-    assert_eq!(check(calls), [Violation::NotInOneOrder { counter: COUNTER, call: Call(2), value }]);
+    assert_found(&check(calls), no_order(4, 2, Some(1)));
 }
 
 #[test]
 fn a_call_that_counts_before_its_beginning_is_found() {
-    let value = Some(2);
     let calls = [add(1, 2, 2, 0), get(3, 4, 5), (5, 6, Operation::Add(3), Some(changed(2, 5)))];
-    assert_eq!(check(calls), [Violation::NotInOneOrder { counter: COUNTER, call: Call(2), value }]);
+    assert_found(&check(calls), no_order(4, 2, Some(2)));
     // A read that shows an earlier value than one before it.
     let calls = [add(1, 2, 2, 0), get(3, 4, 2), get(5, 6, 0)];
-    let found = check(calls);
-    assert_eq!(found, [Violation::WrongSum { counter: COUNTER, least: 2, most: 2, value: 0 }]);
+    assert_found(&check(calls), ["6s: a wrong sum: Counter(1) is 0, its additions have 2 to 2"]);
 }
 
 #[test]
 fn an_earlier_value_may_be_shown_by_a_server_that_is_behind_alone() {
     let mut counters =
         counters([add(1, 2, 2, 0), add(3, 4, 3, 2), get(6, 7, 2), (8, 9, Operation::Set(0), Some(Outcome::Done))]);
-    let missing = Violation::NotInOneOrder { counter: COUNTER, call: Call(3), value: Some(5) };
-    assert_eq!(counters.check(&Rules::new().behind(seconds(1))), [missing]);
+    assert_found(&counters.check(&Rules::new().behind(seconds(1))), no_order(7, 3, Some(5)));
     assert_eq!(counters.check(&Rules::new().behind(seconds(3))), []);
-    counters.stale(seconds(3), seconds(6));
+    counters.slow(seconds(3), seconds(6));
     assert_eq!(counters.check(&Rules::new()), []);
 }
 
 #[test]
 fn a_refused_call_that_counts_is_found() {
     let calls = [(1, 2, Operation::Set(4), Some(Outcome::Refused)), get(3, 4, 4)];
-    let found = check(calls);
-    assert_eq!(found, [Violation::NotInOneOrder { counter: COUNTER, call: Call(2), value: None }]);
+    assert_found(&check(calls), no_order(4, 2, None));
 }
 
 #[test]
@@ -138,7 +131,7 @@ fn results_that_an_operation_cannot_have_are_found() {
         (Operation::Initialize(1), Outcome::Missing),
     ] {
         let found = check([(1, 2, operation, Some(outcome.clone()))]);
-        assert_eq!(found.first(), Some(&Violation::WrongResult { call: Call(1), operation, outcome }));
+        assert_found(&found[..1], [format!("2s: a wrong result: Call(1): {operation:?} with {outcome:?}")]);
     }
 }
 
@@ -150,7 +143,7 @@ fn an_unknown_outcome_in_calm_is_found() {
         (7, 9, Operation::Add(1), Some(Outcome::Refused)),
     ]);
     counters.fault(seconds(3), seconds(4));
-    assert_eq!(counters.check(&Rules::new()), [Violation::UnknownInCalm { at: seconds(8), call: Call(2) }]);
+    assert_found(&counters.check(&Rules::new()), ["8s: an unknown outcome in calm: Call(2)"]);
 }
 
 #[test]
@@ -158,7 +151,7 @@ fn calls_with_too_many_orders_are_not_taken_for_right() {
     // Sixty additions with unknown outcomes, and a value that none of the sums is.
     let unknown = (0..60).map(|number| (1, 1, Operation::Add(2 << (number % 40)), None));
     let impossible = [get(2, 3, 1), (4, 5, Operation::Set(1), Some(Outcome::Done))];
-    assert_eq!(check(unknown.chain(impossible)), [Violation::TooManyOrders(COUNTER)]);
+    assert_found(&check(unknown.chain(impossible)), ["5s: too many orders: Counter(1)"]);
 }
 
 #[test]
@@ -172,7 +165,7 @@ fn values_of_the_server_lead_the_search() {
     let sum = *values.last().unwrap();
     let last = [get(2, 3, sum), (4, 5, Operation::Set(1), Some(Outcome::Done))];
     let calls = || deltas.iter().map(|delta| (1, 1, Operation::Add(*delta), None)).chain(last.clone());
-    assert_eq!(check(calls()), [Violation::TooManyOrders(COUNTER)]);
+    assert_found(&check(calls()), ["5s: too many orders: Counter(1)"]);
     let mut counters = counters(calls());
     for value in values {
         counters.record(seconds(5), Event::Value(COUNTER, value));
@@ -184,8 +177,7 @@ fn values_of_the_server_lead_the_search() {
 fn an_addition_may_create_the_number_as_0() {
     let initialize = (2, 3, Operation::Initialize(5), Some(Outcome::Exists));
     assert_eq!(check([(1, 1, Operation::Add(2), None), initialize.clone(), get(4, 5, 0)]), []);
-    let missing = Violation::NotInOneOrder { counter: COUNTER, call: Call(1), value: None };
-    assert_eq!(check([initialize, get(4, 5, 0)]), [missing]);
+    assert_found(&check([initialize, get(4, 5, 0)]), no_order(3, 1, None));
 }
 
 fn calls_of_ids<const N: usize>(calls: [(u64, u64, &[u64]); N]) -> Vec<(u64, u64, Operation, Option<Outcome>)> {
@@ -196,12 +188,12 @@ fn calls_of_ids<const N: usize>(calls: [(u64, u64, &[u64]); N]) -> Vec<(u64, u64
 #[test]
 fn ids_that_are_given_out_twice_or_fall_are_found() {
     assert_eq!(check(calls_of_ids([(1, 2, &[1, 2]), (3, 9, &[8]), (3, 4, &[5, 6]), (5, 6, &[7])])), []);
-    let same = Violation::SameId { call: Call(2), earlier: Call(1), id: 4 };
-    assert_eq!(check(calls_of_ids([(1, 3, &[4]), (2, 3, &[4])])), [same]);
-    let fell = Violation::IdFell { call: Call(2), id: 3, above: 4 };
-    assert_eq!(check(calls_of_ids([(1, 2, &[4]), (3, 4, &[3, 5])])), [fell]);
-    let fell = Violation::IdFell { call: Call(1), id: 3, above: 4 };
-    assert_eq!(check(calls_of_ids([(1, 2, &[4, 3])])), [fell]);
+    let same = ["3s: an id given twice: Call(2) has 4, as Call(1) has"];
+    assert_found(&check(calls_of_ids([(1, 3, &[4]), (2, 3, &[4])])), same);
+    let fell = ["4s: an id that fell: Call(2) has 3 after 4"];
+    assert_found(&check(calls_of_ids([(1, 2, &[4]), (3, 4, &[3, 5])])), fell);
+    let fell = ["2s: an id that fell: Call(1) has 3 after 4"];
+    assert_found(&check(calls_of_ids([(1, 2, &[4, 3])])), fell);
     // Ids of blocks are unique, and fall.
     let ids = Operation::Ids { rising: false };
     let calls = [[9], [1]].map(|taken| (1, 1, ids, Some(Outcome::Ids(taken.into()))));
@@ -209,13 +201,9 @@ fn ids_that_are_given_out_twice_or_fall_are_found() {
 }
 
 #[test]
-fn events_out_of_order_and_leftovers_are_found() {
+fn events_out_of_order_are_found() {
     let mut counters = Counters::new();
     let event = Event::Ended(Call(1), Outcome::Refused);
     counters.record(seconds(1), event.clone());
-    counters.left_behind("a watch");
-    let found = counters.check(&Rules::new());
-    assert_eq!(found, [Violation::OutOfOrder { at: seconds(1), event }, Violation::LeftBehind("a watch".to_owned())]);
-    assert_eq!(found[1].to_string(), "left behind: a watch");
-    assert_eq!(counters.entries().len(), 1);
+    assert_found(&counters.check(&Rules::new()), [format!("1s: an event out of order: {event:?}")]);
 }

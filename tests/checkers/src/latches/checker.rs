@@ -4,8 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{Call, Entry, Event, Rules, Violation};
 use curator_test::nodes::Change;
+
+use super::{Call, Event, Latches, Rules};
+use crate::timeline;
+use crate::violation::Found;
+
+const WRONG_COUNTS: &str = "a wrong number of counts";
 
 /// One round of the latch.
 struct Round {
@@ -39,7 +44,7 @@ impl Round {
 
 pub(super) struct Checker<'a> {
     rules: &'a Rules,
-    faults: &'a [(Duration, Duration)],
+    history: &'a Latches,
     rounds: Vec<Round>,
     /// Each with its begin, its operation, and the count that it sets.
     calls: BTreeMap<Call, (Duration, Option<String>, u32)>,
@@ -48,30 +53,30 @@ pub(super) struct Checker<'a> {
     unnamed: usize,
     /// The rounds that the newest transactions have opened, with their times.
     opened: Vec<(u64, Duration)>,
-    pub(super) found: Vec<Violation>,
+    found: Found,
 }
 
 impl<'a> Checker<'a> {
-    pub(super) const fn new(rules: &'a Rules, faults: &'a [(Duration, Duration)]) -> Self {
+    pub(super) fn new(rules: &'a Rules, history: &'a Latches) -> Self {
         Self {
             rules,
-            faults,
+            history,
             rounds: Vec::new(),
             calls: BTreeMap::new(),
             ids: BTreeSet::new(),
             unnamed: 0,
             opened: Vec::new(),
-            found: Vec::new(),
+            found: Found::default(),
         }
     }
+}
 
-    pub(super) fn apply(&mut self, entry: &Entry) {
-        let Entry { at, event } = entry;
-        let at = *at;
-        if !matches!(event, Event::Server(_)) || self.opened.iter().any(|(_, time)| *time < at) {
+impl<'a> timeline::Checker<'a, Event> for Checker<'a> {
+    fn apply(&mut self, at: Duration, event: &'a Event) -> bool {
+        if !matches!(event, Event::Server(_)) {
             self.look_at_opened();
         }
-        let in_order = match event {
+        match event {
             Event::Server(change) => {
                 self.look_at_the_nodes(at, change);
                 true
@@ -95,12 +100,21 @@ impl<'a> Checker<'a> {
             Event::Shows(call, remaining) => self.ends(*call, |its, call| its.shows(at, &call, *remaining)),
             Event::Waited(call, passed) => self.ends(*call, |its, call| its.waited(at, &call, *passed)),
             Event::Gone(call) => self.calls.remove(call).is_some(),
-        };
-        if !in_order {
-            self.found.push(Violation::OutOfOrder { at, event: event.clone() });
         }
     }
 
+    fn at_time(&mut self, now: Duration) {
+        if self.opened.iter().any(|(_, time)| *time < now) {
+            self.look_at_opened();
+        }
+    }
+
+    fn found(&mut self) -> &mut Found {
+        &mut self.found
+    }
+}
+
+impl Checker<'_> {
     fn look_at_the_nodes(&mut self, at: Duration, change: &Change) {
         let (Change::Created { path, .. } | Change::DataChanged { path, .. } | Change::Deleted { path }) = change;
         let Some(below) = path.strip_prefix(&self.rules.path) else { return };
@@ -130,10 +144,10 @@ impl<'a> Checker<'a> {
         let (number, needs, is_open) = match parts[..] {
             [number, needs, _] => (number, needs, false),
             [number, needs, _, "open"] => (number, needs, true),
-            _ => return self.found.push(Violation::UnknownData { at, data: text.into_owned() }),
+            _ => return self.found.broken("unknown data", at, text.into_owned()),
         };
         let (Ok(number), Ok(needs)) = (number.parse(), needs.parse()) else {
-            return self.found.push(Violation::UnknownData { at, data: text.into_owned() });
+            return self.found.broken("unknown data", at, text.into_owned());
         };
         if let Some(newest) = self.newest().filter(|newest| newest.number == number) {
             if is_open && newest.opened.is_none() {
@@ -157,7 +171,7 @@ impl<'a> Checker<'a> {
         let Round { number, needs, opened, .. } = *round;
         let counts = round.counts.len();
         if opened.is_none() {
-            self.found.push(Violation::WrongCounts { at, round: number, counts, needs });
+            self.found.broken(WRONG_COUNTS, at, format!("round {number} has {counts} of {needs}"));
         }
     }
 
@@ -166,23 +180,23 @@ impl<'a> Checker<'a> {
         round.counts.insert(name.to_owned(), at);
         let (counts, needs) = (round.counts.len(), round.needs);
         if counts > needs as usize {
-            self.found.push(Violation::WrongCounts { at, round: number, counts, needs });
+            self.found.broken(WRONG_COUNTS, at, format!("round {number} has {counts} of {needs}"));
         }
         if !self.ids.contains(name) {
             match self.unnamed.checked_sub(1) {
                 Some(unnamed) => self.unnamed = unnamed,
-                None => self.found.push(Violation::CountedTwice { at, path: path.to_owned() }),
+                None => self.found.broken("a count of no call", at, path.to_owned()),
             }
         }
     }
 
     /// Looks at the rounds that were opened: by now all changes of their transactions are known, in whatever order.
-    pub(super) fn look_at_opened(&mut self) {
+    fn look_at_opened(&mut self) {
         for (number, at) in std::mem::take(&mut self.opened) {
             let Some(round) = self.rounds.iter().rfind(|round| round.number == number) else { continue };
             let (counts, needs) = (round.counts.len(), round.needs);
             if counts < needs as usize {
-                self.found.push(Violation::WrongCounts { at, round: number, counts, needs });
+                self.found.broken(WRONG_COUNTS, at, format!("round {number} has {counts} of {needs}"));
             }
         }
     }
@@ -191,9 +205,8 @@ impl<'a> Checker<'a> {
     fn ends(&mut self, call: Call, look: impl FnOnce(&mut Self, Ended)) -> bool {
         let Some((since, id, count)) = self.calls.remove(&call) else { return false };
         // The server of the client may have been behind when the call began.
-        let faults = self.faults.iter().filter(|(from, until)| (*from..=*until).contains(&since));
-        let behind = faults.map(|(from, _)| *from).chain([since]).min().unwrap_or(since);
-        look(self, Ended { call, since, behind: behind.saturating_sub(self.rules.behind), id, count });
+        let behind = self.history.faults.seen_from(since, self.rules.behind);
+        look(self, Ended { call, since, behind, id, count });
         true
     }
 
@@ -202,14 +215,14 @@ impl<'a> Checker<'a> {
             // It stood until it was opened.
             let stood = |round: &Round| round.lasted(behind, at) && round.opened.is_none_or(|opened| opened >= behind);
             if !self.rounds.iter().any(stood) {
-                self.found.push(Violation::RefusedWithoutRound { at, call });
+                self.found.broken("a refusal without a round", at, format!("{call:?}"));
             }
             return;
         }
         let is_own = |round: &&mut Round| !round.claimed && round.needs == count && round.from >= since;
         match self.rounds.iter_mut().find(is_own) {
             Some(round) => round.claimed = true,
-            None => self.found.push(Violation::NotSet { at, call }),
+            None => self.found.broken("a count that was not set", at, format!("{call:?}")),
         }
     }
 
@@ -217,7 +230,7 @@ impl<'a> Checker<'a> {
         let Some(id) = &ended.id else { return };
         let has = |round: &Round| round.counts.contains_key(id) || round.opened.is_some();
         if !self.rounds.iter().any(|round| round.lasted(ended.behind, at) && has(round)) {
-            self.found.push(Violation::NotCounted { at, call: ended.call });
+            self.found.broken("an operation that did not count", at, format!("{:?}", ended.call));
         }
     }
 
@@ -226,7 +239,8 @@ impl<'a> Checker<'a> {
             round.remaining(ended.behind.max(round.from), round.until.unwrap_or(at)).contains(&remaining)
         };
         if !self.rounds.iter().any(|round| round.lasted(ended.behind, at) && was_so(round)) {
-            self.found.push(Violation::WrongRemaining { at, call: ended.call, remaining });
+            let what = format!("{:?} reports {remaining}", ended.call);
+            self.found.broken("a wrong number of remaining counts", at, what);
         }
     }
 
@@ -234,9 +248,9 @@ impl<'a> Checker<'a> {
         let call = ended.call;
         let mut rounds = self.rounds.iter().filter(|round| round.lasted(ended.behind, at));
         if passed && !rounds.any(|round| round.opened.is_some()) {
-            self.found.push(Violation::PassedEarly { at, call });
+            self.found.broken("a wait that passed early", at, format!("{call:?}"));
         } else if !passed && !rounds.any(|round| round.opened.is_none_or(|opened| opened >= ended.behind)) {
-            self.found.push(Violation::NotPassed { at, call });
+            self.found.broken("a wait that did not pass", at, format!("{call:?}"));
         }
     }
 }

@@ -16,6 +16,7 @@ use self::stream::SimulatedNetwork;
 use self::world::World;
 use crate::nodes::Change;
 use crate::server::Backup;
+use crate::versions;
 
 /// A simulated ensemble: the core of the in-process server behind the framework's own client, on a network that a seed
 /// determines.

@@ -16,6 +16,7 @@ use super::recorder::Recorder;
 use crate::nodes::Change;
 use crate::server::Backup;
 use crate::server::simulated::{Connection, Delivery, SimulatedServer};
+use crate::versions;
 use crate::wire::{ConnectRequest, OpCode, Reader, RequestHeader};
 
 /// A message to a client's end of a link.

@@ -110,7 +110,7 @@ impl Scribe {
     pub fn outcome(&self, rules: &Rules) -> Outcome {
         self.note("the end");
         let mut book = self.book.lock();
-        let violations = book.caches.check(rules).iter().map(ToString::to_string).collect();
+        let violations = book.caches.check(rules);
         Outcome { log: std::mem::take(&mut book.log), violations, grants: book.caches.shown() }
     }
 }

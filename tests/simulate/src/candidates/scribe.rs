@@ -204,7 +204,7 @@ impl Scribe {
     /// Returns the outcome.
     pub fn outcome(&self, rules: &Rules) -> Outcome {
         let mut book = self.book.lock();
-        let violations = book.elections.check(rules).iter().map(ToString::to_string).collect();
+        let violations = book.elections.check(rules);
         Outcome { log: std::mem::take(&mut book.log), violations, grants: book.elections.terms() }
     }
 }

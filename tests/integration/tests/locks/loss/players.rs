@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_checkers::locks::{Attempt, History, Rules, Step};
+use curator_checkers::locks::{Attempt, Locks, Rules, Step};
 use curator_framework::{CuratorFramework, LossReason, SessionEnd};
 use curator_integration::held::{Way, all_lost, not_over};
 use curator_recipes::{LockGuard, Release};
@@ -27,7 +27,7 @@ pub(super) struct Round {
 
 #[derive(Default)]
 struct Written {
-    history: History,
+    history: Locks,
     attempts: u64,
     wrong: Vec<String>,
 }
@@ -35,7 +35,7 @@ struct Written {
 /// What came of a round.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
-    pub(super) history: History,
+    pub(super) history: Locks,
     pub(super) wrong: Vec<String>,
     /// How often the holder was told.
     pub(super) losses: usize,
@@ -68,7 +68,7 @@ impl Round {
         let mut written = self.written.lock();
         // Taken under the lock, so that the times do not go back.
         let now = (self.clock)();
-        written.history.record(now, attempt, step);
+        written.history.record(now, (attempt, step));
     }
 
     pub(super) fn wrong(&self, what: impl ToString) {

@@ -131,9 +131,7 @@
 //! # A thousand storms in a second
 //!
 //! [`SimulatedEnsemble`] simulates an ensemble and its network under paused time, from one seed. Minutes of faults pass
-//! in milliseconds, and the same seed repeats the run. Its clients are ordinary `CuratorFramework`s. Record the steps
-//! of a lock in a [`History`](crate::history::History), which reports the violations. A
-//! [`Caches`](crate::caches::Caches) does so for the contents and the events of caches.
+//! in milliseconds, and the same seed repeats the run. Its clients are ordinary `CuratorFramework`s.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,4 +1,4 @@
-//! ZooKeeper servers, wire faults and checks, for tests of code that talks to ZooKeeper.
+//! ZooKeeper servers, wire faults and simulation, for tests of code that talks to ZooKeeper.
 //!
 //! ```toml
 //! [dev-dependencies]
@@ -20,16 +20,8 @@
 //! | [`FaultProxy`] | a proxy before any server that injects faults on command |
 //! | [`kill_session`] | ends a session on any server |
 //! | [`SimulatedEnsemble`] | an ensemble and its network under paused time, from one seed |
-//! | [`history`] | the steps of a lock, and their violations |
-//! | [`elections`] | the events of a leader election, and their violations |
-//! | [`registrations`] | the nodes that clients keep standing, and their violations |
-//! | [`groups`] | the views of a group's members, and their violations |
-//! | [`caches`] | the contents and events of caches, and their violations |
-//! | [`partitions`] | the owners of a partition's items, and their violations |
-//! | [`barriers`] | the members and waiters of barriers, and their violations |
-//! | [`latches`] | the counts and waiters of latches, and their violations |
-//! | [`counters`] | the calls of counters, and their violations |
-//! | [`timeline`] | events with their times, which these share |
+//! | [`nodes`] | the nodes of a simulated ensemble, and their changes |
+//! | [`versions`] | the same changes for caches: versions, and refused reads |
 //! | [`wire`] | ZooKeeper's protocol, for raw requests |
 //!
 //! The page [`guide`] shows how to test your own code with them.
@@ -60,24 +52,15 @@
 
 #[cfg(feature = "apache")]
 mod apache;
-pub mod barriers;
-pub mod caches;
 #[cfg(feature = "apache")]
 mod certificates;
-pub mod counters;
-pub mod elections;
-pub mod groups;
 pub mod guide;
-pub mod history;
 mod kill_session;
-pub mod latches;
 pub mod nodes;
-pub mod partitions;
 mod proxy;
-pub mod registrations;
 mod server;
 mod simulation;
-pub mod timeline;
+pub mod versions;
 pub mod wire;
 
 #[cfg(feature = "apache")]

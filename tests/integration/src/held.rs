@@ -2,12 +2,12 @@
 
 use std::fmt;
 
+use curator_checkers::locks::{Rules, Step};
 use curator_framework::{CuratorFramework, LossReason};
 use curator_recipes::{
     FencingToken, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
     InterProcessSemaphoreV2, LockError, LockGuard, LockOwner, SemaphoreOptions, SemaphoreProtocol,
 };
-use curator_test::history::{Rules, Step};
 use futures_util::future::join_all;
 
 /// The parts of a multi lock.

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_checkers::locks::{Attempt, Mode, Step};
 use curator_recipes::{LockError, LockOwner};
-use curator_test::history::{Attempt, Mode, Step};
 use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::time::{Instant, sleep, timeout};

@@ -9,7 +9,7 @@ use curator_recipes::{CacheState, CuratorCache, InterProcessMutex};
 use curator_simulate::storm::{Hard, Storm};
 use curator_simulate::together::Together;
 use curator_test::nodes::{Change, Node};
-use curator_test::{ClientId, SimulatedEnsemble, caches};
+use curator_test::{ClientId, SimulatedEnsemble, versions};
 use tokio::time::{sleep, timeout};
 
 /// A session's, where the storms' does not matter.
@@ -149,13 +149,13 @@ async fn each_change_below_a_node_is_recorded_also_if_the_node_is_gone() {
     let session = ensemble.sessions()[0];
     let node = Node { czxid: stat.czxid, session, data: "one".into() };
     let state = |mzxid, version, data: &str| {
-        let node = caches::Node { czxid: stat.czxid, mzxid, version, data: Some(data.into()) };
+        let node = versions::Node { czxid: stat.czxid, mzxid, version, data: Some(data.into()) };
         Some(node)
     };
     let versions = [(stat.czxid, state(stat.czxid, 0, "one")), (changed, state(changed, 1, "two")), (deleted, None)];
-    let versions = versions.map(|(zxid, node)| caches::Change { zxid, path: path.clone(), node });
-    let events: Vec<_> = ensemble.take_cache_events().into_iter().map(|(_, event)| event).collect();
-    assert_eq!(events, versions.map(caches::Event::Server));
+    let versions = versions.map(|(zxid, node)| versions::Change { zxid, path: path.clone(), node });
+    let events: Vec<_> = ensemble.take_versions().into_iter().map(|(_, event)| event).collect();
+    assert_eq!(events, versions.map(versions::Event::Changed));
     let recorded: Vec<_> = ensemble.take_changes().into_iter().map(|(_, change)| change).collect();
     let expected = [
         Change::Created { path: path.clone(), node },
@@ -165,7 +165,7 @@ async fn each_change_below_a_node_is_recorded_also_if_the_node_is_gone() {
     assert_eq!(recorded, expected);
     assert_eq!(ensemble.take_changes(), []);
     ensemble.restart_empty();
-    assert!(matches!(ensemble.take_cache_events()[..], [(_, caches::Event::Emptied(0))]));
+    assert!(matches!(ensemble.take_versions()[..], [(_, versions::Event::Emptied(0))]));
 }
 
 #[tokio::test(start_paused = true)]

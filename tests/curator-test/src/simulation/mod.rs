@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use self::stream::SimulatedNetwork;
 use self::world::World;
-use crate::caches;
 use crate::nodes::Change;
 use crate::server::Backup;
+use crate::versions;
 
 /// A simulated ensemble: the core of the in-process server behind the framework's own client, on a network that a seed
 /// determines.
@@ -218,11 +218,11 @@ impl SimulatedEnsemble {
         self.world.take_changes()
     }
 
-    /// Returns the [recorded](Self::record_changes) changes since the last call of this method, for the checker of
-    /// [`caches`].
+    /// Returns the [recorded](Self::record_changes) changes since the last call of this method, with the versions of
+    /// the nodes.
     #[must_use]
-    pub fn take_cache_events(&self) -> Vec<(Duration, caches::Event)> {
-        self.world.take_cache_events()
+    pub fn take_versions(&self) -> Vec<(Duration, versions::Event)> {
+        self.world.take_versions()
     }
 
     /// Returns the newest transaction at the leader.

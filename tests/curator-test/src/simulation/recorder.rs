@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::server::simulated::{SimulatedNode, SimulatedServer};
-use crate::{caches, nodes};
+use crate::{nodes, versions};
 
 /// Compares the nodes below a root behind each transaction.
 #[derive(Debug)]
@@ -14,26 +14,26 @@ pub(super) struct Recorder {
     zxid: Option<i64>,
     known: BTreeMap<String, SimulatedNode>,
     /// The nodes of which the servers do not answer all reads of anonymous clients.
-    refused: BTreeMap<String, caches::Access>,
+    refused: BTreeMap<String, versions::Access>,
     /// The longest reply that these clients accept.
     max_reply: usize,
     changes: Vec<(Duration, nodes::Change)>,
-    /// The same changes, for the checker of caches.
-    events: Vec<(Duration, caches::Event)>,
+    /// The same changes, with the versions of the nodes.
+    versions: Vec<(Duration, versions::Event)>,
 }
 
 impl Recorder {
     pub(super) fn new(root: &str, max_reply: usize) -> Self {
         let (known, refused) = (BTreeMap::new(), BTreeMap::new());
-        Self { root: root.to_owned(), zxid: None, known, refused, max_reply, changes: Vec::new(), events: Vec::new() }
+        Self { root: root.to_owned(), zxid: None, known, refused, max_reply, changes: Vec::new(), versions: Vec::new() }
     }
 
     pub(super) fn take(&mut self) -> Vec<(Duration, nodes::Change)> {
         std::mem::take(&mut self.changes)
     }
 
-    pub(super) fn take_events(&mut self) -> Vec<(Duration, caches::Event)> {
-        std::mem::take(&mut self.events)
+    pub(super) fn take_versions(&mut self) -> Vec<(Duration, versions::Event)> {
+        std::mem::take(&mut self.versions)
     }
 
     pub(super) fn record(&mut self, server: &SimulatedServer, now: Duration) {
@@ -73,30 +73,30 @@ impl Recorder {
     /// Records that the servers have lost their data, or continue from a backup.
     pub(super) fn restarted(&mut self, server: &SimulatedServer, now: Duration) {
         self.zxid = None;
-        self.events.push((now, caches::Event::Emptied(server.zxid())));
+        self.versions.push((now, versions::Event::Emptied(server.zxid())));
         let gone = std::mem::take(&mut self.known);
         self.changes.extend(gone.into_keys().map(|path| (now, nodes::Change::Deleted { path })));
     }
 
     /// Records the nodes of which the servers refuse a read from now on, or no longer.
     fn note_access(&mut self, now: Duration, present: &BTreeMap<String, SimulatedNode>) {
-        let access = |node: &SimulatedNode| caches::Access {
+        let access = |node: &SimulatedNode| versions::Access {
             is_denied: !node.is_readable,
             has_large_data: node.data_reply > self.max_reply,
             has_large_list: node.list_reply > self.max_reply,
         };
         let refused = present.iter().map(|(path, node)| (path.clone(), access(node)));
-        let refused: BTreeMap<_, _> = refused.filter(|(_, access)| *access != caches::Access::default()).collect();
+        let refused: BTreeMap<_, _> = refused.filter(|(_, access)| *access != versions::Access::default()).collect();
         let before = std::mem::replace(&mut self.refused, refused);
         let ended =
             before.keys().filter(|path| !self.refused.contains_key(*path)).map(|path| (path, Default::default()));
         let newer = self.refused.iter().filter(|(path, access)| before.get(*path) != Some(access));
         let all = ended.chain(newer.map(|(path, access)| (path, *access)));
-        self.events.extend(all.map(|(path, access)| (now, caches::Event::Access(path.clone(), access))));
+        self.versions.extend(all.map(|(path, access)| (now, versions::Event::Access(path.clone(), access))));
     }
 
     fn note(&mut self, now: Duration, change: nodes::Change, path: &str, node: Option<&SimulatedNode>) {
-        let node = node.map(|SimulatedNode { stat, data, .. }| caches::Node {
+        let node = node.map(|SimulatedNode { stat, data, .. }| versions::Node {
             czxid: stat.czxid,
             mzxid: stat.mzxid,
             version: stat.version,
@@ -104,6 +104,6 @@ impl Recorder {
         });
         let zxid = self.zxid.unwrap_or_default();
         self.changes.push((now, change));
-        self.events.push((now, caches::Event::Server(caches::Change { zxid, path: path.to_owned(), node })));
+        self.versions.push((now, versions::Event::Changed(versions::Change { zxid, path: path.to_owned(), node })));
     }
 }

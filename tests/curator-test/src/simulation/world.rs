@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use super::ClientId;
 use super::follower::TouchTable;
 use super::recorder::Recorder;
-use crate::caches;
 use crate::nodes::Change;
 use crate::server::Backup;
 use crate::server::simulated::{Connection, Delivery, SimulatedServer};
+use crate::versions;
 use crate::wire::{ConnectRequest, OpCode, Reader, RequestHeader};
 
 /// A message to a client's end of a link.
@@ -157,8 +157,8 @@ impl World {
         self.state.lock().recorder.as_mut().map(Recorder::take).unwrap_or_default()
     }
 
-    pub(super) fn take_cache_events(&self) -> Vec<(Duration, caches::Event)> {
-        self.state.lock().recorder.as_mut().map(Recorder::take_events).unwrap_or_default()
+    pub(super) fn take_versions(&self) -> Vec<(Duration, versions::Event)> {
+        self.state.lock().recorder.as_mut().map(Recorder::take_versions).unwrap_or_default()
     }
 
     /// Changes the state, and wakes the simulation to check what is due.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use curator_checkers::locks::{Mode, Step};
 use curator_integration::env::{Env, Kind, in_time};
-use curator_test::history::{Mode, Step};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 

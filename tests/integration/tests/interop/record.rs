@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_test::history::{Attempt, History, Mode, Rules, Step};
+use curator_checkers::locks::{Attempt, Locks, Mode, Rules, Step};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::peer::{Language, Thread};
@@ -103,15 +103,15 @@ impl Report {
 }
 
 /// What was reported, in the order of time.
-pub(crate) fn history(reports: &[Report]) -> History {
+pub(crate) fn history(reports: &[Report]) -> Locks {
     let rounds = reports.iter().flat_map(|report| &report.rounds).zip(0..);
     let mut steps: Vec<_> = rounds
         .flat_map(|(steps, attempt)| steps.iter().map(move |(at, step)| (*at, Attempt(attempt), *step)))
         .collect();
     steps.sort_by_key(|(at, ..)| *at);
-    let mut history = History::new();
+    let mut history = Locks::new();
     for (at, attempt, step) in steps {
-        history.record(at, attempt, step);
+        history.record(at, (attempt, step));
     }
     history
 }

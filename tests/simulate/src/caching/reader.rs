@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
+use curator_checkers::caches::{Cache, Node, Nodes, Reported, Scope, State, Stream};
 use curator_framework::{CuratorFramework, Zxid};
 use curator_recipes::{
     CacheError, CacheEvent, CacheSnapshot, CacheState, Changes, ChildData, CuratorCache, CuratorCacheOptions, Lookup,
 };
 use curator_test::SimulatedEnsemble;
-use curator_test::caches::{Cache, Node, Nodes, Reported, Scope, State, Stream};
 use futures_util::FutureExt as _;
 use rand::Rng;
 use rand::rngs::StdRng;

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use curator_checkers::caches::{Cache, Caches, Event, Node, Nodes, Reported, Rules, Scope, State, Stream};
 use curator_recipes::CacheError;
 use curator_test::SimulatedEnsemble;
-use curator_test::caches::{Cache, Caches, Change, Event, Node, Nodes, Reported, Rules, Scope, State, Stream};
+use curator_test::versions::{self, Change};
 
 use crate::contenders::Outcome;
 use crate::scribe::{self, Book as _};
@@ -109,15 +110,15 @@ impl Scribe {
     pub fn outcome(&self, rules: &Rules) -> Outcome {
         self.note("the end");
         let mut book = self.book.lock();
-        let violations = book.caches.check(rules).iter().map(ToString::to_string).collect();
+        let violations = book.caches.check(rules);
         Outcome { log: std::mem::take(&mut book.log), violations, grants: book.caches.shown() }
     }
 }
 
 impl scribe::Book for Book {
     fn catch_up(&mut self, ensemble: &SimulatedEnsemble) {
-        for (at, event) in ensemble.take_cache_events() {
-            self.event(at, event);
+        for (at, event) in ensemble.take_versions() {
+            self.event(at, Event::Server(event));
         }
     }
 
@@ -133,7 +134,7 @@ impl scribe::Book for Book {
 impl Book {
     fn event(&mut self, now: Duration, event: Event) {
         match &event {
-            Event::Server(Change { zxid, path, node }) => {
+            Event::Server(versions::Event::Changed(Change { zxid, path, node })) => {
                 self.note(now, format_args!("{zxid}: {path} is {}", Text(node.as_ref())));
             }
             Event::Shows(cache, state, nodes) => {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use curator_checkers::elections::Candidate;
 use curator_recipes::{CloseMode, LeaderError, LeaderLatch, LeaderLatchOptions, LeaderState, Leadership};
-use curator_test::elections::Candidate;
 use rand::Rng;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};

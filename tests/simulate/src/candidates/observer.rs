@@ -1,7 +1,7 @@
 //! Observers of an election.
 
+use curator_checkers::elections::Report;
 use curator_recipes::ObserverState;
-use curator_test::elections::Report;
 use tokio::sync::watch;
 
 use super::scribe::{Scribe, name};

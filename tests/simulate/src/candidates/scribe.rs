@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_checkers::elections::{Candidate, Elections, Event, Observer, Report, Rules};
 use curator_recipes::{LeaderError, Leadership, TermEnd};
-use curator_test::elections::{Candidate, Elections, Event, Observer, Report, Rules};
 use curator_test::nodes::Change;
 use curator_test::{ClientId, SimulatedEnsemble};
 use parking_lot::Mutex;
@@ -204,7 +204,7 @@ impl Scribe {
     /// Returns the outcome.
     pub fn outcome(&self, rules: &Rules) -> Outcome {
         let mut book = self.book.lock();
-        let violations = book.elections.check(rules).iter().map(ToString::to_string).collect();
+        let violations = book.elections.check(rules);
         Outcome { log: std::mem::take(&mut book.log), violations, grants: book.elections.terms() }
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_checkers::elections::Candidate;
 use curator_recipes::{LeaderSelector, LeaderSelectorOptions, Leadership, TermOutcome};
-use curator_test::elections::Candidate;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::time::{sleep, timeout};

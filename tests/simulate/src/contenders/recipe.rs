@@ -3,13 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use curator_checkers::locks::{Mode, Rules};
 use curator_framework::{CuratorFramework, LossReason};
 use curator_recipes::{
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
     InterProcessSemaphoreV2, LeaseSet, LockError, LockGuard, MultiLockGuard, MutexGuard, ReadGuard, Release,
     SemaphoreOptions, SemaphoreProtocol, WriteGuard,
 };
-use curator_test::history::{Mode, Rules};
 use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::time::timeout;

@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_checkers::Violation;
+use curator_checkers::locks::{Attempt, Locks, Mode, Rules, Step};
 use curator_recipes::LockError;
-use curator_test::history::{Attempt, History, Mode, Rules, Step};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -18,7 +19,7 @@ pub struct Outcome {
     /// What happened, in order: the same for the same seed.
     pub log: Vec<String>,
     /// What must not have happened.
-    pub violations: Vec<String>,
+    pub violations: Vec<Violation>,
     /// The number of grants, or of terms.
     pub grants: usize,
 }
@@ -26,7 +27,7 @@ pub struct Outcome {
 /// What all write down.
 #[derive(Debug, Default)]
 struct Book {
-    history: History,
+    history: Locks,
     log: Vec<String>,
     next: u64,
     /// Who holds.
@@ -123,7 +124,7 @@ impl Scribe {
     /// What came of it.
     pub fn outcome(&self, rules: &Rules) -> Outcome {
         let mut book = self.book.lock();
-        let violations = book.history.check(rules).iter().map(ToString::to_string).collect();
+        let violations = book.history.check(rules);
         Outcome { log: std::mem::take(&mut book.log), violations, grants: book.history.grants() }
     }
 
@@ -239,7 +240,7 @@ impl Book {
 
     fn step(&mut self, now: Duration, attempt: Attempt, step: Step) {
         self.note(now, format_args!("{attempt:?} {step:?}"));
-        self.history.record(now, attempt, step);
+        self.history.record(now, (attempt, step));
     }
 
     fn replace(&mut self, attempt: Attempt, guard: &Arc<Guard>) {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use curator_checkers::groups::{Event, Watcher};
+use curator_checkers::registrations::{Plan, Registration};
 use curator_recipes::{Changes, GroupMember, GroupMemberOptions, GroupState, Member, MemberChange};
-use curator_test::groups::{Event, Watcher};
 use curator_test::nodes::Node;
-use curator_test::registrations::{Plan, Registration};
 use tokio::sync::watch;
 use tokio::time::timeout;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use curator_checkers::registrations::{Plan, Registration, State};
 use curator_framework::{CreateMode, SessionId};
 use curator_recipes::{Change, Changes, ForeignData, NodeState, PersistentNode, PersistentNodeOptions};
-use curator_test::registrations::{Plan, Registration, State};
 use tokio::time::timeout;
 
 use super::{Place, Registrant, Scribe};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use curator_checkers::elections::Candidate;
 use curator_recipes::{OwnedItem, Partition, PartitionOptions};
-use curator_test::elections::Candidate;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::{Instant, sleep, timeout};

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use curator_checkers::elections::{self, Candidate};
+use curator_checkers::groups::{self, Groups, Watcher};
+use curator_checkers::partitions::{Partitions, Share};
+use curator_checkers::registrations::{Event, Plan, Registration, Registrations, Rules, State};
 use curator_framework::{CuratorFramework, Error};
 use curator_recipes::{NodeError, OwnedItem, Partition};
-use curator_test::elections::{self, Candidate};
-use curator_test::groups::{self, Groups, Watcher};
 use curator_test::nodes::Change;
-use curator_test::partitions::{Partitions, Share};
-use curator_test::registrations::{Event, Plan, Registration, Registrations, Rules, State};
 use curator_test::{ClientId, SimulatedEnsemble};
 
 use crate::contenders::Outcome;
@@ -23,7 +23,7 @@ pub struct Book {
     groups: Groups,
     partitions: Partitions,
     items: Vec<String>,
-    /// The parent of the items' nodes.
+    /// The path of the group. The nodes of the items are below its child `items`.
     path: String,
     /// The name of each item's node, by its item and `czxid`.
     nodes: BTreeMap<(String, i64), String>,
@@ -42,10 +42,10 @@ impl Scribe {
     pub fn new(ensemble: SimulatedEnsemble, path: &str, items: &[String], recovery: Duration) -> Self {
         let book = Book {
             registrations: Registrations::new(),
-            groups: Groups::new(path),
+            groups: Groups::new(),
             partitions: Partitions::new(items.iter().map(String::as_str)),
             items: items.to_vec(),
-            path: format!("{path}/items/"),
+            path: path.to_owned(),
             nodes: BTreeMap::new(),
             works: Vec::new(),
             log: Vec::new(),
@@ -241,11 +241,10 @@ impl Scribe {
             (book.partitions.ids().into_iter().map(str::to_owned).collect(), book.items.clone());
         let allocation = Partition::allocation(ids.iter().map(String::as_str), items.iter().map(String::as_str));
         book.partitions.allocates(allocation);
-        let of_views = book.groups.check(&groups::Rules::new(rules.patience));
+        let of_views = book.groups.check(&groups::Rules::new(&book.path, rules.patience));
         let of_nodes = book.registrations.check(rules);
         let of_items = book.partitions.check(rules_of_items);
-        let violations = of_nodes.iter().map(ToString::to_string).chain(of_views.iter().map(ToString::to_string));
-        let violations = violations.chain(of_items.iter().map(ToString::to_string)).collect();
+        let violations = [of_nodes, of_views, of_items].concat();
         let grants = book.registrations.standing() + book.partitions.ownerships();
         Outcome { log: std::mem::take(&mut book.log), violations, grants }
     }
@@ -277,7 +276,7 @@ impl Book {
 
     /// Returns the item of a node, and the node's name.
     fn item_of(&self, path: &str) -> Option<(String, String)> {
-        let (item, node) = path.strip_prefix(&*self.path)?.split_once('/')?;
+        let (item, node) = path.strip_prefix(&*self.path)?.strip_prefix("/items/")?.split_once('/')?;
         Some((item.to_owned(), node.to_owned()))
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use curator_test::caches::Rules;
+use curator_checkers::caches::Rules;
 use curator_test::{ClientId, SimulatedEnsemble};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -5,8 +5,8 @@ mod players;
 use std::fmt;
 use std::time::Duration;
 
+use curator_checkers::elections::Rules;
 use curator_recipes::LeaderObserver;
-use curator_test::elections::Rules;
 use curator_test::{ClientId, SimulatedEnsemble};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_checkers::locks::{Attempt, Mode, Step};
 use curator_framework::CuratorFramework;
 use curator_recipes::LockOwner;
 use curator_test::ClientId;
-use curator_test::history::{Attempt, Mode, Step};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;

@@ -6,9 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_checkers::elections;
+use curator_checkers::registrations::Rules;
 use curator_recipes::Group;
-use curator_test::elections;
-use curator_test::registrations::Rules;
 use curator_test::{ClientId, SimulatedEnsemble};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

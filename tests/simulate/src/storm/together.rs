@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use curator_checkers::timeline::Timeline;
+use curator_checkers::{barriers, counters, latches};
 use curator_framework::{CuratorFramework, Error};
-use curator_test::timeline::Timeline;
-use curator_test::{ClientId, SimulatedEnsemble, barriers, counters, latches};
+use curator_test::{ClientId, SimulatedEnsemble};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::watch;

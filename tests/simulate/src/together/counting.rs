@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use curator_checkers::counters::{Call, Counter, Event, Operation, Outcome};
 use curator_framework::{CuratorFramework, RetryNTimes};
 use curator_recipes::{AtomicChange, CachedAtomicLong, Compared, CounterError, DistributedAtomicLong, UniqueIds};
-use curator_test::counters::{Call, Counter, Event, Operation, Outcome};
 use futures_util::future::join_all;
 use rand::Rng;
 use tokio::time::timeout;

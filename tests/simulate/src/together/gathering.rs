@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use curator_checkers::barriers::{Call, Event, Member};
 use curator_framework::CuratorFramework;
 use curator_recipes::{
     BarrierError, BarrierMember, DistributedBarrier, DistributedDoubleBarrier, DoubleBarrierOptions,
 };
-use curator_test::barriers::{Call, Event, Member};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Worker;

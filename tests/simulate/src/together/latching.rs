@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use curator_checkers::latches::{Call, Event};
 use curator_framework::CuratorFramework;
 use curator_recipes::{BarrierError, CountDownLatch};
-use curator_test::latches::{Call, Event};
 use rand::Rng;
 use tokio::time::{sleep, timeout};
 

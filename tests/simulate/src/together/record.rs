@@ -3,10 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use curator_checkers::Violation;
+use curator_checkers::timeline::Timeline;
+use curator_checkers::{barriers, counters, latches};
 use curator_test::SimulatedEnsemble;
 use curator_test::nodes::Change;
-use curator_test::timeline::Timeline;
-use curator_test::{barriers, counters, latches};
 
 use super::counting;
 use crate::contenders::Outcome;
@@ -35,7 +36,7 @@ impl Recorded for counters::Event {
 
     fn stale(timeline: &mut Timeline<Self>, from: Duration, until: Duration) {
         // Their calls have known outcomes unless a session or a node ends.
-        timeline.stale(from, until);
+        timeline.slow(from, until);
     }
 }
 
@@ -117,11 +118,10 @@ impl<E: Recorded> Scribe<E> {
     }
 
     /// Returns the outcome, with the violations and the number of successes that the check returns.
-    pub fn outcome<V: fmt::Display>(&self, check: impl FnOnce(&Timeline<E>) -> (Vec<V>, usize)) -> Outcome {
+    pub fn outcome(&self, check: impl FnOnce(&Timeline<E>) -> (Vec<Violation>, usize)) -> Outcome {
         self.note("the end");
         let mut record = self.book.lock();
         let (violations, grants) = check(&record.timeline);
-        let violations = violations.iter().map(ToString::to_string).collect();
         Outcome { log: std::mem::take(&mut record.log), violations, grants }
     }
 }

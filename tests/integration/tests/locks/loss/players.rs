@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_checkers::locks::{Attempt, Locks, Rules, Step};
 use curator_framework::{CuratorFramework, LossReason, SessionEnd};
 use curator_integration::held::{Way, all_lost, not_over};
 use curator_recipes::{LockGuard, Release};
-use curator_test::history::{Attempt, History, Rules, Step};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -27,7 +27,7 @@ pub(super) struct Round {
 
 #[derive(Default)]
 struct Written {
-    history: History,
+    history: Locks,
     attempts: u64,
     wrong: Vec<String>,
 }
@@ -35,7 +35,7 @@ struct Written {
 /// What came of a round.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
-    pub(super) history: History,
+    pub(super) history: Locks,
     pub(super) wrong: Vec<String>,
     /// How often the holder was told.
     pub(super) losses: usize,
@@ -60,7 +60,7 @@ impl Round {
             written.attempts += 1;
             Attempt(written.attempts)
         };
-        self.note(attempt, Step::Asked(curator_test::history::Mode::Exclusive));
+        self.note(attempt, Step::Asked(curator_checkers::locks::Mode::Exclusive));
         attempt
     }
 
@@ -68,7 +68,7 @@ impl Round {
         let mut written = self.written.lock();
         // Taken under the lock, so that the times do not go back.
         let now = (self.clock)();
-        written.history.record(now, attempt, step);
+        written.history.record(now, (attempt, step));
     }
 
     pub(super) fn wrong(&self, what: impl ToString) {

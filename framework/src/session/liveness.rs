@@ -1,4 +1,4 @@
-//! Until when a session certainly lives: pure, with time as an argument.
+//! Until when a session certainly lives, and when its next heartbeat is due: pure, with time as an argument.
 
 use std::collections::VecDeque;
 use std::time::Duration;

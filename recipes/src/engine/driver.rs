@@ -7,6 +7,9 @@ use curator_framework::recipe::owning_session;
 
 /// Curator's name for the nodes of a mutex.
 pub(crate) const LOCK_NAME: &str = "lock-";
+/// Curator's names for the nodes of the two halves of a read-write lock.
+pub(crate) const READ_NAME: &str = "__READ__";
+pub(crate) const WRITE_NAME: &str = "__WRIT__";
 
 /// From this number on contenders are ordered by the transaction that created them.
 const NEAR_THE_END: i64 = (1 << 31) - (1 << 20);

@@ -9,10 +9,9 @@ use curator_framework::{Error, SessionId, Stat, Zxid, make_path};
 
 use crate::engine::LockInternals;
 use crate::engine::candidacy::LATCH_NAME;
-use crate::engine::driver::{LOCK_NAME, SortedChildren, standard_sequence};
+use crate::engine::driver::{LOCK_NAME, READ_NAME, SortedChildren, WRITE_NAME, standard_sequence};
 use crate::engine::error::LockError;
 use crate::engine::lease_driver::LEASE_NAME;
-use crate::engine::read_write_driver::{READ_NAME, WRITE_NAME};
 
 /// The kind of lock that a contender wants or holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,13 +3,10 @@
 use curator_framework::node_from_path;
 
 use crate::engine::driver::{
-    LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, standard_sequence,
+    LockInternalsDriver, Predicate, READ_NAME, SortedChildren, StandardLockInternalsDriver, WRITE_NAME,
+    standard_sequence,
 };
 use crate::engine::participants::ParticipantKind;
-
-/// Curator's names for the nodes of the two halves.
-pub(crate) const READ_NAME: &str = "__READ__";
-pub(crate) const WRITE_NAME: &str = "__WRIT__";
 
 /// Returns the half that a node belongs to, by its name or its path.
 pub(crate) fn kind_of(node: &str) -> ParticipantKind {

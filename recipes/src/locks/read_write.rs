@@ -7,13 +7,13 @@ use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, node_from_path};
 
 use crate::engine::caller::{Caller, Origin};
-use crate::engine::driver::{LockInternalsDriver, SortedChildren, is_far_from_the_end};
+use crate::engine::driver::{LockInternalsDriver, READ_NAME, SortedChildren, WRITE_NAME, is_far_from_the_end};
 use crate::engine::error::LockError;
 use crate::engine::hold::{Hold, HoldShare};
 use crate::engine::options::LockOptions;
 use crate::engine::owner::LockOwner;
 use crate::engine::participants::{Participant, ParticipantKind};
-use crate::engine::read_write_driver::{READ_NAME, ReadDriver, WRITE_NAME, WriteDriver, kind_of};
+use crate::engine::read_write_driver::{ReadDriver, WriteDriver, kind_of};
 use crate::engine::{Acquired, Contention, LockInternals, LockSpec, WaitMode, no_end};
 use crate::locks::acquire_methods::{acquire_methods, owner_methods};
 use crate::locks::guard::kinds;

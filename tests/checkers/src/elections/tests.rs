@@ -293,7 +293,7 @@ fn a_report_that_stays_behind_is_found_but_not_in_a_fault() {
         gone.record(seconds(30), Event::Joined(Candidate(3)));
         gone.check(&rules())
     };
-    assert_found(&stays(reports(1)), ["4s to 30s: a stale report: Observer(9) reports Some(1) instead of None"]);
+    assert_found(&stays(reports(1)), ["2s to 30s: a stale report: Observer(9) reports Some(1) instead of None"]);
     assert_eq!(stays(Event::Reports(OBSERVER, Report::NoLeader)), []);
     assert_eq!(stays(Event::Stopped(OBSERVER)), []);
 }

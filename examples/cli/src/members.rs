@@ -8,8 +8,7 @@ use curator_cli::kinds::kind_of;
 use curator_cli::text::{now, rfc3339, shown, shown_session};
 use curator_framework::recipe::owning_session;
 use curator_framework::{Chain, CuratorFramework, Error, SessionId, make_path};
-use curator_recipes::{Group, GroupState, InterProcessSemaphoreV2, MemberChange};
-use futures_util::FutureExt as _;
+use curator_recipes::{Group, GroupState, InterProcessSemaphoreV2, MemberChange, Members};
 use futures_util::stream::{self, StreamExt as _};
 use serde::{Serialize, Serializer};
 
@@ -79,18 +78,12 @@ async fn watch(site: &Site, options: &MembersOptions) -> Result<u8, Failure> {
     let client = &site.client;
     let group = Group::new(client.clone(), &options.path)?;
     group.start()?;
-    let (mut changes, mut states, mut outages) = (group.changes(), group.watch(), Outages::of(client));
+    let (mut states, mut outages) = (group.watch(), Outages::of(client));
     states.mark_changed();
-    let (mut was_known, mut is_stale, mut problem) = (false, false, None);
+    let (mut printed, mut was_known, mut is_stale, mut problem) = (Members::default(), false, false, None);
     loop {
         tokio::select! {
             biased;
-            change = changes.next() => match change {
-                Some(change) => if !print(event(change, options.json)?).await? {
-                    return Ok(0);
-                },
-                None => return Err(Error::Closed.into()),
-            },
             Ok(()) = states.changed() => {
                 let state = states.borrow_and_update().clone();
                 match state {
@@ -110,7 +103,7 @@ async fn watch(site: &Site, options: &MembersOptions) -> Result<u8, Failure> {
                     }
                     GroupState::Known(members) => {
                         // The changes precede the line that says that they are printed.
-                        while let Some(change) = changes.next().now_or_never().flatten() {
+                        for change in members.changes_since(&printed) {
                             if !print(event(change, options.json)?).await? {
                                 return Ok(0);
                             }
@@ -121,8 +114,9 @@ async fn watch(site: &Site, options: &MembersOptions) -> Result<u8, Failure> {
                         if !was_known && members.is_empty() {
                             tell(&format!("{} has no members", options.path));
                         }
-                        (was_known, problem) = (true, None);
+                        (printed, was_known, problem) = (members, true, None);
                     }
+                    GroupState::Closed => return Err(Error::Closed.into()),
                     _ => {}
                 }
             }

@@ -1,6 +1,6 @@
 //! The members of a group at one moment, and the differences between two moments.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use curator_framework::{Changes, SessionId, Zxid};
@@ -79,8 +79,10 @@ impl Members {
         }
     }
 
-    /// Returns the changes from the earlier members to these: those that have left first, then in the order of ids.
-    fn changes_since(&self, earlier: &Self) -> VecDeque<MemberChange> {
+    /// Returns the changes from the earlier members to these: first the members that have left, then the others in the
+    /// order of their ids.
+    #[must_use]
+    pub fn changes_since(&self, earlier: &Self) -> Vec<MemberChange> {
         let is_same_node = |one: &Member, other: &Member| one.czxid == other.czxid;
         let stays = |member: &Member| self.get(&member.id).is_some_and(|now| is_same_node(now, member));
         let left = earlier.iter().filter(|member| !stays(member)).cloned().map(MemberChange::Left);

@@ -257,3 +257,12 @@ fn older_write_proves_nothing_if_newer_ones_are_not_asked_for() {
         assert_eq!(compare(&known, &[("/p", Stat { pzxid: 900, ..stat(1, 2) })]).0, judgement);
     }
 }
+
+#[test]
+fn event_behind_the_largest_transaction_does_not_overflow() {
+    let mut known = history(&[("/a", stat(3, 4))]);
+    for path in ["/a", "/b", "/b"] {
+        known.notified(&WatchedEvent { event_type: EventType::NodeChildrenChanged, path: path.to_owned() }, i64::MAX);
+    }
+    assert_eq!(compare(&known, &[("/a", stat(3, 4))]).0, Judgement::Doubtful);
+}

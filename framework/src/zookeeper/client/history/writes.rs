@@ -152,7 +152,8 @@ impl History {
     /// Records the event of a transaction behind this one. After a change of its children, a node has a pzxid of that
     /// transaction or a later one, even if the client does not read its stat again.
     pub(crate) fn notified(&mut self, event: &WatchedEvent, zxid: i64) {
-        let path = &*event.path;
+        // A wrong server may send any number.
+        let (path, newer) = (&*event.path, zxid.saturating_add(1));
         let parent = match event.event_type {
             EventType::NodeDeleted => {
                 self.forget(path);
@@ -163,10 +164,10 @@ impl History {
             EventType::NodeDataChanged => return,
         };
         match (self.writes.get_mut(parent), &mut self.changed) {
-            (Some(write), _) => write.pzxid = write.pzxid.max(zxid + 1),
-            (None, Some((known, pzxid))) if **known == *parent => *pzxid = (*pzxid).max(zxid + 1),
-            (None, changed) if changed.as_ref().is_none_or(|(_, pzxid)| *pzxid <= zxid + 1) => {
-                *changed = Some((parent.into(), zxid + 1));
+            (Some(write), _) => write.pzxid = write.pzxid.max(newer),
+            (None, Some((known, pzxid))) if **known == *parent => *pzxid = (*pzxid).max(newer),
+            (None, changed) if changed.as_ref().is_none_or(|(_, pzxid)| *pzxid <= newer) => {
+                *changed = Some((parent.into(), newer));
             }
             _ => {}
         }

@@ -21,7 +21,7 @@ use curator_recipes::{
     InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector, LeaderSelectorOptions,
     LockOptions, LockOwner, Partition, PartitionOptions, PathChildrenCache, PersistentNode, PersistentTtlNode,
     PersistentTtlNodeOptions, PromotedToLock, SemaphoreOptions, SemaphoreProtocol, SharedCount, SharedValue, TreeCache,
-    UniqueIds, VersionedValue,
+    UniqueIds, VersionedValue, queue_order,
 };
 use curator_test::{ClientId, SimulatedEnsemble};
 use tokio::time::{sleep, timeout};
@@ -165,6 +165,7 @@ const ROWS: [Row; 19] = [
             "model/types from_bits",
             "shared/versioned new",
             "engine/driver get",
+            "engine/driver queue_order",
         ],
         |_ensemble, _client| {
             let _numbers = [0, 1, u64::MAX].map(|seed| SeededRandomness::new(seed).next());
@@ -173,6 +174,7 @@ const ROWS: [Row; 19] = [
             let _tokens = [0, 1, u64::MAX].map(|pass| FencingToken::new(Zxid::new(i64::MIN), pass).to_string());
             let _permissions = COUNTS.map(Permission::from_bits);
             let _values = VERSIONS.map(|version| VersionedValue::new(Zxid::new(i64::from(version)), version, ()));
+            let _orders = [i64::MIN, -1, 0, i64::MAX].map(|number| queue_order(number, || Some(number)));
             // Only a driver gets sorted children, and they are read like a slice.
             let _none = SIZES.map(|index| [0_u8; 1].get(index).copied());
         }

@@ -286,7 +286,10 @@ fn storms_of(patch: &str, seed: u64) -> Vec<Storm> {
         () if touches("barriers/double") => vec![Storm::Together(Together::Barriers)],
         () if touches("barriers/latch") => vec![Storm::Together(Together::Latches)],
         () if touches("caches") => vec![Storm::Caches, Storm::Hard(Hard::Caches)],
-        () if touches("leader") => vec![Storm::election(seed)],
+        // The last two serve latches alone.
+        () if touches("leader") || touches("engine/candidacy") || patch.contains("engine/run/calls.rs") => {
+            vec![Storm::election(seed)]
+        }
         () if touches("nodes") || touches("groups") => vec![Storm::presence(seed)],
         () => {
             let mut storms = Storm::of(seed);

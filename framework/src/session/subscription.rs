@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use curator_wire::ErrorCode;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use crate::error::{Error, Result};
@@ -86,8 +87,8 @@ impl Session {
         }
         let refused = &self.inner.refuses_persistent_watches;
         if refused.load(Ordering::Acquire) {
-            let request = format!("addWatch {path}").into();
-            return Err(Error::Unsupported { request, client: "the server", needed: ADD_WATCH_NEEDS });
+            let code = ErrorCode::Unimplemented as i32;
+            return Err(Error::of_code(path, code, ADD_WATCH_NEEDS, || format!("addWatch {path}")));
         }
         let resync = resync.map(|resync| self.in_server_paths(resync));
         let events = tokio::select! {

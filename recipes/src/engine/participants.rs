@@ -44,8 +44,8 @@ impl ParticipantKind {
             .or_else(|| of(Self::Write, WRITE_NAME))
     }
 
-    /// Returns whether a contender of this kind waits for an earlier one of another kind in the same queue. A lease
-    /// does so only when the semaphore has no more leases.
+    /// Returns whether a contender of this kind waits for an earlier contender of the kind `earlier` in the same queue. A
+    /// lease waits only if the semaphore has no more leases.
     #[must_use]
     pub const fn waits_for(self, earlier: Self) -> bool {
         match self {

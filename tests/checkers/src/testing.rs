@@ -1,4 +1,4 @@
-//! What the tests of all checkers need.
+//! Helpers for the tests of the checkers.
 
 use std::time::Duration;
 

@@ -14,9 +14,10 @@ use futures_util::future::{join, join_all};
 
 use crate::engine::driver::SortedChildren;
 use crate::engine::error::LockError;
+use crate::engine::lease_driver::LEASE_NAME;
 use crate::engine::semaphore_protocol::SemaphoreProtocol;
 use crate::engine::{Acquired, WaitMode, adopt, children_of};
-use crate::locks::semaphore::state::{LEASE_NAME, LastLook, LeaseAttempt};
+use crate::locks::semaphore::state::{LastLook, LeaseAttempt};
 
 /// The most leases of a first try, because it creates their nodes in one write.
 const MOST: usize = 64;

@@ -5,8 +5,9 @@ use curator_framework::{Acl, Error, Permission, RetryLoop, Session, Watch, make_
 
 use crate::engine::LockInternals;
 use crate::engine::error::LockError;
+use crate::engine::lease_driver::LEASE_NAME;
 use crate::engine::semaphore_protocol::SemaphoreProtocol;
-use crate::locks::semaphore::state::{DIRECT_MARK, Inner, LEASE_NAME};
+use crate::locks::semaphore::state::{DIRECT_MARK, Inner};
 
 /// The mark in a node of the semaphore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

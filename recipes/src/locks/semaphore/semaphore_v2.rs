@@ -13,7 +13,7 @@ use crate::engine::caller::Caller;
 use crate::engine::driver::LOCK_NAME;
 use crate::engine::error::LockError;
 use crate::engine::hold::HoldShare;
-use crate::engine::lease_driver::LeaseDriver;
+use crate::engine::lease_driver::{LEASE_NAME, LeaseDriver};
 use crate::engine::options::LockOptions;
 use crate::engine::participants::{Participant, ParticipantKind};
 use crate::engine::semaphore_protocol::SemaphoreProtocol;
@@ -23,7 +23,7 @@ use crate::locks::acquire_methods::acquire_methods;
 use crate::locks::guard::lock_guard::LockGuard;
 use crate::locks::options::SemaphoreOptions;
 use crate::locks::semaphore::lease_set::{Lease, LeaseSet};
-use crate::locks::semaphore::state::{DIRECT_MARK, Inner, LEASE_NAME, LEASES, LOCKS, SLOTS};
+use crate::locks::semaphore::state::{DIRECT_MARK, Inner, LEASES, LOCKS, SLOTS};
 use crate::locks::semaphore::take::LeaseRequest;
 use crate::shared::{SharedCount, SharedError};
 

@@ -8,8 +8,6 @@ use crate::engine::semaphore_protocol::SemaphoreProtocol;
 use crate::engine::{Contention, LockInternals, WaitMode};
 use crate::shared::SharedCount;
 
-pub(super) use crate::engine::lease_driver::LEASE_NAME;
-
 pub(super) const LOCKS: &str = "locks";
 pub(super) const LEASES: &str = "leases";
 pub(super) const SLOTS: &str = "slots";

@@ -299,7 +299,7 @@ impl Tree {
         if kinds().any(is_half) { Some(LockKind::ReadWrite) } else { kinds().next().map(LockKind::of) }
     }
 
-    /// Judges the contenders of a lock anew.
+    /// Judges the contenders of a lock again.
     fn settle(&mut self, lock: &str, now: i64, mut changes: Option<&mut Vec<Change>>) {
         let Some(recipe) = self.recipe(lock) else { return };
         self.recipes.insert(lock.to_owned(), recipe);

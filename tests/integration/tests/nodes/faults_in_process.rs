@@ -13,6 +13,8 @@ use curator_recipes::{
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
 
+use crate::stage::{ephemeral, fails, reaches, stands, text_of};
+
 /// The runtime ends before it has polled the task.
 #[test]
 fn node_and_group_end_with_a_runtime_that_never_ran_their_tasks() {
@@ -149,6 +151,26 @@ async fn refusal_reaches_a_caller_that_looks_late() {
     in_time(node.watch().wait_for(is_foreign)).await.unwrap();
     let set = in_time(setting).await;
     assert!(matches!(set, Err(NodeError::Framework(Error::NoAuth { .. }))), "{set:?}");
+}
+
+/// The node stood before, so the server had older data of this object.
+#[tokio::test]
+async fn refusal_of_a_node_that_stood_reaches_its_caller() {
+    let server = server();
+    let one = client(&server).await;
+    let two = connected(options(&server).authorization("digest", "admin:secret")).await;
+    two.create().for_path("/test").await.unwrap();
+    let node = ephemeral(&one, "/test/foo", "old");
+    stands(&node).await;
+    let list = vec![Acl::new(Permission::READ, "world", "anyone"), Acl::digest("admin", "secret")];
+    two.set_acl().with_acl(list).for_path("/test").await.unwrap();
+    two.delete().for_path("/test/foo").await.unwrap();
+    fails(&node).await;
+    let set = in_time(node.set_data("new")).await;
+    assert!(matches!(set, Err(NodeError::Framework(Error::NoAuth { .. }))), "{set:?}");
+    two.set_acl().with_acl(Acl::open_unsafe()).for_path("/test").await.unwrap();
+    reaches(&node, |state| matches!(state, NodeState::Standing(_))).await;
+    assert_eq!(text_of(&two, "/test/foo").await.as_deref(), Some("new"));
 }
 
 /// The list allows the create and no change.

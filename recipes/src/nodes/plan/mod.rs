@@ -300,7 +300,7 @@ impl NodePlan {
                 self.write()
             }
             (Step::Write { .. }, _) => {
-                self.state = State::Creating;
+                (self.may_be_gone, self.state) = (true, State::Creating);
                 Step::AwaitDeletion
             }
             (Step::Replace(_), Input::Replaced) => {
@@ -519,5 +519,28 @@ impl NodePlan {
                 Step::End
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another client has deleted the node. Its own node at the path may have the same version.
+    #[test]
+    fn close_after_a_write_that_found_no_node_deletes_no_other_node() {
+        let made = Known { czxid: 3, session: 1, version: 0, mzxid: 3, adopted: false };
+        let mut plan = NodePlan::new(Some("/foo".to_owned()), true, false, false);
+        let old = Now { session: Some(1), wanted: 1, taken: 1 };
+        assert_eq!(plan.next(old, Input::Connected { is_new: true }), Step::Create);
+        assert_eq!(plan.next(old, Input::Created { made, found: Some(made) }), Step::Touch);
+        assert_eq!(plan.next(old, Input::Done), Step::Wait);
+        let new = Now { wanted: 2, ..old };
+        assert_eq!(plan.next(new, Input::NewData), Step::Write { version: 0 });
+        assert_eq!(plan.next(Now { taken: 2, ..new }, Input::Gone), Step::AwaitDeletion);
+        assert_eq!(plan.next(Now { taken: 2, ..new }, Input::Stopped), Step::Check);
+        let other = Known { czxid: 5, session: 9, mzxid: 5, ..made };
+        assert_eq!(plan.next(Now { taken: 2, ..new }, Input::Found(Some(other))), Step::End);
+        assert_eq!(plan.remains(), None);
     }
 }

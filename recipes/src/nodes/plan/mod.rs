@@ -407,9 +407,10 @@ impl NodePlan {
     }
 
     fn give_way(&mut self, found: Known) -> Step {
-        // The answered create was executed after all earlier ones of the session.
+        // The answered create was executed after all earlier ones of the session. A node that is not ephemeral would be
+        // at the path, whichever session has made it.
         let session = self.session();
-        self.uncertain.remove(&session);
+        self.uncertain.retain(|&uncertain| self.is_ephemeral && uncertain != session);
         (self.known, self.state) = (None, State::Taken(found));
         Step::Wait
     }
@@ -541,6 +542,23 @@ mod tests {
         assert_eq!(plan.next(Now { taken: 2, ..new }, Input::Stopped), Step::Check);
         let other = Known { czxid: 5, session: 9, mzxid: 5, ..made };
         assert_eq!(plan.next(Now { taken: 2, ..new }, Input::Found(Some(other))), Step::End);
+        assert_eq!(plan.remains(), None);
+    }
+
+    /// The node was deleted, and another client has made an ephemeral one at its path.
+    #[test]
+    fn close_behind_a_lost_reply_of_an_earlier_session_deletes_no_other_node() {
+        let mut plan = NodePlan::new(Some("/foo".to_owned()), false, false, false);
+        let (first, second) = (Now { session: Some(1), wanted: 1, taken: 1 }, Some(2));
+        assert_eq!(plan.next(first, Input::Connected { is_new: true }), Step::Create);
+        let lost = Input::Failed { failure: Failure::Passing, may_be_applied: true };
+        assert_eq!(plan.next(first, lost), Step::Pause(Pause::Failure));
+        assert_eq!(plan.next(first, Input::Done), Step::Connect);
+        let now = Now { session: second, ..first };
+        assert_eq!(plan.next(now, Input::Connected { is_new: true }), Step::Create);
+        let other = Known { czxid: 5, session: 9, version: 0, mzxid: 5, adopted: false };
+        assert_eq!(plan.next(now, Input::Found(Some(other))), Step::Wait);
+        assert_eq!(plan.next(now, Input::Stopped), Step::End);
         assert_eq!(plan.remains(), None);
     }
 }

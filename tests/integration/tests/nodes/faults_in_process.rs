@@ -3,7 +3,7 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use curator_framework::{Acl, CreateMode, Error, FixedEnsembleProvider, Permission, ZooKeeperAsyncFactory};
+use curator_framework::{Acl, CreateMode, Error, FixedEnsembleProvider, Permission, SessionId, ZooKeeperAsyncFactory};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
 use curator_recipes::{
@@ -13,7 +13,7 @@ use curator_recipes::{
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
 
-use crate::stage::{ephemeral, fails, reaches, stands, text_of};
+use crate::stage::{LONG, ephemeral, fails, is_taken, reaches, stands, started, stat_of, text_of, through};
 
 /// The runtime ends before it has polled the task.
 #[test]
@@ -192,6 +192,29 @@ async fn node_that_may_not_be_changed_stands_behind_a_lost_reply() {
         assert!(!server.exists("/test/foo"));
     }
     assert_eq!(proxy.faults_done(), 2);
+}
+
+/// The reply to the create was lost with its session. Then the node was deleted, and another client has made its own.
+#[tokio::test]
+async fn close_behind_a_lost_session_leaves_the_node_of_another_client() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let one = connected(through(&proxy, LONG)).await;
+    let two = client(&server).await;
+    two.create().for_path("/test").await.unwrap();
+    let session = one.session().await.unwrap().id().unwrap();
+    proxy.refuse();
+    proxy.drop_reply(OpCode::Create2, 1);
+    let node = started(&one, CreateMode::Persistent, "/test/foo", "");
+    eventually("the node is made", async || server.exists("/test/foo")).await;
+    assert!(server.kill_session(session.get()));
+    two.delete().for_path("/test/foo").await.unwrap();
+    let other = two.create().with_mode(CreateMode::Ephemeral).for_path_with_stat("/test/foo").await.unwrap().1;
+    proxy.accept();
+    assert_eq!(is_taken(&node).await.map(SessionId::get), Some(other.ephemeral_owner));
+    in_time(node.close()).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(stat_of(&two, "/test/foo").await.map(|stat| stat.czxid), Some(other.czxid));
 }
 
 /// The client has a runtime of its own.

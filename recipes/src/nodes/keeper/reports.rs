@@ -65,8 +65,10 @@ impl Keeper {
         if self.taken.generation == generation {
             self.accepted = Some(Arc::clone(&self.taken.data));
         }
-        let is_confirmed = |newest: &Written| newest.generation == generation && newest.refused.is_none();
-        if !is_confirmed(&self.shared.written.borrow()) {
+        let of = |newest: &Written| (newest.generation, newest.refused.is_none());
+        let newest = of(&self.shared.written.borrow());
+        // The caller of newer data may not have seen yet that it was refused.
+        if newest < (generation, true) {
             self.report(generation, None);
         }
     }

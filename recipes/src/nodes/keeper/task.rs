@@ -6,7 +6,7 @@ use std::time::Duration;
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error, EventType, Session, SessionId, WakeReason, Watch};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::nodes::claims::Claim;
 use crate::nodes::error::NodeError;
@@ -15,6 +15,10 @@ use crate::nodes::options::ForeignData;
 use crate::nodes::plan::{Failure, Input, NodePlan, Now, Pause, State, Step};
 use crate::nodes::shared::{Ending, KeptNode, Shared, Wanted};
 use crate::standing::{Pauses, Stop};
+
+/// The longest wait for the notification of a deletion that a reply has shown. Servers do not notify of a node that the
+/// client may not read. A later notification counts as one of the next node, which is then looked for.
+const LONGEST_NOTIFICATION: Duration = Duration::from_secs(1);
 
 /// The task of one node.
 pub(in crate::nodes) struct Keeper {
@@ -119,7 +123,9 @@ impl Keeper {
     async fn wait(&mut self, step: &Step) -> Result<Input, NodeError> {
         match step {
             Step::Connect => return self.connect().await,
-            Step::AwaitDeletion => return Ok(woken(&mut self.watch).await),
+            Step::AwaitDeletion => {
+                return Ok(timeout(LONGEST_NOTIFICATION, woken(&mut self.watch)).await.unwrap_or(Input::Done));
+            }
             Step::Pause(Pause::Failure) => return Ok(self.pause_after_failure().await),
             Step::Pause(_) => self.contest.pause().await,
             Step::Wait => return Ok(self.rest().await),
@@ -233,5 +239,60 @@ async fn ended(session: Option<Session>) {
     match session {
         Some(session) => drop(session.ended().await),
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use curator_framework::{Acl, Permission, RetryOneTime};
+    use curator_test::{FaultProxy, TestingServer};
+
+    use crate::nodes::options::PersistentNodeOptions;
+    use crate::nodes::persistent_node::PersistentNode;
+    use crate::nodes::state::NodeState;
+
+    use super::*;
+
+    fn client(connect_string: impl Into<String>) -> CuratorFramework {
+        let retry = RetryOneTime::new(Duration::from_millis(50));
+        let client = CuratorFramework::new_client(connect_string, retry).unwrap();
+        client.start().unwrap();
+        client
+    }
+
+    fn unreadable(client: &CuratorFramework) -> PersistentNode {
+        let options = PersistentNodeOptions::new().acl(vec![Acl::new(Permission::WRITE, "world", "anyone")]);
+        let node = PersistentNode::with_options(client.clone(), "/foo", "old", options).unwrap();
+        node.start().unwrap();
+        node
+    }
+
+    /// Servers do not notify of a node that the client may not read.
+    #[tokio::test]
+    async fn node_that_may_not_be_read_is_made_again_behind_a_write_that_finds_none() {
+        let server = TestingServer::start().unwrap();
+        let (one, two) = (client(server.connect_string()), client(server.connect_string()));
+        let node = unreadable(&one);
+        let before = node.created().await.unwrap();
+        two.delete().for_path("/foo").await.unwrap();
+        timeout(Duration::from_secs(10), node.set_data("new")).await.expect("the write ends").unwrap();
+        let now = node.created().await.unwrap();
+        assert_ne!(now.czxid, before.czxid);
+        timeout(Duration::from_secs(10), node.close()).await.unwrap();
+        assert!(two.check_exists().for_path("/foo").await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn node_that_may_not_be_read_is_replaced_in_the_next_session() {
+        let server = TestingServer::start().unwrap();
+        let proxy = FaultProxy::start(server.address()).unwrap();
+        let one = client(proxy.connect_string());
+        let node = unreadable(&one);
+        let before = node.created().await.unwrap();
+        proxy.swap_session();
+        proxy.reset();
+        let again = |state: &NodeState| matches!(state, NodeState::Standing(now) if now.czxid != before.czxid);
+        timeout(Duration::from_secs(10), node.watch().wait_for(again)).await.expect("it stands again").unwrap();
+        timeout(Duration::from_secs(10), node.close()).await.unwrap();
     }
 }

@@ -300,7 +300,7 @@ impl NodePlan {
                 self.write()
             }
             (Step::Write { .. }, _) => {
-                self.state = State::Creating;
+                (self.may_be_gone, self.state) = (true, State::Creating);
                 Step::AwaitDeletion
             }
             (Step::Replace(_), Input::Replaced) => {
@@ -407,9 +407,10 @@ impl NodePlan {
     }
 
     fn give_way(&mut self, found: Known) -> Step {
-        // The answered create was executed after all earlier ones of the session.
+        // The answered create was executed after all earlier ones of the session. A node that is not ephemeral would be
+        // at the path, whichever session has made it.
         let session = self.session();
-        self.uncertain.remove(&session);
+        self.uncertain.retain(|&uncertain| self.is_ephemeral && uncertain != session);
         (self.known, self.state) = (None, State::Taken(found));
         Step::Wait
     }
@@ -519,5 +520,45 @@ impl NodePlan {
                 Step::End
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another client has deleted the node. Its own node at the path may have the same version.
+    #[test]
+    fn close_after_a_write_that_found_no_node_deletes_no_other_node() {
+        let made = Known { czxid: 3, session: 1, version: 0, mzxid: 3, adopted: false };
+        let mut plan = NodePlan::new(Some("/foo".to_owned()), true, false, false);
+        let old = Now { session: Some(1), wanted: 1, taken: 1 };
+        assert_eq!(plan.next(old, Input::Connected { is_new: true }), Step::Create);
+        assert_eq!(plan.next(old, Input::Created { made, found: Some(made) }), Step::Touch);
+        assert_eq!(plan.next(old, Input::Done), Step::Wait);
+        let new = Now { wanted: 2, ..old };
+        assert_eq!(plan.next(new, Input::NewData), Step::Write { version: 0 });
+        assert_eq!(plan.next(Now { taken: 2, ..new }, Input::Gone), Step::AwaitDeletion);
+        assert_eq!(plan.next(Now { taken: 2, ..new }, Input::Stopped), Step::Check);
+        let other = Known { czxid: 5, session: 9, mzxid: 5, ..made };
+        assert_eq!(plan.next(Now { taken: 2, ..new }, Input::Found(Some(other))), Step::End);
+        assert_eq!(plan.remains(), None);
+    }
+
+    /// The node was deleted, and another client has made an ephemeral one at its path.
+    #[test]
+    fn close_behind_a_lost_reply_of_an_earlier_session_deletes_no_other_node() {
+        let mut plan = NodePlan::new(Some("/foo".to_owned()), false, false, false);
+        let (first, second) = (Now { session: Some(1), wanted: 1, taken: 1 }, Some(2));
+        assert_eq!(plan.next(first, Input::Connected { is_new: true }), Step::Create);
+        let lost = Input::Failed { failure: Failure::Passing, may_be_applied: true };
+        assert_eq!(plan.next(first, lost), Step::Pause(Pause::Failure));
+        assert_eq!(plan.next(first, Input::Done), Step::Connect);
+        let now = Now { session: second, ..first };
+        assert_eq!(plan.next(now, Input::Connected { is_new: true }), Step::Create);
+        let other = Known { czxid: 5, session: 9, version: 0, mzxid: 5, adopted: false };
+        assert_eq!(plan.next(now, Input::Found(Some(other))), Step::Wait);
+        assert_eq!(plan.next(now, Input::Stopped), Step::End);
+        assert_eq!(plan.remains(), None);
     }
 }

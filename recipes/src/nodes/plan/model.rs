@@ -197,6 +197,7 @@ impl World {
                 Input::Connected { is_new: replace(&mut self.attempt, self.session) != self.session }
             }
             Step::Pause(_) if !is_rare => Input::Done,
+            Step::AwaitDeletion => self.watch.take_if(|watch| watch.is_some()).flatten().unwrap_or(Input::Done),
             _ => self.watch.take_if(|watch| watch.is_some()).flatten().unwrap_or(Input::NewData),
         };
         if input == Input::NewData {
@@ -314,7 +315,6 @@ impl World {
         let is_due = match self.step {
             _ if self.is_wait() && self.is_stopped => true,
             Step::Wait => has_fired || self.seen != self.wanted.0,
-            Step::AwaitDeletion => has_fired,
             _ => self.is_wait(),
         };
         let is_rare = match self.step {

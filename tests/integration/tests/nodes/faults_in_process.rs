@@ -3,7 +3,7 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use curator_framework::{Acl, CreateMode, Error, FixedEnsembleProvider, Permission, ZooKeeperAsyncFactory};
+use curator_framework::{Acl, CreateMode, Error, FixedEnsembleProvider, Permission, SessionId, ZooKeeperAsyncFactory};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
 use curator_recipes::{
@@ -12,6 +12,8 @@ use curator_recipes::{
 };
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
+
+use crate::stage::{LONG, ephemeral, fails, is_taken, reaches, stands, started, stat_of, text_of, through};
 
 /// The runtime ends before it has polled the task.
 #[test]
@@ -151,6 +153,26 @@ async fn refusal_reaches_a_caller_that_looks_late() {
     assert!(matches!(set, Err(NodeError::Framework(Error::NoAuth { .. }))), "{set:?}");
 }
 
+/// The node stood before, so the server had older data of this object.
+#[tokio::test]
+async fn refusal_of_a_node_that_stood_reaches_its_caller() {
+    let server = server();
+    let one = client(&server).await;
+    let two = connected(options(&server).authorization("digest", "admin:secret")).await;
+    two.create().for_path("/test").await.unwrap();
+    let node = ephemeral(&one, "/test/foo", "old");
+    stands(&node).await;
+    let list = vec![Acl::new(Permission::READ, "world", "anyone"), Acl::digest("admin", "secret")];
+    two.set_acl().with_acl(list).for_path("/test").await.unwrap();
+    two.delete().for_path("/test/foo").await.unwrap();
+    fails(&node).await;
+    let set = in_time(node.set_data("new")).await;
+    assert!(matches!(set, Err(NodeError::Framework(Error::NoAuth { .. }))), "{set:?}");
+    two.set_acl().with_acl(Acl::open_unsafe()).for_path("/test").await.unwrap();
+    reaches(&node, |state| matches!(state, NodeState::Standing(_))).await;
+    assert_eq!(text_of(&two, "/test/foo").await.as_deref(), Some("new"));
+}
+
 /// The list allows the create and no change.
 #[tokio::test]
 async fn node_that_may_not_be_changed_stands_behind_a_lost_reply() {
@@ -170,6 +192,29 @@ async fn node_that_may_not_be_changed_stands_behind_a_lost_reply() {
         assert!(!server.exists("/test/foo"));
     }
     assert_eq!(proxy.faults_done(), 2);
+}
+
+/// The reply to the create was lost with its session. Then the node was deleted, and another client has made its own.
+#[tokio::test]
+async fn close_behind_a_lost_session_leaves_the_node_of_another_client() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let one = connected(through(&proxy, LONG)).await;
+    let two = client(&server).await;
+    two.create().for_path("/test").await.unwrap();
+    let session = one.session().await.unwrap().id().unwrap();
+    proxy.refuse();
+    proxy.drop_reply(OpCode::Create2, 1);
+    let node = started(&one, CreateMode::Persistent, "/test/foo", "");
+    eventually("the node is made", async || server.exists("/test/foo")).await;
+    assert!(server.kill_session(session.get()));
+    two.delete().for_path("/test/foo").await.unwrap();
+    let other = two.create().with_mode(CreateMode::Ephemeral).for_path_with_stat("/test/foo").await.unwrap().1;
+    proxy.accept();
+    assert_eq!(is_taken(&node).await.map(SessionId::get), Some(other.ephemeral_owner));
+    in_time(node.close()).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(stat_of(&two, "/test/foo").await.map(|stat| stat.czxid), Some(other.czxid));
 }
 
 /// The client has a runtime of its own.

@@ -2,7 +2,7 @@
 
 use super::pending::{Delete, PendingDelete};
 use crate::error::{Error, Result};
-use crate::model::Stat;
+use crate::model::{Stat, owning_session};
 use crate::model::path::make_path;
 use crate::session::Session;
 use crate::session::delete_tree::delete_tree;
@@ -40,9 +40,12 @@ async fn find(session: &Session, remains: &PendingDelete) -> Result<Vec<(String,
             let own = children.iter().filter(|child| child.starts_with(prefix));
             return Ok(own.map(|child| (make_path(parent, child), Delete::default())).collect());
         }
-        PendingDelete::OwnEphemeral { path } => {
-            let is_own = |stat: &Stat| session.id().is_some_and(|own| own.get() == stat.ephemeral_owner);
-            (path, session.exists(path).await?.filter(is_own))
+        PendingDelete::Uncertain { path, ephemeral } => {
+            let may_be_own = |stat: &Stat| match owning_session(stat.ephemeral_owner) {
+                Some(owner) => *ephemeral && session.id() == Some(owner),
+                None => !*ephemeral,
+            };
+            (path, session.exists(path).await?.filter(may_be_own))
         }
         PendingDelete::Created { path, czxid, .. } => {
             (path, session.exists(path).await?.filter(|stat| stat.czxid == *czxid))

@@ -14,8 +14,9 @@ pub(crate) enum PendingDelete {
     Claimed { parent: String, prefix: String, path: Option<String>, ephemeral: bool },
     /// The node of a guaranteed delete.
     Guaranteed { path: String, delete: Delete },
-    /// The ephemeral node at the path, if it belongs to the session.
-    OwnEphemeral { path: String },
+    /// The node at the path that a create without a reply may have made: an ephemeral node of the session, or a node that
+    /// belongs to no session.
+    Uncertain { path: String, ephemeral: bool },
     /// The ephemeral node at the path, if it has this data, which no other node has.
     Marked { path: String, data: String },
     /// The node at the path, if this transaction has created it.
@@ -35,8 +36,10 @@ impl PendingDelete {
     /// Returns `true` if the server deletes the node at the end of its session.
     pub(super) fn goes_with_session(&self) -> bool {
         match self {
-            Self::Claimed { ephemeral, .. } | Self::Created { ephemeral, .. } => *ephemeral,
-            Self::OwnEphemeral { .. } | Self::Marked { .. } => true,
+            Self::Claimed { ephemeral, .. } | Self::Created { ephemeral, .. } | Self::Uncertain { ephemeral, .. } => {
+                *ephemeral
+            }
+            Self::Marked { .. } => true,
             Self::Guaranteed { .. } => false,
         }
     }

@@ -8,20 +8,20 @@ use crate::error::{Error, INTERNAL_BARRIER, Result};
 use crate::model::namespace::Namespace;
 use crate::model::{Acl, CreateMode, Stat};
 use crate::session::Session;
-use crate::session::background::{Delete, PendingDelete};
+use crate::session::background::PendingDelete;
 use crate::zookeeper::{CONFIG_NODE, Request, Response};
 
 impl Session {
     /// Deletes a node in the background, if need be in a later session. Never blocks, and works outside of a runtime too.
     ///
     /// With a `czxid` it deletes only the node that this transaction has created. Without one it deletes only a node of
-    /// this session in an ephemeral mode, and any node at the path in another mode.
+    /// this session in an ephemeral mode, and only a node of no session in another mode.
     pub fn delete_in_background(&self, path: &str, mode: CreateMode, czxid: Option<i64>) {
         let path = self.to_server_path(path).to_string();
-        let remains = match (czxid, mode.is_ephemeral()) {
-            (Some(czxid), ephemeral) => PendingDelete::Created { path, czxid, ephemeral },
-            (None, true) => PendingDelete::OwnEphemeral { path },
-            (None, false) => PendingDelete::Guaranteed { path, delete: Delete::default() },
+        let ephemeral = mode.is_ephemeral();
+        let remains = match czxid {
+            Some(czxid) => PendingDelete::Created { path, czxid, ephemeral },
+            None => PendingDelete::Uncertain { path, ephemeral },
         };
         self.background().clean(self, remains);
     }

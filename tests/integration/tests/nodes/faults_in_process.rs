@@ -217,6 +217,30 @@ async fn close_behind_a_lost_session_leaves_the_node_of_another_client() {
     assert_eq!(stat_of(&two, "/test/foo").await.map(|stat| stat.czxid), Some(other.czxid));
 }
 
+/// The reply to the create was lost. Then the node was deleted, and another client has made its own.
+#[tokio::test]
+async fn close_behind_a_lost_reply_leaves_the_ephemeral_node_of_another_client() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let one = connected(through(&proxy, LONG)).await;
+    let two = client(&server).await;
+    two.create().for_path("/test").await.unwrap();
+    proxy.refuse();
+    proxy.drop_reply(OpCode::Create2, 1);
+    let node = started(&one, CreateMode::Persistent, "/test/foo", "");
+    eventually("the node is made", async || server.exists("/test/foo")).await;
+    two.delete().for_path("/test/foo").await.unwrap();
+    let other = two.create().with_mode(CreateMode::Ephemeral).for_path_with_stat("/test/foo").await.unwrap().1;
+    let reconnect = async {
+        eventually("its task has ended", async || matches!(node.state(), NodeState::Closed)).await;
+        proxy.accept();
+    };
+    in_time(futures_util::future::join(node.close(), reconnect)).await;
+    // It waits for the deletes in the background.
+    in_time(one.close()).await;
+    assert_eq!(stat_of(&two, "/test/foo").await.map(|stat| stat.czxid), Some(other.czxid));
+}
+
 /// The client has a runtime of its own.
 #[test]
 fn node_of_a_runtime_that_has_ended_is_deleted() {

@@ -293,10 +293,11 @@ fn storms_of(patch: &str, seed: u64) -> Vec<Storm> {
         () if touches("leader") || touches("engine/candidacy") || patch.contains("engine/run/calls.rs") => {
             vec![Storm::election(seed)]
         }
-        () if touches("nodes") || touches("groups") => vec![Storm::presence(seed)],
+        () if touches("groups") => vec![Storm::presence(seed), Storm::Hard(Hard::Group)],
+        () if touches("nodes") => vec![Storm::presence(seed)],
         () => {
             let mut storms = Storm::of(seed);
-            storms.retain(|storm| !matches!(storm, Storm::Together(_) | Storm::Hard(_)));
+            storms.retain(|storm| !matches!(storm, Storm::Together(_)));
             storms
         }
     }

@@ -22,14 +22,16 @@ const LATENCY: Duration = Duration::from_millis(3);
 /// More polls than any of them takes.
 const MOST_POLLS: usize = 500;
 
+/// Plays a call up to the cut, and checks what is left. Returns `true` if the call completes before the cut.
+type Scene = Box<dyn Fn(Cut, &str) -> bool>;
+
 /// A call, and what is expected behind its drop.
 struct Row {
     method: &'static str,
     what: String,
     /// The call takes this many polls at least.
     least_polls: usize,
-    /// Plays the call up to the cut; `true` if it completes before.
-    scene: Box<dyn Fn(Cut, &str) -> bool>,
+    scene: Scene,
 }
 
 impl Row {

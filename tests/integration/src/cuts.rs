@@ -2,7 +2,7 @@
 
 use std::task::Poll;
 
-/// When a future is dropped.
+/// The moment at which a test drops a future.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// Directly behind a poll: what was sent in it is under way.

@@ -22,7 +22,7 @@ const THE_END: Duration = Duration::from_secs(1200);
 /// Half of the clients know the path by another name.
 const NAMESPACE: (&str, &str) = ("storm", "/lock");
 
-/// The numbers that tell the random choices of a kind of storm from those of other kinds.
+/// The parts of a seed that belong to one kind of storm. Each kind makes random choices of its own.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Salt {
     /// The storm's own, and the workers' from the next number on.
@@ -31,7 +31,7 @@ pub(super) struct Salt {
     pub(super) faults: u64,
 }
 
-/// A storm that goes on.
+/// A running storm.
 #[derive(Debug)]
 pub(super) struct Stage<B> {
     seed: u64,

@@ -49,9 +49,14 @@ impl PendingDelete {
         !matches!(self, Self::Guaranteed { .. } | Self::Claimed { path: Some(_), .. })
     }
 
-    /// Returns `true` if the error shows that the delete is not asked for any more: its caller would get it too.
+    /// Returns `true` if the error shows that the delete is not asked for any more: a caller would get it too. A node with
+    /// children is used by others.
     pub(super) fn is_over(&self, error: &Error) -> bool {
-        matches!((self, error), (Self::Guaranteed { .. }, Error::BadVersion { .. } | Error::NotEmpty { .. }))
+        match error {
+            Error::NotEmpty { .. } => true,
+            Error::BadVersion { .. } => matches!(self, Self::Guaranteed { .. }),
+            _ => false,
+        }
     }
 }
 

@@ -197,6 +197,15 @@ mod tests {
         assert_eq!(after.changes_since(&after), []);
     }
 
+    #[test]
+    fn node_of_which_nothing_is_told_may_be_the_same() {
+        let (told, hidden) = (members(&[member("a", "1", 1)]), members(&[member("a", "", 0)]));
+        for (before, after) in [(&told, &hidden), (&hidden, &told)] {
+            let now = after.get("a").unwrap().clone();
+            assert_eq!(after.changes_since(before), [MemberChange::DataChanged(now)]);
+        }
+    }
+
     #[tokio::test]
     async fn a_stream_begins_with_the_present_members_and_ends_with_the_group() {
         let (one, two) = (member("a", "1", 1), member("b", "1", 2));

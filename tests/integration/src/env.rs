@@ -117,13 +117,10 @@ impl Env {
         })
     }
 
-    /// Whether `exists` needs the permission to read an existing node (ZOOKEEPER-2590).
+    /// Returns true if `exists` needs the permission to read an existing node (ZOOKEEPER-2590).
     pub fn exists_needs_read(&self) -> bool {
-        match self.server_version() {
-            [3, 8, patch] => patch >= 4,
-            [3, 9, patch] => patch >= 2,
-            version => version >= [3, 10, 0],
-        }
+        let version = self.server_version();
+        version >= [3, 9, 2] || version[..2] == [3, 8] && version[2] >= 4
     }
 
     /// A path under the test's own root.

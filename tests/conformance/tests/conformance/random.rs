@@ -45,7 +45,7 @@ fn write(random: &mut StdRng) -> Request {
     }
 }
 
-/// Where watches of several modes can be on one path, only one mode is set.
+/// Sets watches of one mode alone if the server can have several modes on one path.
 fn request(random: &mut StdRng, version: Version) -> Request {
     let path = pick(random, &PATHS);
     match random.random_range(0..24) {

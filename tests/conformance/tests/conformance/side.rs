@@ -115,7 +115,7 @@ struct Client {
 /// A server, clients, and what they have heard.
 pub(crate) struct Side {
     server: Server,
-    /// What the side is expected to answer.
+    /// The version by which the side is expected to answer.
     pub(crate) version: Version,
     pub(crate) root: String,
     clients: Vec<Option<Client>>,

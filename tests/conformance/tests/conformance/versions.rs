@@ -1,5 +1,5 @@
-//! What Apache ZooKeeper does otherwise from some version on. The in-process server answers as 3.8.0 does, so a comparison
-//! with a later server goes by these rules.
+//! Apache ZooKeeper has changed its answers from some versions on. The in-process server answers as 3.8.0 does, so a
+//! comparison with a later server goes by these rules.
 
 use curator_test::wire::{OpCode, Reader, ReplyHeader, WatchEvent, XID_EVENT};
 

@@ -11,7 +11,7 @@ pub(super) fn folder() -> PathBuf {
     std::env::var_os("CURATOR_TEST_JARS").map_or_else(|| PathBuf::from(DEBIAN_JARS), PathBuf::from)
 }
 
-/// Returns whether the jars are those of Debian's packages.
+/// Returns whether the jars come from Debian's packages.
 pub(super) fn are_packaged() -> bool {
     folder() == Path::new(DEBIAN_JARS)
 }

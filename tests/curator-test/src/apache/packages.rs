@@ -11,7 +11,7 @@ const OTHERS: [&str; 4] =
 /// Returns the Debian packages that [`ApacheServer`](crate::ApacheServer) and tests with other clients use: names and
 /// versions, such as `zookeeper 3.8.0-11+deb12u2`.
 ///
-/// Packages that are not installed are left out, and those of jars that `CURATOR_TEST_JARS` replaces. Without `dpkg-query` the list is empty.
+/// Packages that are not installed are left out, and packages with jars that `CURATOR_TEST_JARS` replaces. Without `dpkg-query` the list is empty.
 #[must_use]
 pub fn installed_packages() -> Vec<String> {
     let asked = Command::new("dpkg-query")

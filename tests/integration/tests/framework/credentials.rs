@@ -65,7 +65,7 @@ on_every_server! {
             assert!(matches!(&read, Err(Error::NoAuth { path }) if *path == node), "{read:?}");
             let set = other.set_data().for_path(&node, "mine").await;
             assert!(matches!(set, Err(Error::NoAuth { .. })), "{set:?}");
-            // Whether it is there is no secret.
+            // Before ZOOKEEPER-2590 each client may learn that it exists.
             match other.check_exists().for_path(&node).await {
                 Err(Error::NoAuth { .. }) => assert!(env.exists_needs_read()),
                 found => assert!(found.unwrap().is_some() && !env.exists_needs_read()),

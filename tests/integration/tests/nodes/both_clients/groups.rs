@@ -148,7 +148,7 @@ on_every_server! {
             false => assert_eq!((seen.session, seen.czxid), (joined_as.session, joined_as.czxid)),
         }
         assert_eq!((members.get("bob"), seen.data.as_slice()), (Some(&bob), &b""[..]));
-        // It is no other member once it may be read.
+        // The same member may be read later.
         let mut followed = Followed::of(&group);
         followed.until(&["ann", "bob"]).await;
         owner.set_acl().with_acl(Acl::open_unsafe()).for_path(ann.node().path()).await.unwrap();

@@ -101,7 +101,7 @@ impl DistributedBarrier {
     /// * `BarrierError::AlreadySet`: an owned barrier is set, which will fall with its owner. Nothing is changed.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. The barrier may be set.
     /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`, `Error::NoChildrenForEphemerals`: the barrier is not
-    ///   set.
+    ///   set. `Error::NoAuth` also means a barrier that another client has set, and that this one may not read.
     ///
     /// # Cancel safety
     ///
@@ -155,7 +155,11 @@ impl DistributedBarrier {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn is_set(&self) -> Result<bool, BarrierError> {
-        Ok(self.client.check_exists().for_path(&self.path).await?.is_some())
+        match self.client.check_exists().for_path(&self.path).await {
+            // It exists, and the client may not read it.
+            Err(Error::NoAuth { .. }) => Ok(true),
+            found => Ok(found?.is_some()),
+        }
     }
 
     /// Sets the barrier for as long as the returned guard exists and its session lasts.

@@ -17,9 +17,10 @@ pub struct Member {
     pub id: String,
     /// The member's data; empty if this client may not read it.
     pub data: Vec<u8>,
-    /// The session that owns the member's node; `None` if that is not ephemeral.
+    /// The session that owns the member's node; `None` if that is not ephemeral, or if the server does not tell.
     pub session: Option<SessionId>,
-    /// The zxid of the transaction that created the member's node. A member that has joined again has another one.
+    /// The zxid of the transaction that created the member's node. A member that has joined again has another one. It is 0
+    /// if the server does not tell: from 3.8.4 and 3.9.2 on, of a node that this client may not read.
     pub czxid: Zxid,
 }
 
@@ -83,7 +84,8 @@ impl Members {
     /// order of their ids.
     #[must_use]
     pub fn changes_since(&self, earlier: &Self) -> Vec<MemberChange> {
-        let is_same_node = |one: &Member, other: &Member| one.czxid == other.czxid;
+        let is_told = |member: &Member| member.czxid.get() != 0;
+        let is_same_node = |one: &Member, other: &Member| one.czxid == other.czxid || !is_told(one) || !is_told(other);
         let stays = |member: &Member| self.get(&member.id).is_some_and(|now| is_same_node(now, member));
         let left = earlier.iter().filter(|member| !stays(member)).cloned().map(MemberChange::Left);
         let arrived = self.iter().filter_map(|member| match earlier.get(&member.id) {
@@ -193,6 +195,15 @@ mod tests {
         ];
         assert_eq!(after.changes_since(&before), expected);
         assert_eq!(after.changes_since(&after), []);
+    }
+
+    #[test]
+    fn node_of_which_nothing_is_told_may_be_the_same() {
+        let (told, hidden) = (members(&[member("a", "1", 1)]), members(&[member("a", "", 0)]));
+        for (before, after) in [(&told, &hidden), (&hidden, &told)] {
+            let now = after.get("a").unwrap().clone();
+            assert_eq!(after.changes_since(before), [MemberChange::DataChanged(now)]);
+        }
     }
 
     #[tokio::test]

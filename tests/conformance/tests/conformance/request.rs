@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use curator_test::wire::{Acl, DecodeError, ErrorCode, OpCode, Reader, Stat, Writer};
 
+use crate::versions::Version;
+
 /// One request. A path is put behind the root of the test, except after a `!`.
 #[derive(Debug, Clone)]
 pub(crate) enum Request {
@@ -156,10 +158,10 @@ impl Request {
     }
 
     /// The body of a reply without an error, as text.
-    pub(crate) fn show_reply(&self, body: &[u8]) -> String {
+    pub(crate) fn show_reply(&self, body: &[u8], version: Version) -> String {
         let mut reader = Reader::new(body);
         let mut text = String::new();
-        if let Err(error) = show(self.op(), &mut reader, &mut text) {
+        if let Err(error) = show(self.op(), &mut reader, &mut text, version) {
             let _ = write!(text, " then {error}");
         }
         if !reader.is_empty() {
@@ -173,7 +175,7 @@ pub(crate) fn show_error(error: i32) -> String {
     ErrorCode::from_code(error).map_or_else(|| format!("error {error}"), |code| format!("{code:?}"))
 }
 
-fn show(op: OpCode, body: &mut Reader<'_>, text: &mut String) -> Result<(), DecodeError> {
+fn show(op: OpCode, body: &mut Reader<'_>, text: &mut String, version: Version) -> Result<(), DecodeError> {
     match op {
         OpCode::Create | OpCode::Sync => text.push_str(body.string()?),
         OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => {
@@ -211,7 +213,11 @@ fn show(op: OpCode, body: &mut Reader<'_>, text: &mut String) -> Result<(), Deco
             let _ = write!(text, "{users:?}");
         }
         OpCode::Multi | OpCode::MultiRead => loop {
-            let (kind, is_end, error) = (body.int()?, body.bool()?, body.int()?);
+            let (mut kind, is_end, error) = (body.int()?, body.bool()?, body.int()?);
+            let has_stat =
+                [OpCode::Create2, OpCode::CreateContainer, OpCode::CreateTtl].contains(&OpCode::from_code(kind));
+            let shows_stat = has_stat && version.tells_stats_in_a_multi();
+            kind = if shows_stat { OpCode::Create.code() } else { kind };
             let _ = write!(text, " [{kind} {error}");
             if is_end {
                 text.push(']');
@@ -222,7 +228,10 @@ fn show(op: OpCode, body: &mut Reader<'_>, text: &mut String) -> Result<(), Deco
             } else {
                 text.push(' ');
                 // Deletes and checks have no body.
-                show(OpCode::from_code(kind), body, text)?;
+                show(OpCode::from_code(kind), body, text, version)?;
+                if shows_stat {
+                    Stat::decode(body)?;
+                }
             }
             text.push(']');
         },

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::error::ApacheError;
+use super::jars;
 use super::launcher::Launcher;
 use super::node::data_folder;
 
-const DEBIAN_JARS: &str = "/usr/share/java";
 /// The number of ports that are tried before the start fails.
 const PORT_TRIES: usize = 100;
 /// The number of starts before the error is returned, if another process takes a port first.
@@ -31,7 +31,7 @@ impl Default for Options {
             tick: Duration::from_secs(1),
             session_timeouts: None,
             java: None,
-            jars: PathBuf::from(DEBIAN_JARS),
+            jars: jars::folder(),
             compiles_fully: false,
         }
     }

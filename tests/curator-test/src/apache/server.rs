@@ -53,9 +53,11 @@ impl ApacheServerBuilder {
         self
     }
 
-    /// Sets the folder of `zookeeper.jar`. The default is Debian's `/usr/share/java`.
+    /// Sets the folder of `zookeeper.jar`. The default is the folder in the environment variable `CURATOR_TEST_JARS`;
+    /// without it, Debian's `/usr/share/java`.
     ///
-    /// The manifest of that jar must name the jars that it needs, as Debian's does.
+    /// The manifest of that jar must name the jars that it needs, as Debian's does. `tests/versions` of the project makes
+    /// such a folder.
     pub fn jars(mut self, folder: impl Into<PathBuf>) -> Self {
         self.options.jars = folder.into();
         self

@@ -10,6 +10,7 @@ use curator_test::wire::{
     XID_AUTH, XID_EVENT, XID_PING, XID_SET_WATCHES, read_frame, write_frame,
 };
 use curator_test::{ApacheServer, TestingServer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::request::{Request, create, show_error};
@@ -38,6 +39,15 @@ fn assert_same(ours: &[String], apaches: &[String]) {
 pub(crate) async fn compare_alone(steps: impl AsyncFn(&mut Side)) {
     let apache = Side::new(Server::Apache(Arc::new(start_apache()))).await;
     let (ours, apaches) = on_each(Side::in_process().await, apache, steps).await;
+    assert_same(&ours, &apaches);
+}
+
+/// As [`compare_alone`], with servers that let a client ask for others.
+pub(crate) async fn compare_reconfig(steps: impl AsyncFn(&mut Side)) {
+    let ours = TestingServer::builder().reconfig(true).start().unwrap();
+    let apache = ApacheServer::builder().reconfig().start().unwrap_or_else(|error| panic!("{error}"));
+    let ours = Side::new(Server::InProcess(Arc::new(ours))).await;
+    let (ours, apaches) = on_each(ours, Side::new(Server::Apache(Arc::new(apache))).await, steps).await;
     assert_same(&ours, &apaches);
 }
 
@@ -206,7 +216,7 @@ impl Side {
             bytes.extend_from_slice(&frame);
         }
         let client = self.client(number);
-        tokio::io::AsyncWriteExt::write_all(&mut client.stream, &bytes).await.unwrap();
+        client.stream.write_all(&bytes).await.unwrap();
         let counts = |request: &Request| i32::from(request.op() != OpCode::Ping);
         client.xid -= requests.iter().map(counts).sum::<i32>();
         for request in &requests {
@@ -273,6 +283,26 @@ impl Side {
         let frame = self.client(number).frame().await.expect("an event");
         let event = event(&frame).unwrap_or_else(|| "none, but a reply".to_owned());
         self.lines.push(format!("{number}: event {event}"));
+    }
+
+    /// Sends a four-letter word and returns the reply. Sessions and transactions are marked, clients numbered.
+    pub(crate) async fn word(&mut self, word: &str) -> String {
+        let mut stream = TcpStream::connect(self.address()).await.unwrap();
+        let asker = stream.local_addr().unwrap();
+        stream.write_all(word.as_bytes()).await.unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.unwrap();
+        reply = reply.replace(&format!("/{asker}"), "/asker");
+        for (number, client) in self.clients.iter().enumerate() {
+            if let Some(client) = client {
+                let address = client.stream.local_addr().unwrap();
+                reply = reply.replace(&format!("/{address}"), &format!("/client {number}"));
+            }
+        }
+        for session in &self.sessions {
+            reply = reply.replace(&format!("{session:#x}"), &format!("<s{session}>"));
+        }
+        reply
     }
 
     /// Notes down that the server closes the connection, after what it still sends.

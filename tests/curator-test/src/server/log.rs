@@ -1,6 +1,7 @@
 //! The requests of clients, for tests.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::wire::{OpCode, Reader};
 
@@ -32,11 +33,28 @@ pub struct Traffic {
     pub sent: u64,
 }
 
+/// The packets of a server or of one connection, in frames. The four-letter words report them.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Packets {
+    pub(super) received: u64,
+    pub(super) sent: u64,
+}
+
+/// The newest request of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Last {
+    /// `None` if a write failed.
+    pub(super) op: Option<OpCode>,
+    /// The number that the client gave to its newest request that is not a ping.
+    pub(super) xid: i32,
+    pub(super) zxid: i64,
+    pub(super) at: Duration,
+}
+
 /// The newest requests.
 #[derive(Debug, Default, Clone)]
 pub(super) struct RequestLog {
     requests: VecDeque<LoggedRequest>,
-    total: u64,
 }
 
 impl RequestLog {
@@ -45,12 +63,6 @@ impl RequestLog {
             self.requests.pop_front();
         }
         self.requests.push_back(request);
-        self.total += 1;
-    }
-
-    /// Returns the number of all requests, including forgotten ones.
-    pub(super) const fn total(&self) -> u64 {
-        self.total
     }
 
     pub(super) fn to_vec(&self) -> Vec<LoggedRequest> {

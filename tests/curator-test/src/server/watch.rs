@@ -181,6 +181,12 @@ impl Watches {
         self.child.remove_connection(connection);
     }
 
+    /// Returns the data watches: each path with the connections that watch it.
+    pub(super) fn data_by_path(&self) -> BTreeMap<&str, Vec<ConnectionId>> {
+        let paths = self.data.by_path.iter();
+        paths.map(|(path, watchers)| (path.as_str(), watchers.keys().copied().collect())).collect()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.data.len() + self.child.len()
     }

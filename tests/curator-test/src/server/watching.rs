@@ -46,7 +46,7 @@ impl Core {
 
     /// Handles `addWatch`. The node need not exist.
     pub(super) fn add_watch(&mut self, caller: Caller, body: &mut Reader<'_>) -> Result<Writer, Failure> {
-        let path = body.string()?;
+        let path = body.optional_string()?.unwrap_or_default();
         let mode = match body.int()? {
             0 => WatchMode::Persistent,
             1 => WatchMode::Recursive,
@@ -72,7 +72,7 @@ impl Core {
         op: OpCode,
         body: &mut Reader<'_>,
     ) -> Result<Writer, Failure> {
-        let path = body.string()?;
+        let path = body.optional_string()?.unwrap_or_default();
         let kinds: &[WatchKind] = match body.int()? {
             1 => &[WatchKind::Child],
             2 => &[WatchKind::Data],

@@ -122,14 +122,15 @@ async fn null_id_is_valid_for_auth_only() {
                 (NULL, NULL),
             ] {
                 let list = acl(&[(31, scheme, id)]);
-                let second = acl(&[(1, "world", "anyone"), (31, scheme, id)]);
                 let create = |path, list| Create(OpCode::Create, path, list, 0);
                 side.call(0, create("/x", list.clone())).await;
                 side.call(0, Path(OpCode::GetAcl, "/x")).await;
                 side.call(0, Delete("/x", -1)).await;
-                side.call(0, Create(OpCode::Create2, "/x", second, 0)).await;
-                side.call(0, Path(OpCode::GetAcl, "/x")).await;
-                side.call(0, Delete("/x", -1)).await;
+                for first in [(1, "world", "anyone"), (31, "world", "anyone"), (31, "auth", "x"), (31, scheme, id)] {
+                    side.call(0, create("/x", acl(&[first, (31, scheme, id)]))).await;
+                    side.call(0, Path(OpCode::GetAcl, "/x")).await;
+                    side.call(0, Delete("/x", -1)).await;
+                }
                 side.call(0, multi([Check("/y", -1), create("/z", list.clone())])).await;
                 side.call(0, Delete("/z", -1)).await;
                 side.call(0, SetAcl("/y", list, -1)).await;

@@ -40,6 +40,13 @@ const DIFFERENCES: &[Difference] = &[
         ours: "MarshallingError and 0 bytes",
         apaches: "MarshallingError and 9 bytes",
     },
+    Difference {
+        what: "a multi with a null path is answered with the error alone",
+        why: "as for a multiRead of writes",
+        request: || multi([create("/a/b", 0), Delete(NULL, -1)]),
+        ours: "MarshallingError and 0 bytes",
+        apaches: "MarshallingError and 9 bytes",
+    },
 ];
 
 /// Differences that no single request shows:

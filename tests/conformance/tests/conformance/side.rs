@@ -9,7 +9,7 @@ use curator_test::wire::{
     ConnectRequest, ConnectResponse, MAX_FRAME, OpCode, Reader, ReplyHeader, RequestHeader, WatchEvent, Writer,
     XID_AUTH, XID_EVENT, XID_PING, XID_SET_WATCHES, read_frame, write_frame,
 };
-use curator_test::{ApacheServer, TestingServer};
+use curator_test::{ApacheServer, ApacheServerBuilder, TestingServer, TestingServerBuilder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -37,17 +37,16 @@ fn assert_same(ours: &[String], apaches: &[String]) {
 
 /// As [`compare`], with an Apache ZooKeeper that no other test uses: it may be restarted.
 pub(crate) async fn compare_alone(steps: impl AsyncFn(&mut Side)) {
-    let apache = Side::new(Server::Apache(Arc::new(start_apache()))).await;
+    let apache = Side::new(Server::Apache(Arc::new(start_apache(|builder| builder)))).await;
     let (ours, apaches) = on_each(Side::in_process().await, apache, steps).await;
     assert_same(&ours, &apaches);
 }
 
 /// As [`compare_alone`], with servers that let a client ask for others.
 pub(crate) async fn compare_reconfig(steps: impl AsyncFn(&mut Side)) {
-    let ours = TestingServer::builder().reconfig(true).start().unwrap();
-    let apache = ApacheServer::builder().reconfig().start().unwrap_or_else(|error| panic!("{error}"));
-    let ours = Side::new(Server::InProcess(Arc::new(ours))).await;
-    let (ours, apaches) = on_each(ours, Side::new(Server::Apache(Arc::new(apache))).await, steps).await;
+    let ours = Side::new(start_ours(|builder| builder.reconfig(true))).await;
+    let apache = Side::new(Server::Apache(Arc::new(start_apache(ApacheServerBuilder::reconfig)))).await;
+    let (ours, apaches) = on_each(ours, apache, steps).await;
     assert_same(&ours, &apaches);
 }
 
@@ -86,15 +85,20 @@ fn apache() -> Server {
         return Server::Shared(address.parse().expect("CURATOR_TEST_APACHE is host:port"));
     }
     let mut running = RUNNING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let server = running.upgrade().unwrap_or_else(|| Arc::new(start_apache()));
+    let server = running.upgrade().unwrap_or_else(|| Arc::new(start_apache(|builder| builder)));
     *running = Arc::downgrade(&server);
     Server::Apache(server)
 }
 
-fn start_apache() -> ApacheServer {
+fn start_apache(set: impl FnOnce(ApacheServerBuilder) -> ApacheServerBuilder) -> ApacheServer {
     let (min, max) = SESSIONS;
-    let started = ApacheServer::builder().tick(TICK).session_timeouts(min, max).start();
+    let started = set(ApacheServer::builder().tick(TICK).session_timeouts(min, max)).start();
     started.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn start_ours(set: impl FnOnce(TestingServerBuilder) -> TestingServerBuilder) -> Server {
+    let (min, max) = SESSIONS;
+    Server::InProcess(Arc::new(set(TestingServer::builder().tick(TICK).session_timeouts(min, max)).start().unwrap()))
 }
 
 struct Client {
@@ -120,9 +124,7 @@ pub(crate) struct Side {
 
 impl Side {
     pub(crate) async fn in_process() -> Self {
-        let (min, max) = SESSIONS;
-        let server = TestingServer::builder().tick(TICK).session_timeouts(min, max).start().unwrap();
-        Self::new(Server::InProcess(Arc::new(server))).await
+        Self::new(start_ours(|builder| builder)).await
     }
 
     pub(crate) async fn apache() -> Self {

@@ -16,7 +16,7 @@ pub(super) const DELETE: i32 = 8;
 pub(super) const ADMIN: i32 = 16;
 
 /// An entry of an access list, as requested. Some clients write each empty string as null.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Requested {
     perms: i32,
     scheme: Option<String>,
@@ -27,6 +27,11 @@ impl Requested {
     pub(super) fn decode(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (perms, scheme, id) = (body.int()?, body.optional_string()?, body.optional_string()?);
         Ok(Self { perms, scheme: scheme.map(str::to_owned), id: id.map(str::to_owned) })
+    }
+
+    /// Returns whether Apache can compare this entry with an earlier one: it fails on a null.
+    fn can_be_compared(&self, other: &Self) -> bool {
+        self.perms != other.perms || self.scheme.is_some() && (self.scheme != other.scheme || self.id.is_some())
     }
 }
 
@@ -90,15 +95,25 @@ impl Identities {
         if acl.iter().any(is_allowed) { Ok(()) } else { Err(ErrorCode::NoAuth) }
     }
 
-    /// Returns the list as it is stored: checked, without duplicates, `auth` replaced by the identities of this
+    /// Returns the list as it is stored: checked, without duplicates, then `auth` replaced by the identities of this
     /// connection.
     ///
     /// # Errors
     /// [`ErrorCode::InvalidAcl`] for an empty list, an unknown scheme, a malformed id,
-    /// or `auth` on a connection without credentials. [`Failure::Unreadable`] for a null id of another scheme.
+    /// or `auth` on a connection without credentials. [`Failure::Unreadable`] for a null id of another scheme,
+    /// and for a null that Apache would compare.
     pub(super) fn resolve(&self, acl: Vec<Requested>) -> Result<Vec<Acl>, Failure> {
-        let mut resolved: Vec<Acl> = Vec::new();
-        for Requested { perms, scheme, id } in acl {
+        let mut unique: Vec<Requested> = Vec::new();
+        for entry in acl {
+            if !unique.iter().all(|other| entry.can_be_compared(other)) {
+                return Err(Failure::Unreadable);
+            }
+            if !unique.contains(&entry) {
+                unique.push(entry);
+            }
+        }
+        let mut resolved = Vec::new();
+        for Requested { perms, scheme, id } in unique {
             let entries = match scheme.as_deref() {
                 Some("auth") => self.authenticated(perms),
                 Some(scheme @ ("world" | "digest" | "ip")) => {
@@ -110,11 +125,7 @@ impl Identities {
             if entries.is_empty() {
                 return Err(ErrorCode::InvalidAcl.into());
             }
-            for entry in entries {
-                if !resolved.contains(&entry) {
-                    resolved.push(entry);
-                }
-            }
+            resolved.extend(entries);
         }
         if resolved.is_empty() { Err(ErrorCode::InvalidAcl.into()) } else { Ok(resolved) }
     }
@@ -255,8 +266,12 @@ mod tests {
         user.authenticate(Some("digest"), Some(b"user:secret")).unwrap();
         let id = digest_id(b"user:secret");
         let null = Requested { perms: 31, scheme: Some("auth".to_owned()), id: None };
-        let twice = vec![null, requested(31, "auth", "ignored")];
-        assert_eq!(user.resolve(twice), Ok(vec![acl(31, "digest", &id)]));
+        let one = acl(31, "digest", &id);
+        let twice = vec![requested(31, "auth", ""), requested(31, "auth", "")];
+        assert_eq!(user.resolve(twice), Ok(vec![one.clone()]));
+        let differing = vec![null.clone(), requested(31, "auth", "ignored")];
+        assert_eq!(user.resolve(differing), Ok(vec![one.clone(), one]));
+        assert_eq!(user.resolve(vec![null.clone(), null]), Err(Failure::Unreadable));
         for (scheme, secret) in [(Some("sasl"), Some(&b""[..])), (Some("digest"), None), (None, Some(b"user:secret"))] {
             assert_eq!(user.authenticate(scheme, secret), Err(ErrorCode::AuthFailed));
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::acl::Identities;
 use super::changes::{Change, Stale};
-use super::log::{Last, LoggedRequest, Packets, RequestLog, path_of};
+use super::log::{Last, LoggedRequest, Packets, RequestLog, path_of, short_name};
 use super::session::Sessions;
 use super::tree::{Stamp, Tree};
 use super::watch::Watches;
@@ -66,8 +66,7 @@ pub(super) struct Connection {
     pub(super) session: Option<i64>,
     pub(super) identities: Identities,
     pub(super) packets: Packets,
-    /// The newest request since the last reset.
-    pub(super) last: Option<Last>,
+    pub(super) last: Last,
     /// The wall clock when the session came, in milliseconds since 1970.
     pub(super) established_ms: i64,
 }
@@ -178,7 +177,8 @@ impl Core {
         self.next_connection += 1;
         let identities = Identities::of_peer(peer);
         let packets = Packets::default();
-        self.connections.insert(id, Connection { session: None, identities, packets, last: None, established_ms: 0 });
+        self.connections
+            .insert(id, Connection { session: None, identities, packets, last: Last::NONE, established_ms: 0 });
         id
     }
 
@@ -375,8 +375,9 @@ impl Core {
                 open.session = session;
                 open.established_ms = established_ms;
                 // To continue a session is not a request of it.
-                let is_new = request.session_id == 0;
-                open.last = is_new.then_some(Last { op: Some(OpCode::CreateSession), xid: 0, zxid, at });
+                if request.session_id == 0 {
+                    open.last = Last { op: short_name(OpCode::CreateSession), xid: 0, zxid, at };
+                }
             }
             _ => self.close(connection),
         }
@@ -429,9 +430,9 @@ impl Core {
         let (zxid, at) = (self.zxid, self.now);
         if let Some(open) = self.connections.get_mut(&connection) {
             // The number of a ping says nothing.
-            let xid = if xid < 0 { open.last.map_or(-1, |last| last.xid) } else { xid };
-            let op = (error == ErrorCode::Ok || !is_write(op)).then_some(op);
-            open.last = Some(Last { op, xid, zxid, at });
+            let xid = if xid < 0 { open.last.xid } else { xid };
+            let has_name = error == ErrorCode::Ok || !is_write(op);
+            open.last = Last { op: if has_name { short_name(op) } else { Last::RESET.op }, xid, zxid, at };
         }
     }
 
@@ -542,7 +543,7 @@ impl Core {
     /// Forgets the packets and requests of all connections so far.
     pub(super) fn reset_connections(&mut self) {
         for open in self.connections.values_mut() {
-            (open.packets, open.last) = (Packets::default(), None);
+            (open.packets, open.last) = (Packets::default(), Last::RESET);
         }
     }
 

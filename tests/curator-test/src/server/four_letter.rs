@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use super::core::{Connection, ConnectionId, Core};
 use super::log::{Last, Packets};
-use crate::wire::OpCode;
 
 /// The version that the server reports.
 const VERSION: &str = "3.8.0-curator-test, built on 1970-01-01 00:00 UTC";
@@ -132,10 +130,8 @@ fn session_of(connection: &Connection, core: &Core) -> String {
         return String::new();
     };
     let timeout = core.sessions().timeout(session).unwrap_or_default().as_millis();
-    let last = connection.last;
-    let op = last.and_then(|last| last.op).map_or("NA", short_name);
+    let Last { op, xid, zxid, at } = connection.last;
     let mut text = format!(",sid={session:#x},lop={op},est={},to={timeout}", connection.established_ms);
-    let Last { xid, zxid, at, .. } = last.unwrap_or(Last { op: None, xid: -1, zxid: -1, at: Duration::ZERO });
     if xid >= 0 {
         // Writing to a string cannot fail.
         let _ = write!(text, ",lcxid={xid:#x}");
@@ -144,40 +140,14 @@ fn session_of(connection: &Connection, core: &Core) -> String {
     text
 }
 
-/// Returns Apache's name for the newest operation of a connection.
-const fn short_name(op: OpCode) -> &'static str {
-    match op {
-        OpCode::CreateSession => "SESS",
-        OpCode::Ping => "PING",
-        OpCode::Multi => "MULT",
-        OpCode::MultiRead => "MLTR",
-        OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => "CREA",
-        OpCode::Delete | OpCode::DeleteContainer => "DELE",
-        OpCode::SetData => "SETD",
-        OpCode::Reconfig => "RECO",
-        OpCode::SetAcl => "SETA",
-        OpCode::CloseSession => "CLOS",
-        OpCode::Sync => "SYNC",
-        OpCode::Check => "CHEC",
-        OpCode::Exists => "EXIS",
-        OpCode::GetData => "GETD",
-        OpCode::SetWatches => "SETW",
-        OpCode::SetWatches2 => "STW2",
-        OpCode::AddWatch => "ADDW",
-        OpCode::GetAcl => "GETA",
-        OpCode::GetChildren | OpCode::GetChildren2 => "GETC",
-        OpCode::GetAllChildrenNumber => "GETACN",
-        OpCode::CheckWatches => "CHKW",
-        OpCode::RemoveWatches => "REMW",
-        OpCode::WhoAmI => "HOMI",
-        OpCode::GetEphemerals => "GETE",
-        OpCode::Auth | OpCode::Sasl | OpCode::Unknown(_) => "NA",
-    }
-}
-
 /// Returns the number of connections, the one of the word included.
 fn connections(asked: &Asked<'_>) -> usize {
     asked.core.connections().len() + 1
+}
+
+/// Returns the number of nodes as Apache counts them: the root has two names there.
+fn nodes(core: &Core) -> usize {
+    core.tree.len() + 1
 }
 
 fn statistics(asked: &Asked<'_>) -> String {
@@ -188,7 +158,7 @@ fn statistics(asked: &Asked<'_>) -> String {
          Zxid: {:#x}\nMode: standalone\nNode count: {}\n",
         connections(asked),
         core.zxid(),
-        core.tree.len(),
+        nodes(core),
     )
 }
 
@@ -201,7 +171,7 @@ fn mntr(asked: &mut Asked<'_>) -> String {
         ("outstanding_requests", "0".to_owned()),
         ("packets_received", core.packets.received.to_string()),
         ("packets_sent", core.packets.sent.to_string()),
-        ("znode_count", core.tree.len().to_string()),
+        ("znode_count", nodes(core).to_string()),
         ("watch_count", core.watches.len().to_string()),
         ("ephemerals_count", core.tree.ephemerals_len().to_string()),
         ("approximate_data_size", core.tree.size().to_string()),
@@ -254,37 +224,30 @@ fn grouped<G: Display, M: Display>(groups: impl IntoIterator<Item = (G, impl Int
     text
 }
 
-/// Returns the data watches of each connection. As in Apache, watches of children are left out.
-fn watched_by(core: &Core) -> BTreeMap<String, Vec<&str>> {
-    let mut watched: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for (path, watchers) in core.watches.data_by_path() {
-        for watcher in watchers {
-            watched.entry(session_id(core, watcher)).or_default().push(path);
-        }
-    }
-    watched
-}
-
 fn session_id(core: &Core, connection: ConnectionId) -> String {
     format!("{:#x}", core.session_of(connection).unwrap_or_default())
 }
 
+/// Returns the watches of each connection. As in Apache, the words about watches leave out the watches of children.
 fn wchc(asked: &mut Asked<'_>) -> String {
-    format!("{}\n", grouped(watched_by(asked.core)))
+    let core = &asked.core;
+    let connections = core.watches.data_by_connection();
+    format!("{}\n", grouped(connections.map(|(connection, paths)| (session_id(core, connection), paths))))
 }
 
 fn wchp(asked: &mut Asked<'_>) -> String {
     let core = &asked.core;
-    let paths = core.watches.data_by_path().into_iter();
-    let shown = paths.map(|(path, watchers)| (path, watchers.into_iter().map(|watcher| session_id(core, watcher))));
-    format!("{}\n", grouped(shown))
+    let session = |watcher| session_id(core, watcher);
+    let paths = core.watches.data_by_path();
+    format!("{}\n", grouped(paths.map(|(path, watchers)| (path, watchers.map(session)))))
 }
 
 fn wchs(asked: &mut Asked<'_>) -> String {
-    let watched = watched_by(asked.core);
-    let (connections, total) = (watched.len(), watched.values().map(Vec::len).sum::<usize>());
-    let paths = asked.core.watches.data_by_path().len();
-    format!("{connections} connections watching {paths} paths\nTotal watches:{total}\n")
+    let watches = &asked.core.watches;
+    let (connections, paths) = (watches.data_by_connection(), watches.data_by_path().len());
+    let watching = connections.len();
+    let total: usize = connections.map(|(_, paths)| paths.len()).sum();
+    format!("{watching} connections watching {paths} paths\nTotal watches:{total}\n")
 }
 
 /// Returns a time since 1970, as Java prints it.

@@ -172,7 +172,9 @@ impl Front {
         let peers = state.peers.iter().map(|(id, peer)| (*id, peer.address)).collect();
         let core = &mut state.core;
         core.packets.received += 1;
-        answer(&mut Asked { core, peers, asker, port })
+        let reply = answer(&mut Asked { core, peers, asker, port });
+        state.core.packets.sent += 1;
+        reply
     }
 
     fn open(&self, peer: Peer) -> ConnectionId {

@@ -43,12 +43,52 @@ pub(super) struct Packets {
 /// The newest request of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Last {
-    /// `None` if a write failed.
-    pub(super) op: Option<OpCode>,
+    /// Apache's name of the operation.
+    pub(super) op: &'static str,
     /// The number that the client gave to its newest request that is not a ping.
     pub(super) xid: i32,
     pub(super) zxid: i64,
     pub(super) at: Duration,
+}
+
+impl Last {
+    /// Before the first request, as Apache reports it.
+    pub(super) const NONE: Self = Self { op: "null", xid: 0, zxid: 0, at: Duration::ZERO };
+    /// After a reset.
+    pub(super) const RESET: Self = Self { op: NO_NAME, xid: -1, zxid: -1, at: Duration::ZERO };
+}
+
+const NO_NAME: &str = "NA";
+
+/// Returns Apache's name of an operation in `cons`.
+pub(super) const fn short_name(op: OpCode) -> &'static str {
+    match op {
+        OpCode::CreateSession => "SESS",
+        OpCode::Ping => "PING",
+        OpCode::Multi => "MULT",
+        OpCode::MultiRead => "MLTR",
+        OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => "CREA",
+        OpCode::Delete | OpCode::DeleteContainer => "DELE",
+        OpCode::SetData => "SETD",
+        OpCode::Reconfig => "RECO",
+        OpCode::SetAcl => "SETA",
+        OpCode::CloseSession => "CLOS",
+        OpCode::Sync => "SYNC",
+        OpCode::Check => "CHEC",
+        OpCode::Exists => "EXIS",
+        OpCode::GetData => "GETD",
+        OpCode::SetWatches => "SETW",
+        OpCode::SetWatches2 => "STW2",
+        OpCode::AddWatch => "ADDW",
+        OpCode::GetAcl => "GETA",
+        OpCode::GetChildren | OpCode::GetChildren2 => "GETC",
+        OpCode::GetAllChildrenNumber => "GETACN",
+        OpCode::CheckWatches => "CHKW",
+        OpCode::RemoveWatches => "REMW",
+        OpCode::WhoAmI => "HOMI",
+        OpCode::GetEphemerals => "GETE",
+        OpCode::Auth | OpCode::Sasl | OpCode::Unknown(_) => NO_NAME,
+    }
 }
 
 /// The newest requests.

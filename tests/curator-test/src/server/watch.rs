@@ -84,11 +84,9 @@ impl Table {
     }
 
     fn forget_path(&mut self, path: &str, connection: ConnectionId) {
+        // As in Apache, a connection that has watched is known until its end.
         if let Some(paths) = self.by_connection.get_mut(&connection) {
             paths.remove(path);
-            if paths.is_empty() {
-                self.by_connection.remove(&connection);
-            }
         }
     }
 
@@ -181,10 +179,14 @@ impl Watches {
         self.child.remove_connection(connection);
     }
 
-    /// Returns the data watches: each path with the connections that watch it.
-    pub(super) fn data_by_path(&self) -> BTreeMap<&str, Vec<ConnectionId>> {
-        let paths = self.data.by_path.iter();
-        paths.map(|(path, watchers)| (path.as_str(), watchers.keys().copied().collect())).collect()
+    /// Returns the paths with data watches, and the connections that watch each.
+    pub(super) fn data_by_path(&self) -> impl ExactSizeIterator<Item = (&String, impl Iterator<Item = ConnectionId>)> {
+        self.data.by_path.iter().map(|(path, watchers)| (path, watchers.keys().copied()))
+    }
+
+    /// Returns the connections that have set a data watch, and the paths that each still watches.
+    pub(super) fn data_by_connection(&self) -> impl ExactSizeIterator<Item = (ConnectionId, &HashSet<String>)> {
+        self.data.by_connection.iter().map(|(connection, paths)| (*connection, paths))
     }
 
     pub(super) fn len(&self) -> usize {

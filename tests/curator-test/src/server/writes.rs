@@ -44,7 +44,7 @@ pub(super) enum Making {
 /// A create, as requested.
 #[derive(Debug)]
 pub(super) struct Create {
-    pub(super) path: String,
+    pub(super) path: Option<String>,
     pub(super) data: Option<Vec<u8>>,
     pub(super) acl: Vec<Requested>,
     pub(super) flags: i32,
@@ -55,7 +55,7 @@ impl Create {
     /// Reads the body of one of the four operations that create.
     pub(super) fn decode(op: OpCode, body: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
-            path: body.string()?.to_owned(),
+            path: body.optional_string()?.map(str::to_owned),
             data: body.optional_buffer()?.map(<[u8]>::to_vec),
             acl: body.vector(Requested::decode)?,
             flags: body.int()?,
@@ -191,6 +191,7 @@ impl Core {
             Making::Plain => Some(0),
         };
         let owner = owner.ok_or(ErrorCode::BadArguments)?;
+        let path = path.ok_or(Failure::Unreadable)?;
         if parent_path(&path).is_none() {
             return Err(ErrorCode::BadArguments.into());
         }

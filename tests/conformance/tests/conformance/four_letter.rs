@@ -6,8 +6,8 @@ use crate::request::Request::*;
 use crate::request::*;
 use crate::side::{Side, TIMEOUT_MS, both, compare_alone};
 
-/// What differs from run to run, or that the in-process server does not have: what follows each of these texts, up to a
-/// comma, a bracket or the end of the line.
+/// Marks of values that differ from run to run, or that the in-process server does not have. A value ends at a comma, a
+/// bracket or the end of the line.
 const MASKED: [&str; 19] = [
     "clientPort=",
     "dataDir=",

@@ -207,14 +207,13 @@ async fn null_paths() {
             lists[place] = vec![NULL];
             side.call(0, SetWatches(OpCode::SetWatches2, lists)).await;
         }
-        for place in 0..3 {
-            // The newest transaction, and three lists.
-            const LISTS: [&[u8]; 3] = [
-                &[0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0],
-                &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0],
-                &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255],
-            ];
-            side.call(0, Raw(OpCode::SetWatches, LISTS[place])).await;
+        // The newest transaction, and three lists, one of them null.
+        for body in [
+            &[0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0],
+            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255],
+        ] {
+            side.call(0, Raw(OpCode::SetWatches, body)).await;
         }
         side.call(0, exists("")).await;
     })

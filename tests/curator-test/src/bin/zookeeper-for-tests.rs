@@ -3,9 +3,9 @@
 //! Without arguments it is Apache's. The first line on standard output is `CURATOR_TEST_APACHE=127.0.0.1:<port>`,
 //! written when the server serves. Versions are written to standard error. Sessions may last from 2 to 60 seconds.
 //!
-//! With `--in-process PORT` it is the [`TestingServer`] at that port, with the settings of kazoo's own tests. Standard
-//! input takes the commands `stop` and `start`, one a line, and standard output gets a line when each is done. Data and
-//! sessions outlive a stop.
+//! With `--in-process PORT` it is the [`TestingServer`] at that port, or at a free one for 0, with the settings of
+//! kazoo's own tests. The first line is its address. Standard input takes the commands `stop` and `start`, one a line,
+//! and standard output gets a line when each is done. Data and sessions outlive a stop.
 //!
 //! Either server stops when standard input closes.
 

@@ -233,6 +233,8 @@ mod tests {
         assert!(watches.contains(WatchKind::Child, "/b", TWO));
         assert!(watches.remove(WatchKind::Child, "/b", TWO));
         assert!(!watches.remove(WatchKind::Child, "/b", TWO));
+        assert_eq!(watches.child.by_connection.keys().collect::<Vec<_>>(), [&TWO]);
+        watches.remove_connection(TWO);
         assert!(watches.child.by_connection.is_empty() && watches.child.by_path.is_empty());
     }
 

@@ -8,6 +8,7 @@
 
 mod access;
 mod differences;
+mod four_letter;
 mod multi;
 mod nodes;
 mod random;

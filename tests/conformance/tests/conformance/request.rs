@@ -6,7 +6,10 @@ use curator_test::wire::{Acl, DecodeError, ErrorCode, OpCode, Reader, Stat, Writ
 
 use crate::versions::Version;
 
-/// One request. A path is put behind the root of the test, except after a `!`.
+/// A null string: as a path, a scheme, an id or credentials.
+pub(crate) const NULL: &str = "null";
+
+/// One request. A path is put behind the root of the test, except after a `!` and for [`NULL`].
 #[derive(Debug, Clone)]
 pub(crate) enum Request {
     Create(OpCode, &'static str, Vec<Acl>, i32),
@@ -96,38 +99,42 @@ impl Request {
     pub(crate) fn encode(&self, root: &str, seen: i64, to: &mut Writer) {
         let full = |path: &str| match path.strip_prefix('!') {
             Some(raw) => raw.to_owned(),
+            None if path == NULL => path.to_owned(),
             None => format!("{root}{path}"),
         };
         let acls = |to: &mut Writer, acl: &[Acl]| {
-            to.vector(acl, |to, entry| entry.encode(to));
+            to.vector(acl, |to, entry| {
+                text(to.int(entry.perms), &entry.scheme);
+                text(to, &entry.id);
+            });
         };
         match self {
             Create(_, path, acl, flags) => {
-                to.string(&full(path)).buffer(b"data");
+                text(to, &full(path)).buffer(b"data");
                 acls(to, acl);
                 to.int(*flags);
             }
             CreateTtl(path, flags, ttl) => {
-                to.string(&full(path)).buffer(b"data");
+                text(to, &full(path)).buffer(b"data");
                 acls(to, &open());
                 to.int(*flags).long(*ttl);
             }
             Delete(path, version) | Check(path, version) => {
-                to.string(&full(path)).int(*version);
+                text(to, &full(path)).int(*version);
             }
             SetData(path, data, version) => {
-                to.string(&full(path)).optional_buffer(*data).int(*version);
+                text(to, &full(path)).optional_buffer(*data).int(*version);
             }
             SetAcl(path, acl, version) => {
-                to.string(&full(path));
+                text(to, &full(path));
                 acls(to, acl);
                 to.int(*version);
             }
             Read(_, path, watch) => {
-                to.string(&full(path)).bool(*watch);
+                text(to, &full(path)).bool(*watch);
             }
             Path(_, path) => {
-                to.string(&full(path));
+                text(to, &full(path));
             }
             Multi(_, parts) => {
                 for part in parts {
@@ -137,19 +144,20 @@ impl Request {
                 to.int(-1).bool(true).int(-1);
             }
             AddWatch(path, number) | Watches(_, path, number) => {
-                to.string(&full(path)).int(*number);
+                text(to, &full(path)).int(*number);
             }
             SetWatches(op, lists) => {
                 to.long(seen);
                 let count = if *op == OpCode::SetWatches2 { 5 } else { 3 };
                 for list in &lists[..count] {
                     to.vector(list, |to, path| {
-                        to.string(&full(path));
+                        text(to, &full(path));
                     });
                 }
             }
             Auth(scheme, secret) => {
-                to.int(0).string(scheme).buffer(secret.as_bytes());
+                text(to.int(0), scheme);
+                text(to, secret);
             }
             Raw(_, body) => {
                 to.raw(body);
@@ -169,6 +177,10 @@ impl Request {
         }
         text
     }
+}
+
+fn text<'a>(to: &'a mut Writer, text: &str) -> &'a mut Writer {
+    if text == NULL { to.null() } else { to.string(text) }
 }
 
 pub(crate) fn show_error(error: i32) -> String {

@@ -9,7 +9,8 @@ use curator_test::wire::{
     ConnectRequest, ConnectResponse, ErrorCode, MAX_FRAME, OpCode, Reader, ReplyHeader, RequestHeader, Writer,
     XID_AUTH, XID_PING, XID_SET_WATCHES, read_frame, write_frame,
 };
-use curator_test::{ApacheServer, TestingServer, server_version};
+use curator_test::{ApacheServer, ApacheServerBuilder, TestingServer, TestingServerBuilder, server_version};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::request::{Request, create, get, show_error};
@@ -49,8 +50,16 @@ pub(crate) async fn compare_modes(steps: impl AsyncFn(&mut Side), besides: &[(us
 
 /// As [`compare`], with an Apache ZooKeeper that no other test uses: it may be restarted.
 pub(crate) async fn compare_alone(steps: impl AsyncFn(&mut Side)) {
-    let apache = Side::new(Server::Apache(Arc::new(start_apache()))).await;
+    let apache = Side::new(Server::Apache(Arc::new(start_apache(|builder| builder)))).await;
     let (ours, apaches) = on_each(Side::in_process_beside(&apache).await, apache, steps).await;
+    assert_same(&ours, &apaches);
+}
+
+/// As [`compare_alone`], with servers that let a client ask for others.
+pub(crate) async fn compare_reconfig(steps: impl AsyncFn(&mut Side)) {
+    let ours = Side::new(start_ours(|builder| builder.reconfig(true))).await;
+    let apache = Side::new(Server::Apache(Arc::new(start_apache(ApacheServerBuilder::reconfig)))).await;
+    let (ours, apaches) = on_each(ours, apache, steps).await;
     assert_same(&ours, &apaches);
 }
 
@@ -90,15 +99,20 @@ fn apache() -> Server {
         return Server::Shared(address.parse().expect("CURATOR_TEST_APACHE is host:port"));
     }
     let mut running = RUNNING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let server = running.upgrade().unwrap_or_else(|| Arc::new(start_apache()));
+    let server = running.upgrade().unwrap_or_else(|| Arc::new(start_apache(|builder| builder)));
     *running = Arc::downgrade(&server);
     Server::Apache(server)
 }
 
-fn start_apache() -> ApacheServer {
+fn start_apache(set: impl FnOnce(ApacheServerBuilder) -> ApacheServerBuilder) -> ApacheServer {
     let (min, max) = SESSIONS;
-    let started = ApacheServer::builder().tick(TICK).session_timeouts(min, max).start();
+    let started = set(ApacheServer::builder().tick(TICK).session_timeouts(min, max)).start();
     started.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn start_ours(set: impl FnOnce(TestingServerBuilder) -> TestingServerBuilder) -> Server {
+    let (min, max) = SESSIONS;
+    Server::InProcess(Arc::new(set(TestingServer::builder().tick(TICK).session_timeouts(min, max)).start().unwrap()))
 }
 
 struct Client {
@@ -126,9 +140,7 @@ pub(crate) struct Side {
 
 impl Side {
     pub(crate) async fn in_process() -> Self {
-        let (min, max) = SESSIONS;
-        let server = TestingServer::builder().tick(TICK).session_timeouts(min, max).start().unwrap();
-        Self::new(Server::InProcess(Arc::new(server))).await
+        Self::new(start_ours(|builder| builder)).await
     }
 
     /// The in-process server, compared with another one.
@@ -259,7 +271,7 @@ impl Side {
             bytes.extend_from_slice(&frame);
         }
         let client = self.client(number);
-        tokio::io::AsyncWriteExt::write_all(&mut client.stream, &bytes).await.unwrap();
+        client.stream.write_all(&bytes).await.unwrap();
         let counts = |request: &Request| i32::from(request.op() != OpCode::Ping);
         client.xid -= requests.iter().map(counts).sum::<i32>();
         for request in &requests {
@@ -326,6 +338,26 @@ impl Side {
         let frame = self.client(number).frame().await.expect("an event");
         let event = self.version.event(&frame).unwrap_or_else(|| "none, but a reply".to_owned());
         self.lines.push(format!("{number}: event {event}"));
+    }
+
+    /// Sends a four-letter word and returns the reply. Sessions and transactions are marked, clients numbered.
+    pub(crate) async fn word(&mut self, word: &str) -> String {
+        let mut stream = TcpStream::connect(self.address()).await.unwrap();
+        let asker = stream.local_addr().unwrap();
+        stream.write_all(word.as_bytes()).await.unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.unwrap();
+        reply = reply.replace(&format!("/{asker}"), "/asker");
+        for (number, client) in self.clients.iter().enumerate() {
+            if let Some(client) = client {
+                let address = client.stream.local_addr().unwrap();
+                reply = reply.replace(&format!("/{address}"), &format!("/client {number}"));
+            }
+        }
+        for session in &self.sessions {
+            reply = reply.replace(&format!("{session:#x}"), &format!("<s{session}>"));
+        }
+        reply
     }
 
     /// Notes down that the server closes the connection, after what it still sends.

@@ -20,6 +20,7 @@ const START_TRIES: usize = 3;
 pub(super) struct Options {
     pub(super) tick: Duration,
     pub(super) session_timeouts: Option<(Duration, Duration)>,
+    pub(super) reconfig: bool,
     pub(super) java: Option<PathBuf>,
     pub(super) jars: PathBuf,
     pub(super) compiles_fully: bool,
@@ -30,6 +31,7 @@ impl Default for Options {
         Self {
             tick: Duration::from_secs(1),
             session_timeouts: None,
+            reconfig: false,
             java: None,
             jars: jars::folder(),
             compiles_fully: false,
@@ -81,11 +83,13 @@ impl Options {
              maxClientCnxns=0\n\
              admin.enableServer=false\n\
              4lw.commands.whitelist=*\n\
-             autopurge.purgeInterval=0\n",
+             autopurge.purgeInterval=0\n\
+             reconfigEnabled={}\n",
             self.tick.as_millis(),
             data_folder(folder).display(),
             address.ip(),
             address.port(),
+            self.reconfig,
         );
         if let Some((min, max)) = self.session_timeouts {
             // Writing to a string cannot fail.

@@ -39,6 +39,13 @@ impl ApacheServerBuilder {
         self
     }
 
+    /// Lets a client ask for other servers (`reconfigEnabled`). A server alone has no others: it answers `Unimplemented`
+    /// in place of `ReconfigDisabled`.
+    pub const fn reconfig(mut self) -> Self {
+        self.options.reconfig = true;
+        self
+    }
+
     /// Lets Java compile the server fully. By default it compiles quickly, so that a short-lived server starts soon; a
     /// server that is measured should run faster.
     pub const fn compiles_fully(mut self) -> Self {

@@ -103,8 +103,6 @@ pub(super) struct Scenario {
     /// Waits may last so long that a waiter watches its own node.
     pub(super) waits_last: bool,
     pub(super) quirk: Option<Quirk>,
-    /// Prints the inputs and the actions of the contenders.
-    pub(super) prints: bool,
 }
 
 impl Scenario {
@@ -126,7 +124,6 @@ impl Scenario {
             runs_at_once: true,
             waits_last: false,
             quirk: None,
-            prints: false,
         }
     }
 

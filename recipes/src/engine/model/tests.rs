@@ -1,10 +1,9 @@
 //! The bounds of the search, and the broken planners that it must find.
 
-use std::time::Instant;
-
 use crate::engine::model::scenario::Kind::{Read, Write};
 use crate::engine::model::scenario::{Fault, Kind, Quirk, Scenario};
-use crate::engine::model::search::{Found, print, search, shortest};
+use crate::engine::model::state::Locks;
+use crate::model::search::{self, is_long};
 
 const ALL: &[Fault] = &[Fault::DeleteOne, Fault::DeleteBoth, Fault::Kill, Fault::Break, Fault::GiveUp];
 
@@ -15,39 +14,17 @@ const FEW: &[Fault] = &[Fault::DeleteOne, Fault::Kill, Fault::Break];
 const TWO: &[&[usize]] = &[&[0, 0], &[0, 1]];
 const THREE: &[&[usize]] = &[&[0, 0, 0], &[0, 0, 1], &[0, 1, 0], &[0, 1, 1], &[0, 1, 2]];
 
-fn is_long() -> bool {
-    std::env::var("CURATOR_MODEL").is_ok_and(|bounds| bounds == "long")
-}
-
 fn mutex(sessions: &[usize], faults: usize) -> Scenario {
     Scenario::new(sessions.iter().map(|session| (Kind::Mutex, *session)), faults, ALL)
 }
 
-/// Searches scenarios to their ends, and expects that every property holds.
 fn nothing_is_found(scenarios: impl IntoIterator<Item = Scenario>) {
-    let (began, mut all) = (Instant::now(), 0);
-    for scenario in scenarios {
-        match search(&scenario) {
-            Ok(states) => {
-                println!("{states} states: {scenario:?}");
-                all += states;
-            }
-            Err(found) => {
-                let found = shortest(&scenario).unwrap_or(found);
-                print(&scenario, &found.steps);
-                panic!("{} in {} steps: {scenario:?}", found.violation, found.steps.len());
-            }
-        }
-    }
-    println!("{all} states in {:?}", began.elapsed());
+    search::nothing_is_found::<Locks>(scenarios);
 }
 
 /// Searches with a broken planner, and expects a violation with this text.
 fn is_found(scenario: Scenario, quirk: Quirk, why: &str) {
-    let scenario = scenario.with_quirk(quirk);
-    let Err(Found { violation, steps }) = search(&scenario) else { panic!("{quirk:?} is not found") };
-    println!("{quirk:?}: {violation} in {} steps", steps.len());
-    assert!(violation.contains(why), "{quirk:?}: {violation}");
+    search::is_found::<Locks>(&scenario.with_quirk(quirk), why);
 }
 
 #[test]

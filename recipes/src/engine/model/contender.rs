@@ -1,6 +1,7 @@
 //! The contenders: the runner's part in actions, replies and notifications.
 
 use crate::engine::driver::SortedChildren;
+use crate::engine::lease_driver::are_held;
 use crate::engine::model::properties::{self, Cause};
 use crate::engine::model::scenario::{Kind, Quirk, Scenario, Spec};
 use crate::engine::model::state::*;
@@ -38,6 +39,7 @@ impl Contender {
             session: spec.session,
             kind: spec.kind,
             asks_once: spec.asks_once,
+            tries: spec.tries,
             owner: 0,
             node: None,
             plan: Plan::default(),
@@ -99,7 +101,14 @@ impl Locks {
                 let is_next = self.contenders[..index].iter().all(|before| before.phase != Phase::Idle);
                 steps.extend((is_next && self.turn.is_none()).then_some(Step::Turn(index)));
             }
-            Phase::Asks(ask) => steps.extend((ask.outstanding == 0).then_some(Step::Run(index))),
+            Phase::Asks(ask) if ask.outstanding == 0 => {
+                steps.push(Step::Run(index));
+                // A look at the queue may have come between.
+                let is_queued = |other: &Contender| other.phase == Phase::Idle;
+                let sees_queue = self.turn.is_some() || self.contenders.iter().any(is_queued);
+                steps.extend((contender.tries && ask.listed.is_some() && sees_queue).then_some(Step::Refuse(index)));
+            }
+            Phase::Asks(_) => {}
             Phase::Failed => steps.push(Step::Run(index)),
             Phase::Wait(wait) => {
                 let hears = self.hears_holder(wait, scenario);
@@ -133,6 +142,11 @@ impl Locks {
         self.owners.push(Owner { session, is_entered: true, node: None, says_first: None, delete: Delete::Idle });
     }
 
+    /// Begins a first try, which the planner has no part in.
+    pub(super) fn try_first(&mut self, contender: usize, scenario: &Scenario) {
+        self.perform(contender, Action::Create, None, scenario);
+    }
+
     pub(super) fn begin(&mut self, contender: usize, scenario: &Scenario) {
         let (plan, action) = Plan::new();
         let it = &mut self.contenders[contender];
@@ -143,8 +157,9 @@ impl Locks {
         self.perform(contender, action, None, scenario)
     }
 
-    /// Ends a failed attempt: its possible nodes are deleted, and another attempt begins.
-    fn begin_again(&mut self, contender: usize, scenario: &Scenario) {
+    /// Ends a failed attempt: its possible nodes are deleted, and another attempt begins. After a first try it waits for
+    /// the turn.
+    pub(super) fn begin_again(&mut self, contender: usize, scenario: &Scenario) {
         let owner = self.contenders[contender].owner;
         if self.contenders[contender].is_uncertain
             || self.world.nodes.iter().any(|it| it.data.owner == owner && it.deleted.is_none())
@@ -152,11 +167,13 @@ impl Locks {
             self.send(contender, What::Clean);
         }
         self.owners[owner].is_entered = false;
-        let Contender { session, kind, asks_once, limit, .. } = self.contenders[contender];
-        let spec = Spec { session, kind, asks_once };
+        let Contender { session, kind, asks_once, tries, limit, .. } = self.contenders[contender];
+        let spec = Spec { session, kind, asks_once, tries: false };
         self.contenders[contender] = Contender::new(&spec, limit);
         self.new_owner(contender);
-        self.begin(contender, scenario)
+        if !tries {
+            self.begin(contender, scenario);
+        }
     }
 
     /// Ends the contender: it holds nothing, and sends nothing more.
@@ -276,6 +293,7 @@ impl Locks {
         };
         let (mut others, mut keep) = (Vec::new(), None);
         let it = &mut self.contenders[request.contender];
+        let tries = it.tries;
         let Some(ask) = it.ask() else { return };
         ask.outstanding -= 1;
         match request.what {
@@ -293,6 +311,8 @@ impl Locks {
                     .filter(|node| self.world.nodes[*node].data.owner == owner && listed & 1 << node != 0)
                     .collect();
                 keep = (!others.is_empty()).then(|| others.remove(0));
+                // A first try looks once.
+                ask.listed = tries.then(|| others.iter().fold(listed, |left, other| left & !(1 << other)));
                 ask.what = Asked::Settle { is_gone: keep.is_none() };
                 ask.outstanding = u8::try_from(others.len()).unwrap_or_default();
             }
@@ -409,6 +429,7 @@ impl Locks {
             Asked::Settle { is_gone: true } => Outcome::Gone,
             Asked::Settle { .. } => {
                 it.is_uncertain = false;
+                it.early = listed.map(|listed| Prefetched { epoch, listed, sent });
                 self.owners[it.owner].node = it.node;
                 Outcome::Plain(Input::Adopted, None)
             }
@@ -504,6 +525,9 @@ impl Locks {
             Outcome::Armed { epoch, listed: Some((listed, sent)), .. } => Some((*epoch, *listed, *sent)),
             _ => None,
         };
+        if self.contenders[contender].tries {
+            return self.decide_first(contender, &outcome, listed, scenario);
+        }
         // If no decision used the limit, the next wait sees that it has changed.
         if listed.is_some() || scenario.quirk == Some(Quirk::AnyReplyTakesTheLimit) {
             self.contenders[contender].limit = limit;
@@ -536,6 +560,37 @@ impl Locks {
         }
         self.contenders[contender].plan = plan;
         self.perform(contender, action, cause, scenario)
+    }
+
+    /// Decides on a first try: `first_try.rs` is the runner.
+    fn decide_first(
+        &mut self,
+        contender: usize,
+        outcome: &Outcome,
+        listed: Option<(u64, Nodes, Position)>,
+        scenario: &Scenario,
+    ) {
+        let Contender { node, limit, .. } = self.contenders[contender];
+        let action = match (outcome, listed) {
+            (_, Some((epoch, listed, sent))) => {
+                let own = node.map(|node| self.world.nodes[node].data.name()).unwrap_or_default();
+                let (queue, count) = (self.queue(contender, listed, scenario), listed.count_ones() as usize);
+                let limit = usize::from(limit + u8::from(scenario.quirk == Some(Quirk::OneLeaseMore)));
+                if are_held(&queue, count, &[&own], limit) {
+                    properties::check_grant(self, contender, Some(Cause::Listed { sent }));
+                    return self.granted(contender, epoch, false);
+                }
+                Action::Rejoin
+            }
+            (Outcome::Plain(Input::Ordered { .. }, _), _) => Action::Adopt,
+            (Outcome::Plain(Input::Created { certain: true, .. } | Input::Adopted, _), _) => {
+                Action::List { watched: false }
+            }
+            (Outcome::Plain(..), _) if self.contenders[contender].is_uncertain => Action::Barrier,
+            (Outcome::Plain(..), _) => Action::List { watched: false },
+            _ => Action::Rejoin,
+        };
+        self.perform(contender, action, None, scenario);
     }
 
     fn queue(&self, contender: usize, listed: Nodes, scenario: &Scenario) -> SortedChildren {

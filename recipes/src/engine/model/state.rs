@@ -31,6 +31,8 @@ pub(super) enum Step {
     Learn(usize),
     /// A contender gets the turn to take a lease.
     Turn(usize),
+    /// A first try has seen a queue, or too few leases.
+    Refuse(usize),
     /// A waiter has waited so long that it watches its own node.
     WaitsLong(usize),
     Release(usize),
@@ -141,6 +143,8 @@ pub(super) struct Contender {
     pub(super) session: usize,
     pub(super) kind: Kind,
     pub(super) asks_once: bool,
+    /// It tries to take a free lease without the turn.
+    pub(super) tries: bool,
     pub(super) owner: usize,
     /// Its one node, or the newest that it knows.
     pub(super) node: Option<usize>,

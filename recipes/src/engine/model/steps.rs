@@ -65,8 +65,10 @@ impl Model for Locks {
         };
         for contender in 0..locks.contenders.len() {
             locks.new_owner(contender);
-            if !scenario.has_turns {
-                locks.begin(contender, scenario);
+            match locks.contenders[contender].tries {
+                true => locks.try_first(contender, scenario),
+                false if scenario.has_turns => {}
+                false => locks.begin(contender, scenario),
             }
         }
         locks
@@ -209,7 +211,7 @@ impl Locks {
         let contender = &self.contenders[index];
         let session = &self.world.sessions[contender.session];
         let is_alone = self.contenders_of(contender.session).len() == 1;
-        if !is_alone || session.closed.is_some() || session.is_over {
+        if !is_alone || contender.tries || session.closed.is_some() || session.is_over {
             return None;
         }
         let mut steps = Vec::new();
@@ -274,6 +276,7 @@ impl Locks {
                 self.turn = Some(contender);
                 self.begin(contender, scenario);
             }
+            Step::Refuse(contender) => self.begin_again(contender, scenario),
             Step::WaitsLong(contender) => self.waits_long(contender, scenario),
             Step::Release(contender) => self.release(contender),
             Step::Downgrade(contender) => self.downgrade(contender),

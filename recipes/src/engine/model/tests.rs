@@ -100,6 +100,24 @@ fn leases_survive_a_limit_that_changes() {
     nothing_is_found(TWO.iter().map(|sessions| leases_in_turn((1, RAISED), sessions, 2).thorough()));
 }
 
+/// Contenders that take a free lease without the turn, and otherwise wait for it.
+fn first_tries(limit: u8, sessions: &[usize], faults: usize) -> Scenario {
+    let all: Vec<_> = (0..sessions.len()).collect();
+    leases_in_turn((limit, ALL), sessions, faults).with_first_tries(&all)
+}
+
+#[test]
+fn first_tries_survive_faults() {
+    nothing_is_found(TWO.iter().map(|sessions| first_tries(1, sessions, 1).thorough()));
+    nothing_is_found([first_tries(2, &[0, 1, 2], 0), first_tries(1, &[0, 1, 2], 0)]);
+    // Beside a contender that has the turn.
+    nothing_is_found([&[0], &[1]].map(|tries| leases_in_turn((1, ALL), &[0, 1], 1).with_first_tries(tries)));
+    if is_long() {
+        nothing_is_found(TWO.iter().map(|sessions| first_tries(1, sessions, 2)));
+        nothing_is_found(THREE.iter().map(|sessions| first_tries(2, sessions, 1)));
+    }
+}
+
 #[test]
 fn broken_planners_of_leases_are_found() {
     let stuck = "although it could be granted";
@@ -110,6 +128,9 @@ fn broken_planners_of_leases_are_found() {
     is_found(leases(1, &[0, 1], 1), Quirk::LostReplyIsCertain, "no contender");
     is_found(leases(1, &[0, 1], 1), Quirk::WatchesAreNotRestored, stuck);
     is_found(leases_in_turn((1, RAISED), &[0, 1], 1).thorough(), Quirk::AnyReplyTakesTheLimit, stuck);
+    is_found(first_tries(1, &[0, 1], 1), Quirk::ListingHasOwn, "proves nothing");
+    is_found(first_tries(1, &[0, 1], 1), Quirk::LostReplyIsCertain, "no contender");
+    is_found(first_tries(1, &[0, 1], 0), Quirk::OneLeaseMore, "proves nothing");
     // Without turns a lowered limit is exceeded.
     let direct = Scenario { fault_kinds: LOWERED, ..leases(2, &[0, 1, 2], 1) };
     is_found(direct, Quirk::LimitMayChangeWithoutTurns, "beside others");

@@ -5,7 +5,7 @@
 //! | log | each node has the transactions that created, wrote and deleted it; a server's state is a prefix |
 //! | server | one for each session, at a position of the log; one that lags shows the newest data of the nodes that it has |
 //! | requests | in order for each session |
-//! | notifications | one queue for each session; those of one transaction in every order |
+//! | notifications | one queue for each session; a transaction sends its notifications in every order |
 //! | watches | one-shot, set by reads; a model may derive them from the waiters of its clients instead |
 //! | reconnect | at any position; changes are replayed in every order |
 //! | stragglers | a write of a lost connection may still commit, until a later write of its session does |
@@ -191,7 +191,7 @@ impl<P: Copy + Eq, D, R: Clone> World<P, D, R> {
         events.filter(|(target, _)| is_armed(*target)).collect()
     }
 
-    /// Lists the notifications that a server at a position replays for these watches, whose session has seen `base`.
+    /// Lists the notifications that a server at a position replays for these watches of a session that has seen `base`.
     pub(crate) fn replayed_at(
         &self,
         position: Position,

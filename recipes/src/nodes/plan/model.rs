@@ -54,7 +54,7 @@ struct Content {
 
 type Node = world::Node<(), Content>;
 
-/// The data and the session of a request are those of when it was sent.
+/// A request, with the data and the session at the time when it was sent.
 type Request = (Step, u8, i64);
 
 #[derive(Debug, Clone, Copy)]

@@ -49,7 +49,7 @@ enum Request {
     Ready(Reading),
     Creation(Place),
     WatchOther(Place),
-    /// A write that changes nothing, and a read of the own node.
+    /// A write that changes nothing, and a read of the member's node.
     Settle,
     /// The transaction of a step with this own node.
     Transaction(Step, Place),

@@ -169,8 +169,8 @@ impl DistributedBarrier {
     /// * `BarrierError::AlreadySet`: another client, or another guard, has set it. Nothing is changed.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. The barrier is removed in the
     ///   background if it was set.
-    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`, `Error::NoChildrenForEphemerals`: the barrier is not
-    ///   set.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoChildrenForEphemerals`: the barrier is not set by this client.
+    /// * `Error::NoAuth`: this client may not create the barrier, or may not read one that is set.
     ///
     /// # Cancel safety
     ///
@@ -184,6 +184,7 @@ impl DistributedBarrier {
     /// # Errors
     ///
     /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
+    /// * `Error::NoAuth`: the barrier is set, and this client may not read it. Servers before 3.8.4 do not refuse that.
     /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety

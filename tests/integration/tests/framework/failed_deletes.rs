@@ -138,8 +138,8 @@ on_every_server! {
         eventually("it is deleted", async || !exists(&direct, &node).await).await;
     }
 
-    /// A node that an object has left, while others have children there.
-    async fn delete_in_the_background_leaves_a_node_with_children_and_delays_no_close(env) {
+    /// The close does not wait for it either.
+    async fn background_delete_leaves_a_node_with_children(env) {
         let client = connected(curator_integration::env::builder(env.address()).max_close_wait(Duration::MAX)).await;
         let (node, other) = (env.path("node"), env.client().await);
         let created = client.create().creating_parents_if_needed().for_path_with_stat(&node).await.unwrap().1;

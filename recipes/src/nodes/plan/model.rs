@@ -318,7 +318,7 @@ impl Keeper {
             Move::NewSession => {
                 let ended = self.session_mut();
                 (ended.armed, ended.mail) = (Vec::new(), Vec::new());
-                ended.requests.clear();
+                ended.lose(is_write);
                 self.session = 2;
                 self.watch = self.watch.take().map(|_| Some(Input::SessionEnded));
             }

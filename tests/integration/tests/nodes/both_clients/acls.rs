@@ -52,7 +52,7 @@ on_every_server! {
         assert!(stat_of(&client, &path).await.is_none());
     }
 
-    async fn node_that_its_client_may_not_read_is_told_where_nobody_can_know_it(env) {
+    async fn node_that_its_client_may_not_read_is_failed_where_exists_needs_read(env) {
         let (client, path) = (env.client().await, env.path("test/foo"));
         let options = PersistentNodeOptions::new().acl([Acl::new(Permission::WRITE, "world", "anyone")]);
         let node = started_with(&client, CreateMode::Ephemeral, &path, "", options);

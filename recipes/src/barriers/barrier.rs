@@ -184,7 +184,7 @@ impl DistributedBarrier {
     /// # Errors
     ///
     /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
-    /// * `Error::NoAuth`: the barrier is set, and this client may not read it. Servers before 3.8.4 do not refuse that.
+    /// * `Error::NoAuth`: the barrier is set, and this client may not read it. Servers from 3.8.4 and 3.9.2 on say so.
     /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety

@@ -30,8 +30,8 @@ impl LockInternalsDriver for LeaseDriver {
     }
 }
 
-/// Returns whether all `own` leases are held without the queue, by a listing that was sent after their creates. Children that are not
-/// leases count as older leases, because Java's clients count them too.
+/// Returns whether all `own` leases are held without the queue, by a listing that was sent after their creates. Children
+/// that are not leases count as older leases, because Java's clients count them too.
 pub(crate) fn are_held(sorted: &SortedChildren, listed: usize, own: &[&str], max_leases: usize) -> bool {
     let positions: Option<Vec<usize>> = own.iter().map(|name| sorted.position(name)).collect();
     let Some(last) = positions.and_then(|positions| positions.into_iter().max()) else { return false };

@@ -24,8 +24,8 @@ use crate::standing::{StandingTask, first_found};
 /// before this process learns of that. So it gives no right to act alone: use a lock or an election.
 ///
 /// [Clones](crate#handles) are cheap, and all clones are one node. They keep the client open. [`close`](Self::close)
-/// deletes the node in every mode, as Curator does, unless it has children. The drop of the last clone does so in the background. If the client
-/// is closed first, a node of a mode that is not ephemeral stays: await `close` before.
+/// deletes the node in every mode, as Curator does, unless it has children. The drop of the last clone does so in the
+/// background. If the client is closed first, a node of a mode that is not ephemeral stays: await `close` before.
 ///
 /// # A path that is taken
 ///

@@ -10,7 +10,7 @@ use crate::request::Request;
 pub(crate) struct Version(pub(crate) [u32; 3]);
 
 impl Version {
-    /// Notifications have the number of their transaction (ZOOKEEPER-4655). Behind a reconnect there is none.
+    /// Notifications have the number of their transaction (ZOOKEEPER-4655). After a reconnect they have none.
     fn numbers_events(self) -> bool {
         self.0 >= [3, 9, 0]
     }

@@ -2,7 +2,7 @@
 //! happened.
 //!
 //! Each seed storms three of the ten locks, in rotation: in a hundred seeds in a row each has thirty storms, in all
-//! kinds of weather. It has a storm of a single holder too, whose server refuses it. Half of the seeds also storm an election: two of three that of a latch, one that of a selector. The
+//! kinds of weather. A short storm has a single holder, whose server refuses it. Half of the seeds also storm an election: two of three that of a latch, one that of a selector. The
 //! other half storms nodes that stand. Each seed storms caches, and counters, barriers or latches. In its hard storm
 //! servers refuse reads and credentials, have large replies, and return to backups.
 //!

@@ -17,11 +17,11 @@ enum Setup {
     Free,
     /// Others have set the barrier, or the count.
     Set,
-    /// They have, and remove it in their turn.
+    /// As `Set`, until the turn of the others.
     SetForATurn,
-    /// We own the barrier, or take part.
+    /// We own the barrier, or take part in the round.
     Ours,
-    /// We do, and others end that in their turn.
+    /// As `Ours`, until the turn of the others.
     OursForATurn,
 }
 

@@ -24,16 +24,16 @@ async fn started(stage: &Stage, is_ours: bool) -> LeaderLatch {
     latch
 }
 
-/// Who leads when a method of our latch is called, and afterwards.
+/// The lead when a method of our latch is called, and afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lead {
-    /// We, and the other one waits.
+    /// Our latch leads, and the other one waits.
     Ours,
-    /// We, and the call ends our term.
+    /// Our latch leads until the call ends its term.
     Ends,
-    /// We, and our node is deleted in the other one's turn.
+    /// Our latch leads until its node is deleted in the turn.
     Deleted,
-    /// The other one resigns in its turn, and we lead.
+    /// The other latch leads until it resigns in its turn. Then ours leads.
     Comes,
 }
 

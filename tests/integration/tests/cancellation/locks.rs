@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::{Row, Scene};
 
-/// An acquire at rest, and one behind somebody and before somebody else.
+/// An acquire of a free lock, or of one with a holder in front and a contender behind.
 async fn acquire_and_drop(taking: &Taking, contended: bool, scene: &mut Scene) {
     if contended {
         scene.others.push(scene.stage.holder_in_front(taking.subject).await);
@@ -22,7 +22,7 @@ async fn acquire_and_drop(taking: &Taking, contended: bool, scene: &mut Scene) {
     let client = scene.stage.client.clone();
     let asks_once = taking.patience == Patience::Once;
     let guards = match scene.call((taking.run)(client)).await {
-        // Who asks once is told of a lost connection.
+        // An acquire that asks once fails with the connection.
         Some(Err(LockError::Framework(Error::ConnectionLoss { .. }))) if asks_once && !contended => None,
         guards => guards.map(Result::unwrap),
     };

@@ -120,15 +120,15 @@ pub(crate) fn groups() -> Vec<Row> {
 /// What a call of a partition begins with, and what happens in the turn of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setup {
-    /// Nobody runs it.
+    /// It does not run.
     Idle,
-    /// Nobody does, and it is closed in the turn.
+    /// As `Idle`, and it is closed in the turn.
     IdleForATurn,
     /// It runs, and owns the item.
     Runs,
-    /// It does, and is closed in the turn.
+    /// As `Runs`, and it is closed in the turn.
     RunsForATurn,
-    /// It does, and the item is deleted in the turn. It is acquired again.
+    /// As `Runs`, and the item is deleted in the turn. The partition acquires it again.
     LosesTheItem,
 }
 

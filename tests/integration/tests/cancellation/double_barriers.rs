@@ -49,7 +49,7 @@ pub(crate) fn entering() -> Vec<Row> {
     ]
 }
 
-/// What happens in the turn of the other member.
+/// The event in the turn of the other member.
 #[derive(Debug, Clone, Copy)]
 enum Turn {
     OtherLeaves,

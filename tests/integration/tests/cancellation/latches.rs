@@ -10,7 +10,7 @@ use crate::Row;
 
 const PATH: &str = "/path";
 
-/// What a call of a barrier or a latch begins with, and what the others do in their turn.
+/// The state of a barrier or a latch before a call, until the turn of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setup {
     /// Nothing is there.

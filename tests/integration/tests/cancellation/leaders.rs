@@ -114,7 +114,7 @@ async fn work(_: Leadership) -> Result<(), Infallible> {
     Ok(())
 }
 
-/// What a call of a selector is.
+/// A call of a selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Is {
     /// A run. Another client holds the lead until its turn.

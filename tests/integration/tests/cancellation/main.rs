@@ -46,7 +46,7 @@ impl Scene {
         outcome
     }
 
-    /// Whether the call is polled at all.
+    /// Returns `true` if the call is polled at all.
     fn is_called(&self) -> bool {
         self.cut != Cut::Before(0)
     }

@@ -117,7 +117,7 @@ pub(crate) fn groups() -> Vec<Row> {
     ]
 }
 
-/// What a call of a partition begins with, and what happens in the turn of others.
+/// The state of a partition before a call, and the event in the turn of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setup {
     /// It does not run.

@@ -9,12 +9,12 @@ use crate::Row;
 
 const PATH: &str = "/shared";
 
-/// What a call begins with.
+/// The state of our value before a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setup {
-    /// Ours is started a moment ago, and there is no other.
+    /// It was started a moment ago, before any other.
     First,
-    /// Ours and another one know the value.
+    /// It is known, to another client too.
     Known,
 }
 

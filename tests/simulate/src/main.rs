@@ -2,9 +2,9 @@
 //! happened.
 //!
 //! Each seed storms three of the ten locks, in rotation: in a hundred seeds in a row each has thirty storms, in all
-//! kinds of weather. Half of the seeds also storm an election: two of three that of a latch, one that of a selector. The
-//! other half storms nodes that stand. Each seed storms caches, and counters, barriers or latches. In its hard storm
-//! servers refuse reads and credentials, have large replies, and return to backups.
+//! kinds of weather. A short storm has a single holder. Its server refuses it. Half of the seeds also storm an election:
+//! two of three a latch, one a selector. The other half storms nodes that stand. Each seed storms caches, and counters,
+//! barriers or latches. In its hard storm servers refuse reads and credentials, have large replies, and return to backups.
 //!
 //! ```text
 //! cargo run --release -p curator-simulate -- --seeds 10000
@@ -32,6 +32,7 @@ use curator_simulate::together::Together;
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Only {
     Locks,
+    Holder,
     Elections,
     Nodes,
     Caches,
@@ -136,6 +137,7 @@ fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
     let storms = match options.only {
         None => Storm::of(seed),
         Some(Only::Locks) => Storm::locks(seed),
+        Some(Only::Holder) => vec![Storm::Holder],
         Some(Only::Elections) => vec![Storm::election(seed)],
         Some(Only::Nodes) => vec![Storm::presence(seed)],
         Some(Only::Caches) => vec![Storm::Caches],

@@ -25,6 +25,8 @@ use crate::together::Together;
 pub enum Storm {
     /// A lock.
     Lock(Recipe),
+    /// A single holder of a lock.
+    Holder,
     /// An election.
     Election(Election),
     /// Nodes that stand.
@@ -60,12 +62,13 @@ impl Hard {
 }
 
 impl Storm {
-    /// Returns the storms of one seed: three of locks, one of an election or of nodes that stand, one of caches, one of
-    /// counters, barriers or latches, and the hard one.
+    /// Returns the storms of one seed: three of locks, one of a single holder, one of an election or of nodes that stand.
+    /// Then one of caches, one of counters, barriers or latches, and the hard one.
     /// A parity of bits chooses between the second two, so that both have all kinds of weather.
     pub fn of(seed: u64) -> Vec<Self> {
         let other = if seed.count_ones() % 2 == 1 { Self::election(seed) } else { Self::presence(seed) };
-        Self::locks(seed).into_iter().chain([other, Self::Caches, Self::together(seed), Self::hard(seed)]).collect()
+        let others = [Self::Holder, other, Self::Caches, Self::together(seed), Self::hard(seed)];
+        Self::locks(seed).into_iter().chain(others).collect()
     }
 
     /// Returns the storms of the locks of a seed.
@@ -100,6 +103,7 @@ impl Storm {
         let (usual, hard) = (Weather::of(seed), Weather::hard(seed));
         match self {
             Self::Lock(recipe) => runtime.block_on(locks::storm(seed, recipe, usual)),
+            Self::Holder => runtime.block_on(locks::holder::storm(seed)),
             Self::Hard(Hard::Lock(recipe)) => runtime.block_on(locks::storm(seed, recipe, hard)),
             Self::Election(election) => runtime.block_on(election::storm(seed, election)),
             Self::Presence(presence) => runtime.block_on(presence::storm(seed, presence, usual)),
@@ -115,6 +119,7 @@ impl fmt::Display for Storm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock(recipe) => recipe.fmt(f),
+            Self::Holder => f.write_str("single holder"),
             Self::Election(election) => election.fmt(f),
             Self::Presence(presence) => presence.fmt(f),
             Self::Caches => f.write_str("caches"),

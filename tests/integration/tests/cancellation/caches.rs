@@ -1,84 +1,51 @@
 //! The asynchronous methods of caches, dropped at every poll: the cache goes on, and its close leaves nothing.
 
-use curator_integration::cuts::{Cut, poll_until};
-use curator_integration::lock_stage::{QUIET, Stage, play};
-use curator_integration::operations::{LONG, Local};
-use curator_recipes::{CacheEvent, CacheState, CuratorCache, NodeCache, PathChildrenCache, StartMode, TreeCache};
+use curator_integration::lock_stage::QUIET;
+use curator_integration::operations::LONG;
+use curator_recipes::{
+    CacheEvent, CacheState, Changes, CuratorCache, NodeCache, PathChildrenCache, StartMode, TreeCache,
+};
 use tokio::time::sleep;
 
-use crate::{LATENCY, Row};
+use crate::Row;
 
-const OF_CACHES: [&str; 7] = [
-    "Changes<CacheEvent>::recv",
-    "CuratorCache::caught_up",
-    "CuratorCache::close",
-    "CuratorCache::initialized",
-    "CuratorCache::initialized_timeout",
-    "CuratorCache::rebuild",
-    "CuratorCache::synced",
-];
+fn cache(method: &'static str, call: impl AsyncFn(&CuratorCache, &mut Changes<CacheEvent>) + 'static) -> Row {
+    Row::new(method, async move |scene| {
+        scene.stage.front.create().for_path("/tree").await.unwrap();
+        let cache = CuratorCache::new(scene.stage.client.clone(), "/tree").unwrap();
+        let (mut events, mut others) = (cache.changes(), cache.changes());
+        cache.start().unwrap();
+        scene.call(call(&cache, &mut others)).await;
+        sleep(QUIET).await;
+        if scene.is_called() && method == "CuratorCache::close" {
+            assert!(matches!(cache.state(), CacheState::Closed));
+        } else {
+            scene.stage.front.create().for_path("/tree/new").await.unwrap();
+            cache.synced().await.unwrap();
+            let mut created = 0;
+            while let Ok(event) = events.try_recv() {
+                created += usize::from(matches!(event, CacheEvent::Created(_)));
+            }
+            assert_eq!((cache.len(), created), (2, 2));
+        }
+        cache.close().await;
+    })
+}
 
-const OF_OLDER_CACHES: [&str; 19] = [
-    "Changes::recv",
-    "NodeCache::close",
-    "NodeCache::initialized",
-    "NodeCache::initialized_timeout",
-    "NodeCache::rebuild",
-    "NodeCache::start_with_initial_build",
-    "NodeCache::synced",
-    "PathChildrenCache::close",
-    "PathChildrenCache::initialized",
-    "PathChildrenCache::initialized_timeout",
-    "PathChildrenCache::rebuild",
-    "PathChildrenCache::rebuild_node",
-    "PathChildrenCache::start_with",
-    "PathChildrenCache::synced",
-    "TreeCache::close",
-    "TreeCache::initialized",
-    "TreeCache::initialized_timeout",
-    "TreeCache::rebuild",
-    "TreeCache::synced",
-];
-
-async fn drop_of_cache(method: &str, cut: Cut, what: &str) -> bool {
-    let stage = Stage::new(LATENCY).await;
-    stage.front.create().for_path("/tree").await.unwrap();
-    let before = stage.footprint();
-    let cache = CuratorCache::new(stage.client.clone(), "/tree").unwrap();
-    let (mut events, mut others) = (cache.changes(), cache.changes());
-    cache.start().unwrap();
-    let ours = cache.clone();
-    let call: Local<()> = match method {
-        "Changes<CacheEvent>::recv" => {
-            Box::pin(async move { assert!(matches!(others.recv().await, Some(CacheEvent::Created(_)))) })
-        }
-        "CuratorCache::caught_up" => Box::pin(async move { _ = ours.caught_up().await.unwrap() }),
-        "CuratorCache::close" => Box::pin(async move { ours.close().await }),
-        "CuratorCache::initialized" => Box::pin(async move { ours.initialized().await.unwrap() }),
-        "CuratorCache::initialized_timeout" => {
-            Box::pin(async move { ours.initialized_timeout(LONG).await.unwrap().unwrap() })
-        }
-        "CuratorCache::rebuild" => Box::pin(async move { ours.rebuild().await.unwrap() }),
-        "CuratorCache::synced" => Box::pin(async move { _ = ours.synced().await.unwrap() }),
-        other => panic!("{other}"),
-    };
-    let completes = poll_until(call, cut).await.is_some();
-    sleep(QUIET).await;
-    if cut != Cut::Before(0) && method == "CuratorCache::close" {
-        assert!(matches!(cache.state(), CacheState::Closed), "{what}");
-    } else {
-        stage.front.create().for_path("/tree/new").await.unwrap();
-        cache.synced().await.unwrap();
-        let mut created = 0;
-        while let Ok(event) = events.try_recv() {
-            created += usize::from(matches!(event, CacheEvent::Created(_)));
-        }
-        assert_eq!((cache.len(), created), (2, 2), "{what}");
-    }
-    cache.close().await;
-    drop((cache, events));
-    stage.assert_as_before(Vec::new(), &before, what).await;
-    completes
+pub(crate) fn caches() -> Vec<Row> {
+    vec![
+        cache("Changes<CacheEvent>::recv", async |_, events| {
+            assert!(matches!(events.recv().await, Some(CacheEvent::Created(_))));
+        }),
+        cache("CuratorCache::caught_up", async |cache, _| _ = cache.caught_up().await.unwrap()),
+        cache("CuratorCache::close", async |cache, _| cache.close().await),
+        cache("CuratorCache::initialized", async |cache, _| cache.initialized().await.unwrap()),
+        cache("CuratorCache::initialized_timeout", async |cache, _| {
+            cache.initialized_timeout(LONG).await.unwrap().unwrap();
+        }),
+        cache("CuratorCache::rebuild", async |cache, _| cache.rebuild().await.unwrap()),
+        cache("CuratorCache::synced", async |cache, _| _ = cache.synced().await.unwrap()),
+    ]
 }
 
 /// A cache of each older type, of one path.
@@ -88,108 +55,82 @@ struct Older {
     tree: TreeCache,
 }
 
-impl Older {
-    /// Starts the caches that were not started.
-    async fn start(&self, but: &str) {
-        if matches!(self.tree.state(), CacheState::Latent) {
-            self.tree.start().unwrap();
+fn older(method: &'static str, call: impl AsyncFn(&Older) + 'static) -> Row {
+    Row::new(method, async move |scene| {
+        let front = scene.stage.front.clone();
+        front.create().creating_parents_if_needed().for_path("/tree/old").await.unwrap();
+        let client = || scene.stage.client.clone();
+        let caches = Older {
+            node: NodeCache::new(client(), "/tree").unwrap(),
+            children: PathChildrenCache::new(client(), "/tree").unwrap(),
+            tree: TreeCache::builder(client(), "/tree").create_parent_nodes(true).build().unwrap(),
+        };
+        let Older { node, children, tree } = &caches;
+        tree.start().unwrap();
+        if !method.starts_with("NodeCache::start") {
+            node.start().unwrap();
         }
-        if !but.starts_with("NodeCache::start") && matches!(self.node.state(), CacheState::Latent) {
-            self.node.start().unwrap();
+        if !method.starts_with("PathChildrenCache::start") {
+            children.start().unwrap();
         }
-        if !but.starts_with("PathChildrenCache::start") && matches!(self.children.state(), CacheState::Latent) {
-            self.children.start().unwrap();
+        scene.call(call(&caches)).await;
+        sleep(QUIET).await;
+        // Those that were started before refuse.
+        node.start().ok();
+        children.start().ok();
+        front.set_data().for_path("/tree", "new").await.unwrap();
+        front.create().for_path("/tree/new").await.unwrap();
+        let closed = method.strip_suffix("::close").filter(|_| scene.is_called());
+        if closed == Some("NodeCache") {
+            assert!(matches!(node.state(), CacheState::Closed));
+        } else {
+            node.synced().await.unwrap();
+            assert_eq!(node.current_data().unwrap().data, b"new");
         }
-    }
-
-    fn call(&self, method: &str) -> Local<()> {
-        let (node, children, tree) = (self.node.clone(), self.children.clone(), self.tree.clone());
-        let mut events = node.changes();
-        match method {
-            "Changes::recv" => Box::pin(async move { assert!(events.recv().await.is_some()) }),
-            "NodeCache::close" => Box::pin(async move { node.close().await }),
-            "NodeCache::initialized" => Box::pin(async move { node.initialized().await.unwrap() }),
-            "NodeCache::initialized_timeout" => {
-                Box::pin(async move { node.initialized_timeout(LONG).await.unwrap().unwrap() })
-            }
-            "NodeCache::rebuild" => Box::pin(async move { node.rebuild().await.unwrap() }),
-            "NodeCache::start_with_initial_build" => {
-                Box::pin(async move { node.start_with_initial_build().await.unwrap() })
-            }
-            "NodeCache::synced" => Box::pin(async move { _ = node.synced().await.unwrap() }),
-            "PathChildrenCache::close" => Box::pin(async move { children.close().await }),
-            "PathChildrenCache::initialized" => Box::pin(async move { children.initialized().await.unwrap() }),
-            "PathChildrenCache::initialized_timeout" => {
-                Box::pin(async move { children.initialized_timeout(LONG).await.unwrap().unwrap() })
-            }
-            "PathChildrenCache::rebuild" => Box::pin(async move { children.rebuild().await.unwrap() }),
-            "PathChildrenCache::rebuild_node" => {
-                Box::pin(async move { children.rebuild_node("/tree/old").await.unwrap() })
-            }
-            "PathChildrenCache::start_with" => {
-                Box::pin(async move { children.start_with(StartMode::BuildInitialCache).await.unwrap() })
-            }
-            "PathChildrenCache::synced" => Box::pin(async move { _ = children.synced().await.unwrap() }),
-            "TreeCache::close" => Box::pin(async move { tree.close().await }),
-            "TreeCache::initialized" => Box::pin(async move { tree.initialized().await.unwrap() }),
-            "TreeCache::initialized_timeout" => {
-                Box::pin(async move { tree.initialized_timeout(LONG).await.unwrap().unwrap() })
-            }
-            "TreeCache::rebuild" => Box::pin(async move { tree.rebuild().await.unwrap() }),
-            "TreeCache::synced" => Box::pin(async move { _ = tree.synced().await.unwrap() }),
-            other => panic!("{other}"),
+        if closed == Some("PathChildrenCache") {
+            assert!(matches!(children.state(), CacheState::Closed));
+        } else {
+            children.synced().await.unwrap();
+            assert_eq!(children.current_data().len(), 2);
         }
-    }
-}
-
-async fn drop_of_older_cache(method: &str, cut: Cut, what: &str) -> bool {
-    let stage = Stage::new(LATENCY).await;
-    stage.front.create().creating_parents_if_needed().for_path("/tree/old").await.unwrap();
-    let before = stage.footprint();
-    let client = || stage.client.clone();
-    let caches = Older {
-        node: NodeCache::new(client(), "/tree").unwrap(),
-        children: PathChildrenCache::new(client(), "/tree").unwrap(),
-        tree: TreeCache::builder(client(), "/tree").create_parent_nodes(true).build().unwrap(),
-    };
-    caches.start(method).await;
-    let completes = poll_until(caches.call(method), cut).await.is_some();
-    sleep(QUIET).await;
-    caches.start("").await;
-    stage.front.set_data().for_path("/tree", "new").await.unwrap();
-    stage.front.create().for_path("/tree/new").await.unwrap();
-    let is_closed = |of: &str| cut != Cut::Before(0) && method == format!("{of}::close");
-    let Older { node, children, tree } = &caches;
-    if is_closed("NodeCache") {
-        assert!(matches!(node.state(), CacheState::Closed), "{what}");
-    } else {
-        node.synced().await.unwrap();
-        assert_eq!(node.current_data().unwrap().data, b"new", "{what}");
-    }
-    if is_closed("PathChildrenCache") {
-        assert!(matches!(children.state(), CacheState::Closed), "{what}");
-    } else {
-        children.synced().await.unwrap();
-        assert_eq!(children.current_data().len(), 2, "{what}");
-    }
-    if is_closed("TreeCache") {
-        assert!(matches!(tree.state(), CacheState::Closed), "{what}");
-    } else {
-        tree.synced().await.unwrap();
-        assert_eq!(tree.size(), 3, "{what}");
-    }
-    tokio::join!(node.close(), children.close(), tree.close());
-    drop(caches);
-    stage.assert_as_before(Vec::new(), &before, what).await;
-    completes
-}
-
-pub(crate) fn caches() -> Vec<Row> {
-    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_cache(method, cut, what)));
-    OF_CACHES.map(row).into()
+        if closed == Some("TreeCache") {
+            assert!(matches!(tree.state(), CacheState::Closed));
+        } else {
+            tree.synced().await.unwrap();
+            assert_eq!(tree.size(), 3);
+        }
+        tokio::join!(node.close(), children.close(), tree.close());
+    })
 }
 
 pub(crate) fn older_caches() -> Vec<Row> {
-    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_older_cache(method, cut, what)));
-    OF_OLDER_CACHES.map(row).into()
+    vec![
+        older("Changes::recv", async |of| assert!(of.node.changes().recv().await.is_some())),
+        older("NodeCache::close", async |of| of.node.close().await),
+        older("NodeCache::initialized", async |of| of.node.initialized().await.unwrap()),
+        older("NodeCache::initialized_timeout", async |of| {
+            of.node.initialized_timeout(LONG).await.unwrap().unwrap();
+        }),
+        older("NodeCache::rebuild", async |of| of.node.rebuild().await.unwrap()),
+        older("NodeCache::start_with_initial_build", async |of| of.node.start_with_initial_build().await.unwrap()),
+        older("NodeCache::synced", async |of| _ = of.node.synced().await.unwrap()),
+        older("PathChildrenCache::close", async |of| of.children.close().await),
+        older("PathChildrenCache::initialized", async |of| of.children.initialized().await.unwrap()),
+        older("PathChildrenCache::initialized_timeout", async |of| {
+            of.children.initialized_timeout(LONG).await.unwrap().unwrap();
+        }),
+        older("PathChildrenCache::rebuild", async |of| of.children.rebuild().await.unwrap()),
+        older("PathChildrenCache::rebuild_node", async |of| of.children.rebuild_node("/tree/old").await.unwrap()),
+        older("PathChildrenCache::start_with", async |of| {
+            of.children.start_with(StartMode::BuildInitialCache).await.unwrap();
+        }),
+        older("PathChildrenCache::synced", async |of| _ = of.children.synced().await.unwrap()),
+        older("TreeCache::close", async |of| of.tree.close().await),
+        older("TreeCache::initialized", async |of| of.tree.initialized().await.unwrap()),
+        older("TreeCache::initialized_timeout", async |of| {
+            of.tree.initialized_timeout(LONG).await.unwrap().unwrap();
+        }),
+        older("TreeCache::rebuild", async |of| of.tree.rebuild().await.unwrap()),
+        older("TreeCache::synced", async |of| _ = of.tree.synced().await.unwrap()),
+    ]
 }

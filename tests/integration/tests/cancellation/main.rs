@@ -1,11 +1,14 @@
 //! Every public asynchronous method of the recipes, polled this often and dropped, for every "this". All of them are in
-//! one table. A row is a method with the scene around its call: the scene sets up, calls, and checks what is left.
+//! one table. A row is a method, what is set up for its call, and the call. The scene around it checks what is left.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use std::time::Duration;
 
-use curator_integration::cuts::Cut;
+use curator_integration::cuts::{Cut, poll_until};
+use curator_integration::lock_stage::{OURS, Stage, TURN, play};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 mod caches;
 mod counters;
@@ -22,8 +25,52 @@ const LATENCY: Duration = Duration::from_millis(3);
 /// More polls than any of them takes.
 const MOST_POLLS: usize = 500;
 
-/// Plays a call up to the cut, and checks what is left. Returns `true` if the call completes before the cut.
-type Scene = Box<dyn Fn(Cut, &str) -> bool>;
+/// A stage on which a call is dropped at a cut.
+struct Scene {
+    what: String,
+    stage: Stage,
+    loses_reply: bool,
+    cut: Cut,
+    completes: bool,
+    others: Vec<JoinHandle<()>>,
+}
+
+impl Scene {
+    /// Polls the call up to the cut. `None` if it is dropped there.
+    async fn call<T>(&mut self, call: impl Future<Output = T>) -> Option<T> {
+        if self.loses_reply {
+            self.stage.ensemble.drop_reply(OURS);
+        }
+        let outcome = poll_until(call, self.cut).await;
+        self.completes = outcome.is_some();
+        outcome
+    }
+
+    /// Returns `true` if the call is polled at all.
+    fn is_called(&self) -> bool {
+        self.cut != Cut::Before(0)
+    }
+
+    /// Has others do something in their turn.
+    fn in_turn(&mut self, does: impl Future<Output = ()> + Send + 'static) {
+        self.others.push(tokio::spawn(async move {
+            sleep(TURN).await;
+            does.await;
+        }));
+    }
+
+    async fn assert_nothing_of_ours(&self) {
+        self.stage.assert_nothing_of_ours(&self.what).await;
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in the scene of {}", self.what);
+        }
+    }
+}
 
 /// A call, and what is expected behind its drop.
 struct Row {
@@ -31,40 +78,63 @@ struct Row {
     what: String,
     /// The call takes this many polls at least.
     least_polls: usize,
-    scene: Scene,
+    /// And this many if the first reply is lost with the connection. `None` if that changes nothing.
+    least_polls_of_lost: Option<usize>,
+    /// Plays the scene. Returns `true` if the call completes before the cut.
+    play: Box<dyn Fn(String, bool, Cut) -> bool>,
 }
 
 impl Row {
-    fn new(method: &'static str, what: &str, least_polls: usize, scene: impl Fn(Cut, &str) -> bool + 'static) -> Self {
-        Self { method, what: format!("{method}{what}"), least_polls, scene: Box::new(scene) }
+    /// The scene sets up, calls, and checks. Then the others come through, and all is as it was before.
+    fn new(method: &'static str, scene: impl AsyncFn(&mut Scene) + 'static) -> Self {
+        let plays = move |what: String, loses_reply, cut| {
+            play(async {
+                let stage = Stage::new(LATENCY).await;
+                let before = stage.footprint();
+                let mut on = Scene { what, stage, loses_reply, cut, completes: false, others: Vec::new() };
+                scene(&mut on).await;
+                on.stage.assert_as_before(std::mem::take(&mut on.others), &before, &on.what).await;
+                on.completes
+            })
+        };
+        Self { method, what: method.to_owned(), least_polls: 1, least_polls_of_lost: None, play: Box::new(plays) }
     }
 
-    /// Two rows: all replies arrive, or one is lost with the connection.
-    fn with_replies(
-        method: &'static str,
-        [all, lost]: [usize; 2],
-        scene: impl Fn(bool, Cut, &str) -> bool + Clone + 'static,
-    ) -> [Self; 2] {
-        let with_lost = scene.clone();
-        [
-            Self::new(method, "", all, move |cut, what| scene(false, cut, what)),
-            Self::new(method, ", a lost reply", lost, move |cut, what| with_lost(true, cut, what)),
-        ]
+    fn of(mut self, what: &str) -> Self {
+        self.what.push_str(what);
+        self
+    }
+
+    fn least_polls(mut self, polls: usize) -> Self {
+        self.least_polls = polls;
+        self
+    }
+
+    /// Runs again, with a lost reply.
+    fn also_loses_a_reply(mut self, least_polls: usize) -> Self {
+        self.least_polls_of_lost = Some(least_polls);
+        self
+    }
+
+    fn run(&self) {
+        self.cut_everywhere(false, self.least_polls);
+        if let Some(polls) = self.least_polls_of_lost {
+            self.cut_everywhere(true, polls);
+        }
     }
 
     /// Drops the call at every cut, until it completes before the cut.
-    fn run(&self) {
+    fn cut_everywhere(&self, loses_reply: bool, least_polls: usize) {
+        let what = format!("{}{}", self.what, if loses_reply { ", a lost reply" } else { "" });
         for polls in 0..MOST_POLLS {
-            let mut completes = false;
-            for cut in [Cut::Before(polls), Cut::Behind(polls + 1)] {
-                completes = (self.scene)(cut, &format!("{}, dropped {cut:?}", self.what));
-            }
-            if completes {
-                assert!(polls >= self.least_polls, "{} was done after {polls} polls", self.what);
+            let cuts = [Cut::Before(polls), Cut::Behind(polls + 1)];
+            let completes = cuts.map(|cut| (self.play)(format!("{what}, dropped {cut:?}"), loses_reply, cut));
+            if completes[1] {
+                assert!(polls >= least_polls, "{what} was done after {polls} polls");
                 return;
             }
         }
-        panic!("{} is never done", self.what);
+        panic!("{what} is never done");
     }
 }
 
@@ -106,5 +176,6 @@ table! {
     dropped_call_of_a_node_with_a_time_to_live_leaves_nothing_after_the_close: nodes::ttl_nodes,
     dropped_call_of_a_member_or_a_group_leaves_both_and_after_the_closes_nothing: nodes::groups,
     dropped_call_of_a_partition_leaves_nothing_after_its_close: nodes::partitions,
-    what_is_done_with_a_shared_value_leaves_nothing_but_the_value: shared_values::rows,
+    what_is_done_with_a_shared_value_leaves_nothing_but_the_value: shared_values::values,
+    what_is_done_with_a_shared_count_leaves_nothing_but_the_count: shared_values::counts,
 }

@@ -3,226 +3,190 @@
 
 use std::time::Duration;
 
-use curator_integration::cuts::{Cut, poll_until};
-use curator_integration::lock_stage::{QUIET, Stage, TURN, play};
-use curator_integration::operations::{LONG, Local};
+use curator_integration::following::group;
+use curator_integration::lock_stage::{QUIET, TURN};
+use curator_integration::operations::LONG;
 use curator_recipes::{
-    GroupMember, LossReason, MemberChange, Partition, PartitionOptions, PersistentNode, PersistentTtlNode,
+    Changes, Group, GroupMember, LossReason, MemberChange, OwnedItem, Partition, PartitionOptions, PersistentNode,
+    PersistentTtlNode,
 };
 use tokio::time::sleep;
 
-use crate::{LATENCY, Row};
+use crate::Row;
 
-const OF_NODES: [&str; 5] = [
-    "PersistentNode::close",
-    "PersistentNode::close_all",
-    "PersistentNode::created",
-    "PersistentNode::set_data",
-    "PersistentNode::created_timeout",
-];
-const OF_TTL_NODES: [&str; 4] = [
-    "PersistentTtlNode::close",
-    "PersistentTtlNode::created",
-    "PersistentTtlNode::set_data",
-    "PersistentTtlNode::created_timeout",
-];
-const OF_GROUPS: [&str; 8] = [
-    "Group::close",
-    "Group::initialized",
-    "Group::initialized_timeout",
-    "GroupMember::close",
-    "GroupMember::join",
-    "GroupMember::join_timeout",
-    "GroupMember::set_data",
-    "Changes<MemberChange>::recv",
-];
-const OF_PARTITIONS: [&str; 6] = [
-    "OwnedItem::lost",
-    "OwnedItem::revoked",
-    "OwnedItem::verify",
-    "Partition::close",
-    "Partition::run",
-    "Partition::run_until",
-];
-
-async fn drop_of_node(method: &str, cut: Cut, what: &str) -> bool {
-    let stage = Stage::new(LATENCY).await;
-    let before = stage.footprint();
-    let node = PersistentNode::new(stage.client.clone(), "/node", "first").unwrap();
-    node.start().unwrap();
-    let ours = node.clone();
-    let call: Local<()> = match method {
-        "PersistentNode::close" => Box::pin(async move { ours.close().await }),
-        "PersistentNode::close_all" => Box::pin(async move { PersistentNode::close_all([&ours]).await }),
-        "PersistentNode::created" => Box::pin(async move { assert_eq!(ours.created().await.unwrap().path, "/node") }),
-        "PersistentNode::set_data" => Box::pin(async move { ours.set_data("second").await.unwrap() }),
-        "PersistentNode::created_timeout" => Box::pin(async move {
-            assert_eq!(ours.created_timeout(LONG).await.unwrap().unwrap().path, "/node");
-        }),
-        other => panic!("{other}"),
-    };
-    let completes = poll_until(call, cut).await.is_some();
-    sleep(QUIET).await;
-    // The closing, and the write of data, go on when their futures are dropped.
-    let is_called = cut != Cut::Before(0);
-    let is_closed = is_called && method.starts_with("PersistentNode::close");
-    assert_eq!(stage.own_nodes().len(), usize::from(!is_closed), "{what}");
-    if !is_closed {
-        let data = if is_called && method == "PersistentNode::set_data" { "second" } else { "first" };
-        assert_eq!(stage.front.get_data().for_path("/node").await.unwrap().0, data.as_bytes(), "{what}");
-    }
-    node.close().await;
-    drop(node);
-    stage.assert_as_before(Vec::new(), &before, what).await;
-    completes
-}
-
-/// The simulated server refuses nodes with a time to live, so each call ends with that refusal.
-async fn drop_of_ttl_node(method: &str, cut: Cut, what: &str) -> bool {
-    let stage = Stage::new(LATENCY).await;
-    let before = stage.footprint();
-    let node = PersistentTtlNode::new(stage.client.clone(), "/node", LONG, "first").unwrap();
-    node.start().unwrap();
-    let ours = node.clone();
-    let call: Local<()> = match method {
-        "PersistentTtlNode::close" => Box::pin(async move { ours.close().await }),
-        "PersistentTtlNode::created" => Box::pin(async move { drop(ours.created().await.unwrap_err()) }),
-        "PersistentTtlNode::set_data" => Box::pin(async move { drop(ours.set_data("second").await.unwrap_err()) }),
-        "PersistentTtlNode::created_timeout" => {
-            Box::pin(async move { drop(ours.created_timeout(LONG).await.unwrap_err()) })
+/// A method of a node, and the data of the node behind the call. `None` if the node is gone.
+fn node(method: &'static str, behind: Option<&'static str>, call: impl AsyncFn(&PersistentNode) + 'static) -> Row {
+    Row::new(method, async move |scene| {
+        let node = PersistentNode::new(scene.stage.client.clone(), "/node", "first").unwrap();
+        node.start().unwrap();
+        scene.call(call(&node)).await;
+        sleep(QUIET).await;
+        // The closing, and the write of data, go on when their futures are dropped.
+        let data = if scene.is_called() { behind } else { Some("first") };
+        assert_eq!(scene.stage.own_nodes().len(), usize::from(data.is_some()));
+        if let Some(data) = data {
+            assert_eq!(scene.stage.front.get_data().for_path("/node").await.unwrap().0, data.as_bytes());
         }
-        other => panic!("{other}"),
-    };
-    let completes = poll_until(call, cut).await.is_some();
-    sleep(QUIET).await;
-    let is_set = method == "PersistentTtlNode::set_data" && cut != Cut::Before(0);
-    assert_eq!(node.data(), if is_set { b"second".as_slice() } else { b"first" }, "{what}");
-    node.close().await;
-    drop(node);
-    stage.assert_as_before(Vec::new(), &before, what).await;
-    completes
-}
-
-async fn drop_of_group(method: &str, cut: Cut, what: &str) -> bool {
-    let stage = Stage::new(LATENCY).await;
-    let before = stage.footprint();
-    let group = curator_integration::following::group(stage.front.clone(), "/group");
-    let member = GroupMember::new(stage.client.clone(), "/group", "ours").unwrap();
-    member.start().unwrap();
-    let (ours, followed, mut changes) = (member.clone(), group.clone(), group.changes());
-    let call: Local<()> = match method {
-        "Group::close" => Box::pin(async move { followed.close().await }),
-        "Group::initialized" => Box::pin(async move { drop(followed.initialized().await.unwrap()) }),
-        "Group::initialized_timeout" => {
-            Box::pin(async move { drop(followed.initialized_timeout(LONG).await.unwrap().unwrap()) })
-        }
-        "GroupMember::close" => Box::pin(async move { ours.close().await }),
-        "GroupMember::join" => Box::pin(async move { assert_eq!(ours.join().await.unwrap().id, "ours") }),
-        "GroupMember::join_timeout" => {
-            Box::pin(async move { assert_eq!(ours.join_timeout(LONG).await.unwrap().unwrap().id, "ours") })
-        }
-        "GroupMember::set_data" => Box::pin(async move { ours.set_data("second").await.unwrap() }),
-        "Changes<MemberChange>::recv" => {
-            Box::pin(async move { assert!(matches!(changes.recv().await, Some(MemberChange::Joined(_)))) })
-        }
-        other => panic!("{other}"),
-    };
-    let completes = poll_until(call, cut).await.is_some();
-    sleep(QUIET).await;
-    let is_called = cut != Cut::Before(0);
-    let has_left = is_called && method == "GroupMember::close";
-    assert_eq!(stage.own_nodes().len(), usize::from(!has_left), "{what}");
-    let followed = group.members().map(|members| members.contains("ours"));
-    let is_followed = (!is_called || method != "Group::close").then_some(!has_left);
-    assert_eq!(followed, is_followed, "{what}");
-    futures_util::future::join(member.close(), group.close()).await;
-    drop((member, group));
-    stage.ensemble.delete("/group");
-    stage.assert_as_before(Vec::new(), &before, what).await;
-    completes
-}
-
-async fn drop_of_partition(method: &str, cut: Cut, what: &str) -> bool {
-    let stage = Stage::new(LATENCY).await;
-    let before = stage.footprint();
-    let options = PartitionOptions::new().settle(Duration::ZERO).grace(Duration::ZERO);
-    let partition = Partition::with_options(stage.client.clone(), "/work", "ours", ["a"], options).unwrap();
-    let (ours, closed) = (partition.clone(), partition.clone());
-    let call: Local<()> = if method == "Partition::run" {
-        tokio::spawn(async move {
-            sleep(TURN).await;
-            closed.close().await;
-        });
-        Box::pin(async move { ours.run(|_| std::future::pending()).await.unwrap() })
-    } else if method == "Partition::run_until" {
-        Box::pin(async move { ours.run_until(sleep(TURN), |_| std::future::pending()).await.unwrap() })
-    } else {
-        let (sender, mut items) = tokio::sync::mpsc::unbounded_channel();
-        tokio::spawn(async move {
-            let work = |item| {
-                // The item that follows a lost one has no receiver.
-                sender.send(item).ok();
-                std::future::pending()
-            };
-            ours.run(work).await.unwrap();
-        });
-        let item = items.recv().await.unwrap();
-        match method {
-            "OwnedItem::revoked" => {
-                tokio::spawn(async move {
-                    sleep(TURN).await;
-                    closed.close().await;
-                });
-                Box::pin(async move { item.revoked().await })
-            }
-            "OwnedItem::lost" => {
-                let nodes = stage.own_nodes().into_iter();
-                let node = nodes.into_iter().find(|node| node.starts_with("/work/items")).unwrap();
-                let ensemble = stage.ensemble.clone();
-                tokio::spawn(async move {
-                    sleep(TURN).await;
-                    ensemble.delete(&node);
-                });
-                Box::pin(async move { assert_eq!(item.lost().await, LossReason::NodeDeleted) })
-            }
-            "OwnedItem::verify" => Box::pin(async move { item.verify().await.unwrap() }),
-            "Partition::close" => Box::pin(async move { closed.close().await }),
-            other => panic!("{other}"),
-        }
-    };
-    let completes = poll_until(call, cut).await.is_some();
-    // Until the spawned task has closed the partition.
-    sleep(TURN * 2).await;
-    let is_closed = match method {
-        "Partition::close" => cut != Cut::Before(0),
-        // A lost item is acquired again.
-        method => !["OwnedItem::lost", "OwnedItem::verify"].contains(&method),
-    };
-    assert_eq!(stage.own_nodes().len(), if is_closed { 0 } else { 2 }, "{what}");
-    partition.close().await;
-    sleep(QUIET).await;
-    drop(partition);
-    stage.ensemble.delete("/work");
-    stage.assert_as_before(Vec::new(), &before, what).await;
-    completes
+        node.close().await;
+    })
 }
 
 pub(crate) fn nodes() -> Vec<Row> {
-    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_node(method, cut, what)));
-    OF_NODES.map(row).into()
+    vec![
+        node("PersistentNode::close", None, async |node| node.close().await),
+        node("PersistentNode::close_all", None, async |node| PersistentNode::close_all([node]).await),
+        node("PersistentNode::created", Some("first"), async |node| {
+            assert_eq!(node.created().await.unwrap().path, "/node");
+        }),
+        node("PersistentNode::created_timeout", Some("first"), async |node| {
+            assert_eq!(node.created_timeout(LONG).await.unwrap().unwrap().path, "/node");
+        }),
+        node("PersistentNode::set_data", Some("second"), async |node| node.set_data("second").await.unwrap()),
+    ]
+}
+
+/// A method of a node with a time to live, and the data behind the call. The simulated server refuses such nodes, so
+/// each call ends with that refusal.
+fn ttl_node(method: &'static str, behind: &'static str, call: impl AsyncFn(&PersistentTtlNode) + 'static) -> Row {
+    Row::new(method, async move |scene| {
+        let node = PersistentTtlNode::new(scene.stage.client.clone(), "/node", LONG, "first").unwrap();
+        node.start().unwrap();
+        scene.call(call(&node)).await;
+        sleep(QUIET).await;
+        assert_eq!(node.data(), if scene.is_called() { behind } else { "first" }.as_bytes());
+        node.close().await;
+    })
 }
 
 pub(crate) fn ttl_nodes() -> Vec<Row> {
-    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_ttl_node(method, cut, what)));
-    OF_TTL_NODES.map(row).into()
+    vec![
+        ttl_node("PersistentTtlNode::close", "first", async |node| node.close().await),
+        ttl_node("PersistentTtlNode::created", "first", async |node| drop(node.created().await.unwrap_err())),
+        ttl_node("PersistentTtlNode::created_timeout", "first", async |node| {
+            drop(node.created_timeout(LONG).await.unwrap_err());
+        }),
+        ttl_node("PersistentTtlNode::set_data", "second", async |node| {
+            drop(node.set_data("second").await.unwrap_err());
+        }),
+    ]
+}
+
+/// A member of a group, and a follower of it.
+struct Both {
+    member: GroupMember,
+    group: Group,
+    changes: Changes<MemberChange>,
+}
+
+/// A method of a member or a group, and whether the follower knows the member behind the call.
+fn of_group(method: &'static str, behind: Option<bool>, call: impl AsyncFn(&mut Both) + 'static) -> Row {
+    Row::new(method, async move |scene| {
+        let group = group(scene.stage.front.clone(), "/group");
+        let member = GroupMember::new(scene.stage.client.clone(), "/group", "ours").unwrap();
+        member.start().unwrap();
+        let mut both = Both { member, changes: group.changes(), group };
+        scene.call(call(&mut both)).await;
+        sleep(QUIET).await;
+        let behind = if scene.is_called() { behind } else { Some(true) };
+        assert_eq!(scene.stage.own_nodes().len(), usize::from(behind != Some(false)));
+        assert_eq!(both.group.members().map(|members| members.contains("ours")), behind);
+        tokio::join!(both.member.close(), both.group.close());
+        drop(both);
+        scene.stage.ensemble.delete("/group");
+    })
 }
 
 pub(crate) fn groups() -> Vec<Row> {
-    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_group(method, cut, what)));
-    OF_GROUPS.map(row).into()
+    vec![
+        of_group("Changes<MemberChange>::recv", Some(true), async |both| {
+            assert!(matches!(both.changes.recv().await, Some(MemberChange::Joined(_))));
+        }),
+        of_group("Group::close", None, async |both| both.group.close().await),
+        of_group("Group::initialized", Some(true), async |both| drop(both.group.initialized().await.unwrap())),
+        of_group("Group::initialized_timeout", Some(true), async |both| {
+            drop(both.group.initialized_timeout(LONG).await.unwrap().unwrap());
+        }),
+        of_group("GroupMember::close", Some(false), async |both| both.member.close().await),
+        of_group("GroupMember::join", Some(true), async |both| {
+            assert_eq!(both.member.join().await.unwrap().id, "ours");
+        }),
+        of_group("GroupMember::join_timeout", Some(true), async |both| {
+            assert_eq!(both.member.join_timeout(LONG).await.unwrap().unwrap().id, "ours");
+        }),
+        of_group("GroupMember::set_data", Some(true), async |both| both.member.set_data("second").await.unwrap()),
+    ]
+}
+
+/// The state of a partition before a call, and the event in the turn of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Setup {
+    /// It does not run.
+    Idle,
+    /// As `Idle`, and it is closed in the turn.
+    IdleForATurn,
+    /// It runs, and owns the item.
+    Runs,
+    /// As `Runs`, and it is closed in the turn.
+    RunsForATurn,
+    /// As `Runs`, and the item is deleted in the turn. The partition acquires it again.
+    LosesTheItem,
+}
+
+fn partition(method: &'static str, setup: Setup, call: impl AsyncFn(&Partition, Option<OwnedItem>) + 'static) -> Row {
+    Row::new(method, async move |scene| {
+        let options = PartitionOptions::new().settle(Duration::ZERO).grace(Duration::ZERO);
+        let client = scene.stage.client.clone();
+        let partition = Partition::with_options(client, "/work", "ours", ["a"], options).unwrap();
+        let mut item = None;
+        if !matches!(setup, Setup::Idle | Setup::IdleForATurn) {
+            let (sender, mut items) = tokio::sync::mpsc::unbounded_channel();
+            let runs = partition.clone();
+            tokio::spawn(async move {
+                let work = |item| {
+                    // The item that follows a lost one has no receiver.
+                    sender.send(item).ok();
+                    std::future::pending()
+                };
+                runs.run(work).await.unwrap();
+            });
+            item = items.recv().await;
+        }
+        let (closed, ensemble) = (partition.clone(), scene.stage.ensemble.clone());
+        let deleted = scene.stage.own_nodes().into_iter().find(|node| node.starts_with("/work/items"));
+        match setup {
+            Setup::Idle | Setup::Runs => {}
+            Setup::IdleForATurn | Setup::RunsForATurn => scene.in_turn(async move { closed.close().await }),
+            Setup::LosesTheItem => scene.in_turn(async move { ensemble.delete(&deleted.unwrap()) }),
+        }
+        scene.call(call(&partition, item)).await;
+        // Until it is closed.
+        sleep(TURN * 2).await;
+        let stands = match setup {
+            Setup::Runs => method != "Partition::close" || !scene.is_called(),
+            setup => setup == Setup::LosesTheItem,
+        };
+        assert_eq!(scene.stage.own_nodes().len(), if stands { 2 } else { 0 });
+        partition.close().await;
+        sleep(QUIET).await;
+        drop(partition);
+        scene.stage.ensemble.delete("/work");
+    })
 }
 
 pub(crate) fn partitions() -> Vec<Row> {
-    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_partition(method, cut, what)));
-    OF_PARTITIONS.map(row).into()
+    use Setup::{Idle, IdleForATurn, LosesTheItem, Runs, RunsForATurn};
+    vec![
+        partition("OwnedItem::lost", LosesTheItem, async |_, item| {
+            assert_eq!(item.unwrap().lost().await, LossReason::NodeDeleted);
+        }),
+        partition("OwnedItem::revoked", RunsForATurn, async |_, item| item.unwrap().revoked().await),
+        partition("OwnedItem::verify", Runs, async |_, item| item.unwrap().verify().await.unwrap()),
+        partition("Partition::close", Runs, async |partition, _| partition.close().await),
+        partition("Partition::run", IdleForATurn, async |partition, _| {
+            partition.run(|_| std::future::pending()).await.unwrap();
+        }),
+        partition("Partition::run_until", Idle, async |partition, _| {
+            partition.run_until(sleep(TURN), |_| std::future::pending()).await.unwrap();
+        }),
+    ]
 }

@@ -1,120 +1,103 @@
 //! The asynchronous methods of shared values and counts, dropped at every poll.
 
-use std::time::Duration;
-
-use curator_integration::cuts::{Cut, poll_until};
-use curator_integration::lock_stage::{OURS, QUIET, Stage, play};
-use curator_recipes::{SharedCount, SharedValue};
+use curator_integration::lock_stage::{OURS, QUIET};
+use curator_integration::operations::LONG;
+use curator_recipes::{SharedCount, SharedValue, VersionedValue};
 use tokio::time::sleep;
 
-use crate::{LATENCY, Row};
+use crate::Row;
 
-const LONG: Duration = Duration::from_secs(100);
 const PATH: &str = "/shared";
 
-/// What is dropped.
+/// The state of our value before a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Method {
-    Initialized,
-    InitializedTimeout,
-    Set,
-    TrySet,
-    Close,
+enum Setup {
+    /// It was started a moment ago, before any other.
+    First,
+    /// It is known, to another client too.
+    Known,
 }
 
-macro_rules! scene {
-    ($name:ident, $type:ident, $set:ident, $try_set:ident, $of:expr, [$seed:expr, $new:expr, $last:expr]) => {
-        async fn $name(method: Method, loses_reply: bool, cut: Cut, what: &str) -> bool {
-            let stage = Stage::new(LATENCY).await;
-            let before = stage.footprint();
-            let other = $type::new(stage.front.clone(), PATH, $seed).unwrap();
-            let is_first = matches!(method, Method::Initialized | Method::InitializedTimeout);
-            if !is_first {
-                other.start().unwrap();
-                other.initialized().await.unwrap();
-            }
-            sleep(QUIET).await;
-            let beside = stage.footprint().of_clients();
-            let shared = $type::new(stage.client.clone(), PATH, $seed).unwrap();
-            if !is_first {
+macro_rules! rows {
+    ($rows:ident, $type:ident<$value:ty>, $set:ident, $try_set:ident, $of:expr, [$seed:expr, $new:expr, $last:expr]) => {
+        /// The call knows whether a reply is lost.
+        fn $set(
+            method: &'static str,
+            setup: Setup,
+            call: impl AsyncFn(&$type, VersionedValue<$value>, bool) + 'static,
+        ) -> Row {
+            Row::new(method, async move |scene| {
+                let is_first = setup == Setup::First;
+                let other = $type::new(scene.stage.front.clone(), PATH, $seed).unwrap();
+                if !is_first {
+                    other.start().unwrap();
+                    other.initialized().await.unwrap();
+                }
+                sleep(QUIET).await;
+                let beside = scene.stage.footprint().of_clients();
+                let shared = $type::new(scene.stage.client.clone(), PATH, $seed).unwrap();
                 shared.start().unwrap();
-                shared.initialized().await.unwrap();
-            }
-            let known = $of(shared.versioned_value());
-            if loses_reply {
-                stage.ensemble.drop_reply(OURS);
-            }
-            let completes = match method {
-                Method::Initialized => {
-                    shared.start().unwrap();
-                    poll_until(shared.initialized(), cut).await.map(Result::unwrap)
+                if !is_first {
+                    shared.initialized().await.unwrap();
                 }
-                Method::InitializedTimeout => {
-                    shared.start().unwrap();
-                    poll_until(shared.initialized_timeout(LONG), cut).await.map(|read| read.unwrap().unwrap())
-                }
-                Method::Set => poll_until(shared.$set($new), cut).await.map(Result::unwrap),
-                // After a lost reply it is an error that says so.
-                Method::TrySet => poll_until(shared.$try_set(&known, $new), cut).await.map(|set| match set {
-                    Ok(set) => assert!(set, "{what}"),
-                    Err(error) => assert!(loses_reply && error.outcome_unknown(), "{what}: {error}"),
-                }),
-                Method::Close => poll_until(shared.close(), cut).await,
-            }
-            .is_some();
-            sleep(QUIET).await;
-            stage.ensemble.repair(OURS);
-            match method {
-                Method::Initialized | Method::InitializedTimeout => {
+                let (known, loses_reply) = ($of(shared.versioned_value()), scene.loses_reply);
+                scene.call(call(&shared, known, loses_reply)).await;
+                sleep(QUIET).await;
+                scene.stage.ensemble.repair(OURS);
+                if is_first {
                     // The read continues.
                     shared.initialized().await.unwrap();
                     other.start().unwrap();
                     other.initialized().await.unwrap();
                 }
-                Method::Close if cut != Cut::Before(0) => {
+                if method != "Shared::close" {
+                    // Both know the same, and it goes on.
+                    let (ours, others) = ($of(shared.versioned_value()), $of(other.versioned_value()));
+                    assert_eq!(ours, others);
+                    let is_new = *ours.value() == $new;
+                    assert!(is_new || (*ours.value() == $seed && (!scene.completes || is_first)), "{ours:?}");
+                    assert!(shared.$try_set(&ours, $last).await.unwrap());
+                    sleep(QUIET).await;
+                    assert_eq!(*$of(other.versioned_value()).value(), $last);
+                } else if scene.is_called() {
                     // The closing goes on.
-                    assert_eq!(stage.footprint().of_clients(), beside, "{what}");
-                    assert!(shared.$set($new).await.unwrap_err().to_string().contains("closed"), "{what}");
+                    assert_eq!(scene.stage.footprint().of_clients(), beside);
+                    assert!(shared.$set($new).await.unwrap_err().to_string().contains("closed"));
                 }
-                _ => {}
-            }
-            if method != Method::Close {
-                // Both know the same, and it goes on.
-                let (ours, others) = ($of(shared.versioned_value()), $of(other.versioned_value()));
-                assert_eq!(ours, others, "{what}");
-                let is_new = *ours.value() == $new;
-                assert!(is_new || (*ours.value() == $seed && (!completes || is_first)), "{what}: {ours:?}");
-                assert!(shared.$try_set(&ours, $last).await.unwrap(), "{what}");
-                sleep(QUIET).await;
-                assert_eq!(*$of(other.versioned_value()).value(), $last, "{what}");
-            }
-            shared.close().await;
-            other.close().await;
-            drop((shared, other));
-            // What still watches it on the servers goes with it.
-            stage.ensemble.delete(PATH);
-            stage.assert_as_before(Vec::new(), &before, what).await;
-            completes
+                shared.close().await;
+                other.close().await;
+                drop((shared, other));
+                // What still watches it on the servers goes with it.
+                scene.stage.ensemble.delete(PATH);
+            })
+        }
+
+        pub(crate) fn $rows() -> Vec<Row> {
+            use Setup::{First, Known};
+            vec![
+                $set("Shared::initialized", First, async |shared, _, _| shared.initialized().await.unwrap())
+                    .also_loses_a_reply(1),
+                $set("Shared::initialized_timeout", First, async |shared, _, _| {
+                    shared.initialized_timeout(LONG).await.unwrap().unwrap();
+                }),
+                $set(concat!("Shared::", stringify!($set)), Known, async |shared, _, _| {
+                    shared.$set($new).await.unwrap();
+                })
+                .also_loses_a_reply(1),
+                // After a lost reply it is an error that says so.
+                $set(concat!("Shared::", stringify!($try_set)), Known, async |shared, known, loses_reply| match shared
+                    .$try_set(&known, $new)
+                    .await
+                {
+                    Ok(is_set) => assert!(is_set),
+                    Err(error) => assert!(loses_reply && error.outcome_unknown(), "{error}"),
+                })
+                .also_loses_a_reply(1),
+                $set("Shared::close", Known, async |shared, _, _| shared.close().await),
+            ]
         }
     };
 }
 
-scene!(value, SharedValue, set_value, try_set_value, |value| value, [b"seed", b"new", b"last"]);
-scene!(count, SharedCount, set_count, try_set_count, |count: Result<_, _>| count.unwrap(), [1, 2, 3]);
-
-pub(crate) fn rows() -> Vec<Row> {
-    let methods = [
-        (Method::Initialized, true, ["Shared::initialized"; 2]),
-        (Method::InitializedTimeout, false, ["Shared::initialized_timeout"; 2]),
-        (Method::Set, true, ["Shared::set_value", "Shared::set_count"]),
-        (Method::TrySet, true, ["Shared::try_set_value", "Shared::try_set_count"]),
-        (Method::Close, false, ["Shared::close"; 2]),
-    ];
-    let rows = methods.into_iter().flat_map(|(method, loses_reply, [of_value, of_count])| {
-        let of_value = Row::with_replies(of_value, [1, 1], move |lost, cut, what| play(value(method, lost, cut, what)));
-        let of_count = Row::with_replies(of_count, [1, 1], move |lost, cut, what| play(count(method, lost, cut, what)));
-        let wanted = if loses_reply { 2 } else { 1 };
-        of_value.into_iter().take(wanted).chain(of_count.into_iter().take(wanted))
-    });
-    rows.collect()
-}
+rows!(values, SharedValue<Vec<u8>>, set_value, try_set_value, |value| value, [b"seed", b"new", b"last"]);
+rows!(counts, SharedCount<i32>, set_count, try_set_count, |count: Result<_, _>| count.unwrap(), [1, 2, 3]);

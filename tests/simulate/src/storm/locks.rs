@@ -1,5 +1,6 @@
 //! One storm over a lock.
 
+pub(super) mod holder;
 mod players;
 
 use std::fmt;

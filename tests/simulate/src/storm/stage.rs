@@ -201,7 +201,7 @@ fn start_client(
         options = options.max_reply(SMALL_REPLY);
     }
     if weather.hardship.refuses {
-        options = options.authorization("digest", "user:password");
+        options = with_credentials(options);
     }
     if weather.gives_up && id % 2 == 1 {
         options = options.connection_state_error_policy(StandardConnectionStateErrorPolicy);
@@ -216,6 +216,15 @@ fn start_client(
 /// Starts a client that plays a part of its own.
 pub(super) fn start_player(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework {
     start(client_options(ensemble, id))
+}
+
+/// Starts a client of its own, like [`start_player`], with the credentials of the clients of hard storms.
+pub(super) fn start_player_with_credentials(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework {
+    start(with_credentials(client_options(ensemble, id)))
+}
+
+fn with_credentials(options: CuratorFrameworkBuilder) -> CuratorFrameworkBuilder {
+    options.authorization("digest", "user:password")
 }
 
 fn start(options: CuratorFrameworkBuilder) -> CuratorFramework {

@@ -4,6 +4,7 @@
 
 pub mod cycles;
 pub mod figures;
+pub mod harness;
 pub mod process;
 pub mod requests;
 pub mod socket;

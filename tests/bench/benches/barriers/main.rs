@@ -20,30 +20,12 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
 use curator_bench::figures::median;
-use curator_bench::process::{Java, Process, Result, exit_code};
+use curator_bench::harness::{self, Options, Report, Target, order, ratio_within};
+use curator_bench::process::{Java, Process, Result};
 use curator_bench::requests::{cell, requests, server};
 use curator_test::{ApacheServer, FaultProxy, TestingServer};
-use tokio::process::Command;
 use tokio::task::block_in_place;
-
-#[derive(Parser)]
-#[command(about = "Double barriers of this project beside Curator's")]
-struct Options {
-    /// Rounds of each time.
-    #[arg(long, default_value_t = 21)]
-    rounds: usize,
-    /// Only these parts, as often as given: `requests`, `times`.
-    #[arg(long)]
-    only: Vec<String>,
-    /// The program is a process with members.
-    #[arg(long, hide = true)]
-    members: bool,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
-}
 
 const MEMBERS: usize = 20;
 const DELAY: Duration = Duration::from_millis(5);
@@ -51,8 +33,6 @@ const DELAY: Duration = Duration::from_millis(5);
 const ONE_BY_ONE: u64 = 20;
 /// The rounds of requests.
 const COUNTED: usize = 3;
-/// The rounds for all to get warm.
-const WARM_UP: usize = 5;
 
 /// Both implementations, ours first.
 struct Sides {
@@ -64,9 +44,7 @@ struct Sides {
 impl Sides {
     async fn start() -> Result<Self> {
         let java = Java::compile("CuratorBarriers").await?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("--members");
-        let ours = Process::start(command, |_| false).await?;
+        let ours = harness::ours().await?;
         let javas = Process::start(java.command(), |_| false).await?;
         Ok(Self { all: [("this", ours), ("Curator", javas)], _java: java })
     }
@@ -94,7 +72,7 @@ async fn counted(process: &mut Process, server: &TestingServer, path: &str, paus
 }
 
 /// Prints the requests of all members.
-async fn print_requests(sides: &mut Sides) -> Result<()> {
+async fn print_requests(sides: &mut Sides, report: &mut Report) -> Result<()> {
     println!(
         "| requests of {MEMBERS} members | round | | enter | leave | all |\n| --- | --- | --- | --- | --- | --- |"
     );
@@ -107,7 +85,7 @@ async fn print_requests(sides: &mut Sides) -> Result<()> {
         servers.push(server);
     }
     for (title, path, pause) in [("all at once", "/app/at-once", 0), ("one by one", "/app/one-by-one", ONE_BY_ONE)] {
-        let mut ratios = Vec::new();
+        let mut all_rounds = <[Vec<f64>; 2]>::default();
         for round in 0..=COUNTED {
             let mut totals = [0.0; 2];
             for ((total_of_side, server), (name, process)) in totals.iter_mut().zip(&servers).zip(&mut sides.all) {
@@ -124,12 +102,18 @@ async fn print_requests(sides: &mut Sides) -> Result<()> {
             if round == 0 {
                 println!("| | | ratio | | | {ratio:.2} |");
             } else {
-                ratios.push(ratio);
+                all_rounds.iter_mut().zip(totals).for_each(|(all, total)| all.push(total));
             }
         }
         println!(
             "| {title} | 1 to {COUNTED} | median of the ratios | | | {:.2} |",
-            median(&ratios).unwrap_or(f64::NAN)
+            ratio_within(&all_rounds[0], &all_rounds[1]).unwrap_or(f64::NAN)
+        );
+        report.add(
+            &format!("requests of a double barrier, {title}"),
+            &all_rounds[0],
+            &all_rounds[1],
+            Target::AtMost(0.5),
         );
     }
     for (_, process) in &mut sides.all {
@@ -142,7 +126,8 @@ async fn print_requests(sides: &mut Sides) -> Result<()> {
 type Times = [Vec<f64>; 3];
 
 /// Prints the times until the last member has entered and left.
-async fn print_times(sides: &mut Sides, rounds: usize) -> Result<()> {
+async fn print_times(sides: &mut Sides, options: &Options, report: &mut Report) -> Result<()> {
+    let (rounds, warm_up) = (options.rounds(21), options.warm_up(5));
     let builder = ApacheServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60));
     let server = block_in_place(|| builder.compiles_fully().start())?;
     let proxy = FaultProxy::start(server.address())?;
@@ -156,27 +141,22 @@ async fn print_times(sides: &mut Sides, rounds: usize) -> Result<()> {
         for (_, process) in &mut sides.all {
             process.tell(&format!("connect {MEMBERS} {servers}"), "connected").await?;
         }
-        let (mut times, mut ratios) = (<[Times; 2]>::default(), Vec::new());
-        for round in 0..rounds + WARM_UP {
-            let mut each = [0.0; 2];
-            // Each second round goes backwards.
-            let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-            for index in order {
+        let mut times = <[Times; 2]>::default();
+        for round in 0..rounds + warm_up {
+            for index in order(round, 2) {
                 let (side, process) = &mut sides.all[index];
                 let enter = nanos(&process.ask(&format!("enter /{name}-{side} 0")).await?)? / 1e6;
                 let leave = nanos(&process.ask("leave 0").await?)? / 1e6;
-                each[index] = enter + leave;
-                if round >= WARM_UP {
+                if round >= warm_up {
                     times[index].iter_mut().zip([enter, leave, enter + leave]).for_each(|(all, time)| all.push(time));
                 }
             }
-            if round >= WARM_UP {
-                ratios.push(each[0] / each[1]);
-            }
         }
+        let ratio_of_ours = ratio_within(&times[0][2], &times[1][2]).unwrap_or(f64::NAN);
+        report.add(&format!("times of a double barrier, {title}"), &times[0][2], &times[1][2], Target::AtMost(0.5));
         for ((side, _), times) in sides.all.iter().zip(&times) {
             let [enter, leave, both] = times.each_ref().map(|times| median(times).unwrap_or(f64::NAN));
-            let ratio = if *side == "this" { median(&ratios).unwrap_or(f64::NAN) } else { 1.0 };
+            let ratio = if *side == "this" { ratio_of_ours } else { 1.0 };
             println!("| {title} | {side} | {enter:.2} | {leave:.2} | {both:.2} | {ratio:.2} |");
         }
         for (_, process) in &mut sides.all {
@@ -186,27 +166,19 @@ async fn print_times(sides: &mut Sides, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-async fn run(options: Options) -> Result<()> {
-    let is_meant = |part: &str| options.only.is_empty() || options.only.iter().any(|only| only == part);
+async fn run(options: Options) -> Result<Report> {
+    let mut report = Report::default();
     let mut sides = Sides::start().await?;
-    if is_meant("requests") {
-        print_requests(&mut sides).await?;
+    if options.wants("requests") {
+        print_requests(&mut sides, &mut report).await?;
     }
-    if is_meant("times") {
-        print_times(&mut sides, options.rounds).await?;
+    if options.wants("times") {
+        print_times(&mut sides, &options, &mut report).await?;
     }
-    Ok(())
+    Ok(report)
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Options::parse();
-    let work = async move {
-        match options.members {
-            true => ours::serve().await,
-            false => run(options).await,
-        }
-        .map(|()| true)
-    };
-    exit_code(work).await
+    harness::main("barriers", ours::serve, run).await
 }

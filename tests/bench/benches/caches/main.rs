@@ -26,8 +26,8 @@ mod ours;
 use std::alloc::System;
 use std::process::ExitCode;
 
-use clap::Parser;
-use curator_bench::process::{Java, Process, Result, exit_code, program};
+use curator_bench::harness::{self, Options, Report};
+use curator_bench::process::{Java, Process, Result, program};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tokio::process::Command;
 
@@ -36,29 +36,6 @@ use crate::ground::Ground;
 /// Counts the heap of this project's process.
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
-
-#[derive(Parser)]
-#[command(about = "Caches of this project beside Curator's and kazoo's")]
-struct Options {
-    /// Rounds of each time.
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// The nodes of a tree; a large one has ten times as many.
-    #[arg(long, default_value_t = 10_000)]
-    nodes: usize,
-    /// Only these parts, as often as given: `requests`, `times`, `heap`, `bounces`, `restart`, `changes`, `mutex`.
-    #[arg(long)]
-    only: Vec<String>,
-    /// Only these sides, as often as given: `this`, `Curator`, `kazoo`.
-    #[arg(long)]
-    side: Vec<String>,
-    /// The program is a process with caches.
-    #[arg(long, hide = true)]
-    caches: bool,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
-}
 
 const OURS: &str = "this";
 const CURATOR: &str = "Curator";
@@ -115,17 +92,17 @@ impl Side {
 }
 
 /// Returns the processes of the sides that are meant, ours first.
-async fn sides(names: &[String]) -> Result<Vec<Side>> {
+async fn sides(options: &Options) -> Result<Vec<Side>> {
     let mut sides = Vec::new();
     for name in [OURS, CURATOR, KAZOO] {
-        if !names.is_empty() && !names.iter().any(|meant| meant == name) {
+        if !options.has(name) {
             continue;
         }
         let mut java = None;
         let command = match name {
             OURS => {
                 let mut command = Command::new(std::env::current_exe()?);
-                command.arg("--caches");
+                command.arg("--serve");
                 command
             }
             CURATOR => java.insert(Java::compile("CuratorCaches").await?).command(),
@@ -141,44 +118,36 @@ async fn sides(names: &[String]) -> Result<Vec<Side>> {
     Ok(sides)
 }
 
-async fn run(options: Options) -> Result<()> {
-    let is_meant = |part: &str| options.only.is_empty() || options.only.iter().any(|only| only == part);
-    let mut sides = sides(&options.side).await?;
+async fn run(options: Options) -> Result<Report> {
+    let (nodes, rounds) = (options.nodes(10_000), options.rounds(5));
+    let mut sides = sides(&options).await?;
     let ground = Ground::new().await?;
-    println!("Apache ZooKeeper {}, {} rounds", ground.version(), options.rounds);
-    if is_meant("requests") {
-        loads::requests(&ground, &mut sides, options.nodes).await?;
+    println!("Apache ZooKeeper {}, {} rounds", ground.version(), rounds);
+    if options.wants("requests") {
+        loads::requests(&ground, &mut sides, nodes).await?;
     }
-    if is_meant("times") {
-        loads::times(&ground, &mut sides, options.nodes, options.rounds).await?;
+    if options.wants("times") {
+        loads::times(&ground, &mut sides, nodes, rounds).await?;
     }
-    if is_meant("heap") {
-        loads::heap(&ground, &mut sides, options.nodes).await?;
+    if options.wants("heap") {
+        loads::heap(&ground, &mut sides, nodes).await?;
     }
-    if is_meant("bounces") {
-        bounces::of_one(&ground, &mut sides, options.nodes).await?;
+    if options.wants("bounces") {
+        bounces::of_one(&ground, &mut sides, nodes).await?;
     }
-    if is_meant("restart") {
-        bounces::of_many(&ground, &mut sides, options.nodes / 10).await?;
+    if options.wants("restart") {
+        bounces::of_many(&ground, &mut sides, nodes / 10).await?;
     }
-    if is_meant("changes") {
-        changes::run(&ground, &mut sides, options.nodes / 10, options.rounds).await?;
+    if options.wants("changes") {
+        changes::run(&ground, &mut sides, nodes / 10, rounds).await?;
     }
-    if is_meant("mutex") {
-        mutexes::run(&ground, &mut sides, options.nodes * 10, options.rounds).await?;
+    if options.wants("mutex") {
+        mutexes::run(&ground, &mut sides, nodes * 10, rounds).await?;
     }
-    Ok(())
+    Ok(Report::default())
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Options::parse();
-    let work = async move {
-        match options.caches {
-            true => ours::serve().await,
-            false => run(options).await,
-        }
-        .map(|()| true)
-    };
-    exit_code(work).await
+    harness::main("caches", ours::serve, run).await
 }

@@ -20,32 +20,9 @@ mod rows;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use curator_bench::process::{Java, Process, Result, exit_code, program};
+use curator_bench::harness::{self, Options, Report};
+use curator_bench::process::{Java, Process, Result, program};
 use tokio::process::Command;
-
-#[derive(Parser)]
-#[command(about = "Counters of this project beside Curator's and kazoo's")]
-struct Options {
-    /// Rounds of each row.
-    #[arg(long, default_value_t = 7)]
-    rounds: usize,
-    /// The time of a round.
-    #[arg(long, default_value_t = 1_000)]
-    millis: u64,
-    /// Only these parts, as often as given: `times`, `requests`.
-    #[arg(long)]
-    only: Vec<String>,
-    /// Only these sides, as often as given.
-    #[arg(long)]
-    side: Vec<String>,
-    /// The program is a process with counters.
-    #[arg(long, hide = true)]
-    counters: bool,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
-}
 
 const OURS: &str = "this";
 const IDS: &str = "this, unique ids";
@@ -62,12 +39,9 @@ struct Side {
 }
 
 async fn start(name: &'static str, java: &Java) -> Result<Side> {
+    let verb = if name == IDS { "ids" } else { "count" };
     let command = match name {
-        OURS | IDS => {
-            let mut command = Command::new(std::env::current_exe()?);
-            command.arg("--counters");
-            command
-        }
+        OURS | IDS => return Ok(Side { name, verb, process: harness::ours().await? }),
         KAZOO => {
             let mut python = Command::new("/usr/bin/python3");
             python.arg(program("kazoo_counters.py"));
@@ -79,37 +53,28 @@ async fn start(name: &'static str, java: &Java) -> Result<Side> {
             command
         }
     };
-    let verb = if name == IDS { "ids" } else { "count" };
     Ok(Side { name, verb, process: Process::start(command, |_| false).await? })
 }
 
-async fn run(options: Options) -> Result<()> {
-    let is_meant = |part: &str| options.only.is_empty() || options.only.iter().any(|only| only == part);
+async fn run(options: Options) -> Result<Report> {
+    let mut report = Report::default();
     let java = Java::compile("CuratorCounters").await?;
     let mut sides = Vec::new();
     for name in rows::all() {
-        if options.side.is_empty() || options.side.iter().any(|side| side == name) {
+        if options.has(name) {
             sides.push(start(name, &java).await?);
         }
     }
-    if is_meant("times") {
-        rows::times(&mut sides, &rows::Options { rounds: options.rounds, millis: options.millis }).await?;
+    if options.wants("times") {
+        rows::times(&mut sides, &options, &mut report).await?;
     }
-    if is_meant("requests") {
-        rows::asked(&mut sides, options.millis).await?;
+    if options.wants("requests") {
+        rows::asked(&mut sides, options.millis(1_000)).await?;
     }
-    Ok(())
+    Ok(report)
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Options::parse();
-    let work = async move {
-        match options.counters {
-            true => ours::serve().await,
-            false => run(options).await,
-        }
-        .map(|()| true)
-    };
-    exit_code(work).await
+    harness::main("counters", ours::serve, run).await
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use curator_bench::cycles::Ours;
 use curator_bench::figures::median;
+use curator_bench::harness::{Options, Report, Target, order, ratio_within};
 use curator_bench::process::Result;
 use curator_bench::requests::{requests, server};
 use curator_framework::CuratorFramework;
@@ -14,8 +15,6 @@ use tokio::task::block_in_place;
 use crate::{CURATOR, CURATOR_PAUSES, IDS, KAZOO, OURS, Side};
 
 const DELAY: Duration = Duration::from_millis(5);
-/// The rounds for all to get warm.
-const WARM_UP: usize = 2;
 
 /// The callers of a counter.
 #[derive(Debug, Clone, Copy)]
@@ -83,19 +82,15 @@ async fn row(sides: &mut [Side], servers: &str, callers: Callers, name: &str, op
         side.process.tell(&format!("connect {} {servers}", callers.clients()), "connected").await?;
     }
     let (mut rounds, mut sums) = (Rounds::new(), BTreeMap::<_, u64>::new());
-    for round in 0..options.rounds + WARM_UP {
-        // Each second round goes backwards.
-        let mut order: Vec<_> = (0..sides.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
+    let warm_up = options.warm_up(2);
+    for round in 0..options.rounds(7) + warm_up {
+        for index in order(round, sides.len()) {
             let side = &mut sides[index];
-            let Some(line) = callers.line(side, &path(side), options.millis) else { continue };
+            let Some(line) = callers.line(side, &path(side), options.millis(1_000)) else { continue };
             let answer = side.process.ask(&line).await?;
             let done = Round::of(&answer).map_err(|error| format!("{}: {error}", side.name))?;
             *sums.entry(index).or_default() += done.sum;
-            if round >= WARM_UP {
+            if round >= warm_up {
                 rounds.entry(side.name).or_default().push(done);
             }
         }
@@ -113,19 +108,13 @@ async fn row(sides: &mut [Side], servers: &str, callers: Callers, name: &str, op
     Ok(rounds)
 }
 
-/// The rounds of a row.
-pub(crate) struct Options {
-    pub(crate) rounds: usize,
-    pub(crate) millis: u64,
-}
-
 /// Describes the median of a side, and the medians of the ratios within the rounds to both of Curator's sides.
 fn cell(rounds: &Rounds, side: &str) -> String {
-    let per_second = |side: &str| rounds.get(side).into_iter().flatten().map(|round| round.per_second);
-    let Some(figure) = median(&per_second(side).collect::<Vec<_>>()) else { return "–".to_owned() };
+    let per_second =
+        |side: &str| rounds.get(side).into_iter().flatten().map(|round| round.per_second).collect::<Vec<_>>();
+    let Some(figure) = median(&per_second(side)) else { return "–".to_owned() };
     let to = |other: &str| {
-        let ratios: Vec<_> = per_second(side).zip(per_second(other)).map(|(one, other)| one / other).collect();
-        median(&ratios).filter(|_| side != other).map(|ratio| format!("{ratio:.2}"))
+        ratio_within(&per_second(side), &per_second(other)).filter(|_| side != other).map(|ratio| format!("{ratio:.2}"))
     };
     let ratios: Vec<_> = [CURATOR, CURATOR_PAUSES].into_iter().filter_map(to).collect();
     format!("{figure:.0} ({})", ratios.join("; "))
@@ -146,23 +135,23 @@ fn sharing(sides: &[Side]) -> impl Iterator<Item = &'static str> {
 }
 
 /// Prints the increments per second of all sides, and the shares of their clients.
-pub(crate) async fn times(sides: &mut [Side], options: &Options) -> Result<()> {
+pub(crate) async fn times(sides: &mut [Side], options: &Options, report: &mut Report) -> Result<()> {
     let builder = ApacheServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60));
     let server = block_in_place(|| builder.compiles_fully().start())?;
     let proxy = FaultProxy::start(server.address())?;
     proxy.latency(DELAY);
     let (near, far) = (server.connect_string(), proxy.connect_string());
-    println!("Apache ZooKeeper {}, {} rounds of {} ms", server.version(), options.rounds, options.millis);
+    println!("Apache ZooKeeper {}, {} rounds of {} ms", server.version(), options.rounds(7), options.millis(1_000));
     let mut head = Vec::new();
     let mut least = Vec::new();
-    for (title, name, callers, servers) in [
-        ("1 client", "one", Callers::Clients(1), &near),
-        ("8 clients in sessions of their own", "eight", Callers::Clients(8), &near),
-        ("32 clients in sessions of their own", "many", Callers::Clients(32), &near),
-        ("32 tasks that share one object", "tasks", Callers::Tasks(32), &near),
-        ("1 client, 5 ms each way", "one-far", Callers::Clients(1), &far),
-        ("32 clients, 5 ms each way", "many-far", Callers::Clients(32), &far),
-        ("32 tasks that share one object, 5 ms each way", "tasks-far", Callers::Tasks(32), &far),
+    for (title, name, callers, servers, target) in [
+        ("1 client", "one", Callers::Clients(1), &near, Target::AtLeast(1.8)),
+        ("8 clients in sessions of their own", "eight", Callers::Clients(8), &near, Target::AtLeast(2.0)),
+        ("32 clients in sessions of their own", "many", Callers::Clients(32), &near, Target::AtLeast(2.0)),
+        ("32 tasks that share one object", "tasks", Callers::Tasks(32), &near, Target::AtLeast(10.0)),
+        ("1 client, 5 ms each way", "one-far", Callers::Clients(1), &far, Target::None),
+        ("32 clients, 5 ms each way", "many-far", Callers::Clients(32), &far, Target::None),
+        ("32 tasks that share one object, 5 ms each way", "tasks-far", Callers::Tasks(32), &far, Target::None),
     ] {
         let rounds = row(sides, servers, callers, name, options).await?;
         let names: Vec<_> = sharing(sides).collect();
@@ -173,6 +162,8 @@ pub(crate) async fn times(sides: &mut [Side], options: &Options) -> Result<()> {
         }
         let cells: Vec<_> = names.iter().map(|side| cell(&rounds, side)).collect();
         println!("| {title} | {} |", cells.join(" | "));
+        let of = |side: &str| rounds.get(side).into_iter().flatten().map(|round| round.per_second).collect::<Vec<_>>();
+        report.add(&format!("increments, {title}"), &of(OURS), &of(CURATOR), target);
         if callers.clients() > 1 {
             let cells: Vec<_> = names.iter().map(|side| shares(&rounds, side)).collect();
             least.push(format!("| {title} | {} |", cells.join(" | ")));

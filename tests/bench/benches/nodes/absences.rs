@@ -181,7 +181,7 @@ fn row(title: &str, times: &[Times; 2]) {
 }
 
 /// Prints the times of both sides.
-pub(crate) async fn run(sides: &mut Sides, rounds: usize) -> Result<()> {
+pub(crate) async fn run(sides: &mut Sides, rounds: usize, warm_up: usize) -> Result<()> {
     let ground = Ground::new().await?;
     println!(
         "\nApache ZooKeeper {}, session {SESSION:?}, tick {TICK:?}, {rounds} rounds, ms\n",
@@ -195,9 +195,8 @@ pub(crate) async fn run(sides: &mut Sides, rounds: usize) -> Result<()> {
         [("session ended by the server", ground.server.address()), ("the same, 5 ms each way", far.address())]
     {
         let mut times = <[Times; 2]>::default();
-        // The first two rounds are for all to get warm.
-        for round in 0..rounds + 2 {
-            if round == 2 {
+        for round in 0..rounds + warm_up {
+            if round == warm_up {
                 times = Default::default();
             }
             ground.expire(sides, round, address, &mut times).await?;

@@ -25,26 +25,8 @@ mod ours;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use curator_bench::process::{Java, Process, Result, exit_code};
-use tokio::process::Command;
-
-#[derive(Parser)]
-#[command(about = "Nodes that stand and groups of this project beside Curator's")]
-struct Options {
-    /// Rounds of each time.
-    #[arg(long, default_value_t = 9)]
-    rounds: usize,
-    /// Only these parts, as often as given: `life`, `absences`, `groups`.
-    #[arg(long)]
-    only: Vec<String>,
-    /// The program is a process with nodes.
-    #[arg(long, hide = true)]
-    nodes: bool,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
-}
+use curator_bench::harness::{self, Options, Report};
+use curator_bench::process::{Java, Process, Result};
 
 /// The name of a side, and its process.
 type Side = (&'static str, Process);
@@ -58,50 +40,35 @@ struct Sides {
 impl Sides {
     async fn start() -> Result<Self> {
         let java = Java::compile("CuratorNodes").await?;
-        let all = [("this", ours().await?), ("Curator", javas(&java).await?)];
+        let all = [("this", harness::ours().await?), ("Curator", javas(&java).await?)];
         Ok(Self { java, all })
     }
 
     /// Starts one more process of the same side.
     async fn another(&self, side: usize) -> Result<Process> {
-        if side == 0 { ours().await } else { javas(&self.java).await }
+        if side == 0 { harness::ours().await } else { javas(&self.java).await }
     }
-}
-
-async fn ours() -> Result<Process> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg("--nodes");
-    Process::start(command, |_| false).await
 }
 
 async fn javas(java: &Java) -> Result<Process> {
     Process::start(java.command(), |_| false).await
 }
 
-async fn run(options: Options) -> Result<()> {
-    let is_meant = |part: &str| options.only.is_empty() || options.only.iter().any(|only| only == part);
+async fn run(options: Options) -> Result<Report> {
     let mut sides = Sides::start().await?;
-    if is_meant("life") {
+    if options.wants("life") {
         life::run(&mut sides).await?;
     }
-    if is_meant("absences") {
-        absences::run(&mut sides, options.rounds).await?;
+    if options.wants("absences") {
+        absences::run(&mut sides, options.rounds(9), options.warm_up(2)).await?;
     }
-    if is_meant("groups") {
+    if options.wants("groups") {
         groups::run(&mut sides).await?;
     }
-    Ok(())
+    Ok(Report::default())
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Options::parse();
-    let work = async move {
-        match options.nodes {
-            true => ours::serve().await,
-            false => run(options).await,
-        }
-        .map(|()| true)
-    };
-    exit_code(work).await
+    harness::main("nodes", ours::serve, run).await
 }

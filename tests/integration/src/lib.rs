@@ -2,6 +2,7 @@
 
 #![allow(
     missing_docs,
+    missing_debug_implementations,
     clippy::missing_panics_doc,
     clippy::missing_errors_doc,
     clippy::unwrap_used,
@@ -14,11 +15,13 @@
 pub mod caches;
 pub mod clients;
 pub mod connection_stage;
+pub mod cuts;
 pub mod env;
 pub mod following;
 pub mod held;
 pub mod in_process;
 pub mod kinds;
 pub mod lock_stage;
+pub mod operations;
 pub mod refusals;
 pub mod simulated_stage;

@@ -6,7 +6,7 @@ mod scribe;
 mod writer;
 
 pub use reader::Reader;
-pub use scribe::Scribe;
+pub use scribe::{Book, Scribe};
 pub use writer::Writer;
 pub(crate) use writer::below;
 

@@ -16,7 +16,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 pub use observer::observe;
-pub use scribe::Scribe;
+pub use scribe::{Book, Scribe};
 
 /// The limit of the time in which a candidate's task must obey. It needs no message for that.
 const AT_ONCE: Duration = Duration::from_millis(1);

@@ -14,7 +14,7 @@ mod recipe;
 mod scribe;
 
 pub use recipe::{Guard, Lock, Recipe, Verb};
-pub use scribe::{Outcome, Scribe};
+pub use scribe::{Book, Scribe};
 
 /// How a storm's contenders spend their time.
 #[derive(Debug, Clone, Copy)]

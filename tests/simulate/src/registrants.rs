@@ -17,7 +17,7 @@ use rand::rngs::StdRng;
 use tokio::sync::{Barrier, watch};
 
 pub use member::observe;
-pub use scribe::Scribe;
+pub use scribe::{Book, Scribe};
 
 /// The recipe that keeps nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

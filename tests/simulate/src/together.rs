@@ -22,7 +22,7 @@ use tokio::time::sleep;
 pub use counting::Counting;
 pub use gathering::Gathering;
 pub use latching::Latching;
-pub use record::{Record, Recorded, Scribe};
+pub use record::{Recorded, Scribe};
 
 /// The subject of a storm of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

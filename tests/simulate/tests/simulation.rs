@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// How many fresh seeds.
-const FRESH: u64 = 40;
+const FRESH: u64 = 24;
 /// Seeds of storms that found something once, with the generator of that time.
 const KEPT: [u64; 18] = [
     1051,
@@ -60,13 +60,14 @@ const KEPT_HARD: [u64; 10] = [
     1_806_212_408,
 ];
 
-fn assert_well(seed: u64) {
-    for storm in Storm::of(seed) {
-        assert_ends_well(seed, storm);
-    }
+/// Returns the number of nodes that the caches have shown.
+fn assert_well(seed: u64) -> usize {
+    let grants = Storm::of(seed).into_iter().map(|storm| (storm, assert_ends_well(seed, storm)));
+    grants.filter(|(storm, _)| *storm == Storm::Caches).map(|(_, grants)| grants).sum()
 }
 
-fn assert_ends_well(seed: u64, storm: Storm) {
+/// Returns the number of grants, or of nodes in caches.
+fn assert_ends_well(seed: u64, storm: Storm) -> usize {
     let outcome = storm.run(seed);
     assert!(
         outcome.violations.is_empty(),
@@ -78,6 +79,7 @@ fn assert_ends_well(seed: u64, storm: Storm) {
         outcome.grants > 0 || matches!(storm, Storm::Caches | Storm::Hard(Hard::Caches)),
         "seed {seed}, {storm}: no grant"
     );
+    outcome.grants
 }
 
 #[test]
@@ -86,8 +88,7 @@ fn fresh_storms_end_well() {
     println!("from seed {from}");
     let mut nodes_in_caches = 0;
     for seed in from..from + FRESH {
-        assert_well(seed);
-        nodes_in_caches += Storm::Caches.run(seed).grants;
+        nodes_in_caches += assert_well(seed);
     }
     assert!(nodes_in_caches as u64 > FRESH, "{nodes_in_caches}");
 }
@@ -117,7 +118,7 @@ fn storms_that_found_something_end_well() {
 #[test]
 fn a_seed_run_twice_gives_the_same_log() {
     let from = u64::from(rand::random::<u32>());
-    for seed in from..from + 8 {
+    for seed in from..from + 4 {
         // Nodes and groups have channels with several receivers, which tokio wakes in a random order.
         let is_ordered = |storm: &Storm| !matches!(storm, Storm::Presence(_) | Storm::Hard(Hard::Group));
         for storm in Storm::of(seed).into_iter().filter(is_ordered) {
@@ -274,7 +275,9 @@ fn text_of(mutant: &str) -> String {
 fn first_seed_that_finds(mutant: &'static str) -> Option<u64> {
     let patch = text_of(mutant);
     let finds = |seed: &u64| storms_of(&patch, *seed).iter().any(|storm| !storm.run(*seed).violations.is_empty());
-    curator_framework::mutants::with(mutant, || (1..=1000).find(finds))
+    // A change of the code may move what happens in a storm: then the noted seed finds nothing, and the search begins.
+    let noted = patch.lines().find_map(|line| line.strip_prefix("Found by seed ")?.strip_suffix('.')?.parse().ok());
+    curator_framework::mutants::with(mutant, || noted.into_iter().chain(1..=1000).find(finds))
 }
 
 /// Returns the storms of a seed that reach the code of a break.
@@ -290,10 +293,11 @@ fn storms_of(patch: &str, seed: u64) -> Vec<Storm> {
         () if touches("leader") || touches("engine/candidacy") || patch.contains("engine/run/calls.rs") => {
             vec![Storm::election(seed)]
         }
-        () if touches("nodes") || touches("groups") => vec![Storm::presence(seed)],
+        () if touches("groups") => vec![Storm::presence(seed), Storm::Hard(Hard::Group)],
+        () if touches("nodes") => vec![Storm::presence(seed)],
         () => {
             let mut storms = Storm::of(seed);
-            storms.retain(|storm| !matches!(storm, Storm::Together(_) | Storm::Hard(_)));
+            storms.retain(|storm| !matches!(storm, Storm::Together(_)));
             storms
         }
     }

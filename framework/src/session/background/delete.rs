@@ -2,8 +2,8 @@
 
 use super::pending::{Delete, PendingDelete};
 use crate::error::{Error, Result};
-use crate::model::{Stat, owning_session};
 use crate::model::path::make_path;
+use crate::model::{Stat, owning_session};
 use crate::session::Session;
 use crate::session::delete_tree::delete_tree;
 

@@ -14,8 +14,9 @@ use crate::zookeeper::{CONFIG_NODE, Request, Response};
 impl Session {
     /// Deletes a node in the background, if need be in a later session. Never blocks, and works outside of a runtime too.
     ///
-    /// With a `czxid` it deletes only the node that this transaction has created. Without one it deletes only a node of
-    /// this session in an ephemeral mode, and only a node of no session in another mode.
+    /// With a `czxid` it deletes only the node that this transaction has created. Without one, an ephemeral mode deletes
+    /// only a node of this session, and another mode only a node that belongs to no session. A node that still has children
+    /// after a second attempt stays.
     pub fn delete_in_background(&self, path: &str, mode: CreateMode, czxid: Option<i64>) {
         let path = self.to_server_path(path).to_string();
         let ephemeral = mode.is_ephemeral();

@@ -19,7 +19,8 @@ mod storm;
 
 use std::time::{Duration, Instant};
 
-use curator_simulate::contenders::{Outcome, Recipe};
+use curator_simulate::contenders::Recipe;
+use curator_simulate::scribe::Outcome;
 
 use ground::Kind;
 

@@ -190,7 +190,7 @@ impl<'a> Nemesis<'a> {
             Ok(nodes) if !nodes.is_empty() => {
                 let node = &nodes[random.random_range(0..nodes.len())].path;
                 self.fault(format_args!("somebody deletes {node}"), Duration::ZERO);
-                self.scribe.revoke([node.clone()]);
+                self.scribe.revoke(vec![node.clone()]);
                 if let Err(error) = self.ground.delete(node).await {
                     self.scribe.wrong(format!("an administrator who cannot delete {node}: {error}"));
                 }
@@ -208,7 +208,7 @@ impl<'a> Nemesis<'a> {
                 let session = nodes[random.random_range(0..nodes.len())].session;
                 self.fault(format_args!("session {session:#x} is killed"), Duration::ZERO);
                 let its = nodes.into_iter().filter(|node| node.session == session);
-                self.scribe.revoke(its.map(|node| node.path));
+                self.scribe.revoke(its.map(|node| node.path).collect());
                 if let Err(error) = self.ground.kill_session(session).await {
                     self.scribe.wrong(format!("a session that cannot be killed: {error}"));
                 }

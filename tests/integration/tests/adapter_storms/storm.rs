@@ -11,7 +11,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::ground::{Ground, Kind, until};
 use crate::nemesis::Nemesis;
-use curator_simulate::contenders::{Lock, Outcome, Pace, Recipe, Scribe, work};
+use curator_simulate::contenders::{Lock, Pace, Recipe, Scribe, work};
+use curator_simulate::scribe::Outcome;
 
 const CLIENTS: usize = 3;
 const WORKERS: u64 = 2;
@@ -99,13 +100,7 @@ async fn storm(seed: u64, recipe: Recipe, kind: &Kind) -> Outcome {
 
 /// Lets all do their work and the nemesis its own, then mends everything; whether all came to their end.
 async fn contend(mut workers: JoinSet<()>, scribe: &Scribe, ground: &Ground, seed: u64) -> bool {
-    let all = async {
-        while let Some(ended) = workers.join_next().await {
-            if let Err(panic) = ended {
-                scribe.wrong(format!("a worker's panic: {panic}"));
-            }
-        }
-    };
+    let all = scribe.all_end(&mut workers);
     tokio::pin!(all);
     let nemesis = Nemesis::new(scribe, ground, seed);
     let over = tokio::select! {

@@ -100,6 +100,8 @@ impl Stage {
             };
             let joined = self.passes("join", op, join).await.unwrap();
             assert_eq!(joined.id, "ann");
+            // Its last requests must not use up refusals that are meant for another recipe.
+            member.close().await;
         }
         let barrier = DistributedDoubleBarrier::new(client.clone(), "/barrier", 1).unwrap();
         let entered = self.passes("enter", OpCode::Multi, barrier.enter()).await.unwrap();
@@ -110,6 +112,7 @@ impl Stage {
             latch.leading().await
         };
         self.passes("lead", OpCode::Create2, lead).await.unwrap();
+        latch.close().await;
     }
 
     async fn runs(&self) {

@@ -4,16 +4,15 @@ use std::time::{Duration, Instant};
 
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error, RetryNTimes};
+use curator_integration::cuts::{Cut, poll_until_then};
 use curator_integration::env::{builder, connected, eventually};
 use curator_integration::kinds::Which;
 use curator_integration::lock_stage::{CONNECTION_TIMEOUT, OURS, QUIET, ROOT, Stage, Subject, TURN, play};
 use curator_integration::on_every_server;
+use curator_integration::operations::{Patience, Taking, taking};
 use curator_recipes::{InterProcessSemaphoreV2, LockError, LockGuard, LockOwner, SemaphoreProtocol};
 use curator_test::SimulatedEnsemble;
 use tokio::time::{sleep, timeout};
-
-use crate::cancellation::{Cut, poll_until_then};
-use crate::operations::{Patience, Taking, taking};
 
 const LATENCY: Duration = Duration::from_millis(3);
 const BUDGET: Duration = Duration::from_secs(1);

@@ -1,195 +1,97 @@
-//! What is written down about a storm.
+//! The record of a lock.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use curator_checkers::Violation;
-use curator_checkers::locks::{Attempt, Locks, Mode, Rules, Step};
+use curator_checkers::locks::{Attempt, Event, Locks, Mode, Rules, Step};
+use curator_checkers::timeline::Timeline;
 use curator_recipes::LockError;
-use parking_lot::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::recipe::Guard;
-use crate::scribe::is_refusal;
+use crate::scribe::{self, Record, is_refusal};
 
-/// What came of a storm.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
-    /// What happened, in order: the same for the same seed.
-    pub log: Vec<String>,
-    /// What must not have happened.
-    pub violations: Vec<Violation>,
-    /// The number of grants, or of terms.
-    pub grants: usize,
-}
-
-/// What all write down.
+/// The steps of attempts, and the nodes behind them.
 #[derive(Debug, Default)]
-struct Book {
+pub struct Book {
     history: Locks,
-    log: Vec<String>,
-    next: u64,
-    /// Who holds.
+    /// See [`Scribe::new`].
+    late: Option<Duration>,
+    /// The holders, each with its guard.
     holding: Vec<(Attempt, Arc<Guard>)>,
-    /// Nodes that the servers have taken away, and when.
+    /// Nodes that the servers have deleted, each with the time.
     revoked: Vec<(String, Duration)>,
     /// Those of them that waited.
     ruled_out: Vec<String>,
 }
 
-/// Writes down what happens.
-#[derive(Debug, Clone)]
-pub struct Scribe {
-    began: Instant,
-    recovery: Duration,
-    late: Option<Duration>,
-    book: Arc<Mutex<Book>>,
-}
+/// The recorder of a lock.
+pub type Scribe = scribe::Scribe<Book>;
 
 impl Scribe {
-    /// An empty book. `recovery` is how long clients may take to be back after a fault.
+    /// Creates an empty record. Clients may take the time `recovery` to be connected after a fault.
     ///
-    /// With `late`, contenders may be late to write down what happened to them, but not by as much as that. Then, at
-    /// each grant, all that count as holders are asked whether they are: one whose guard says no has lost the lock
-    /// before, and must be told so. And a grant that is over when it is noted, or whose node was taken away a moment
-    /// ago, is none; its holder must be told as well.
+    /// With `late`, contenders may be late to record an event, but not by as much as this time. Then each grant asks all
+    /// that count as holders for their state. A holder whose guard is not held has lost the lock before, and must be
+    /// notified. A grant that is over when it is recorded, or whose node was deleted a moment ago, does not count. Its
+    /// holder must be notified as well.
     pub fn new(recovery: Duration, late: Option<Duration>) -> Self {
-        Self { began: Instant::now(), recovery, late, book: Arc::default() }
+        let scribe = Self::of(None, recovery);
+        scribe.read(|book| book.late = late);
+        scribe
     }
 
-    fn write(&self, write: impl FnOnce(&mut Book, Duration)) {
-        // The time is taken under the lock: it never goes back.
-        let mut book = self.book.lock();
-        let now = self.began.elapsed();
-        write(&mut book, now);
-    }
-
-    /// Notes something for the reader.
-    pub fn note(&self, what: impl fmt::Display) {
-        self.write(|book, now| book.note(now, what));
-    }
-
-    /// Notes something that must not be.
-    pub fn wrong(&self, what: impl Into<String>) {
-        self.write(|book, _| book.history.left_behind(what));
-    }
-
-    /// Notes a fault of the network or of a server; messages may be held up, and places stay free, until it is over and the
-    /// clients have recovered.
-    pub fn fault(&self, what: impl fmt::Display, lasting: Duration) {
-        self.write(|book, now| {
-            book.note(now, what);
-            book.history.fault(now, now + lasting + self.recovery);
-            book.history.slow(now, now + lasting + self.recovery);
-        });
-    }
-
-    /// Notes the end of a session or a node: places may stay free, and no message is held up.
-    pub fn end(&self, what: impl fmt::Display) {
-        self.write(|book, now| {
-            book.note(now, what);
-            book.history.fault(now, now + self.recovery);
-        });
-    }
-
-    /// Notes that the servers are about to take nodes away.
-    pub fn revoke(&self, paths: impl IntoIterator<Item = String>) {
-        self.write(|book, now| {
-            for path in paths {
-                let holder = book.holding.iter().find(|(_, held)| held.has(&path)).map(|(holder, _)| *holder);
-                if let Some(holder) = holder {
-                    book.leaves(now, holder, Step::Revoked);
-                }
-                book.revoked.push((path, now));
-            }
-        });
-    }
-
-    /// Notes nodes that the servers are about to take away, each behind another contender: no grant on them can be right.
-    pub fn rule_out(&self, paths: impl IntoIterator<Item = String>) {
-        self.write(|book, _| book.ruled_out.extend(paths));
-    }
-
-    /// Notes nodes that exist with a backup, even if they were taken away before: a grant on them can be right.
-    pub fn exist_again<'a>(&self, paths: impl IntoIterator<Item = &'a String>) {
-        self.write(|book, _| {
-            for path in paths {
-                book.ruled_out.retain(|gone| gone != path);
-                book.revoked.retain(|(gone, _)| gone != path);
-            }
-        });
-    }
-
-    /// What came of it.
-    pub fn outcome(&self, rules: &Rules) -> Outcome {
-        let mut book = self.book.lock();
-        let violations = book.history.check(rules);
-        Outcome { log: std::mem::take(&mut book.log), violations, grants: book.history.grants() }
-    }
-
-    /// Notes an error: connections and sessions may fail, and servers may refuse.
+    /// Records an error: connections and sessions may fail, and servers may refuse.
     pub fn error(&self, attempt: Attempt, error: &LockError) {
-        self.write(|book, now| {
-            book.note(now, format_args!("{attempt:?}: {error}"));
-            let fair = match error {
-                LockError::Framework(error) => error.is_retryable() || is_refusal(error),
-                // By who acquires again, or downgrades, what it has lost.
-                LockError::LockLost { .. } => true,
-                _ => false,
-            };
-            if !fair {
-                book.history.left_behind(format!("an error of {attempt:?}: {error}"));
-            }
-        });
+        let is_fair = match error {
+            LockError::Framework(error) => error.is_retryable() || is_refusal(error),
+            // Of an attempt that acquires again, or downgrades, a lock that it has lost.
+            LockError::LockLost { .. } => true,
+            _ => false,
+        };
+        self.judge(format_args!("{attempt:?}: {error}"), is_fair);
     }
 
     pub fn step(&self, attempt: Attempt, step: Step) {
-        self.write(|book, now| book.step(now, attempt, step));
+        self.event((attempt, step));
     }
 
     pub fn leaves(&self, attempt: Attempt, step: Step) {
-        self.write(|book, now| book.leaves(now, attempt, step));
+        self.write(|record, now| record.leaves(now, attempt, step));
     }
 
     pub fn ask(&self, mode: Mode) -> Attempt {
-        let mut attempt = Attempt(0);
-        self.write(|book, now| {
-            book.next += 1;
-            attempt = Attempt(book.next);
-            book.step(now, attempt, Step::Asked(mode));
-        });
-        attempt
+        Attempt(self.begins(|number| (Attempt(number), Step::Asked(mode))))
     }
 
     /// Notes a grant, unless it is over already.
     pub async fn granted(&self, attempt: Attempt, guard: &Arc<Guard>) -> bool {
-        let mut counts = true;
-        self.write(|book, now| {
-            let revoked = book.revoked_at(guard);
-            if let Some(late) = self.late {
-                book.ask_holders(now);
+        let counts = self.write(|record, now| {
+            let (late, revoked) = (record.book.late, record.book.revoked_at(guard));
+            if let Some(late) = late {
+                record.ask_holders(now);
                 if !guard.is_held() || revoked.is_some_and(|at| now < at + late) {
-                    book.note(now, format_args!("{attempt:?} was granted {} too late to count", guard.path()));
-                    book.step(now, attempt, Step::GaveUp);
-                    counts = false;
-                    return;
+                    record.note(now, format_args!("{attempt:?} was granted {} too late to count", guard.path()));
+                    record.event(now, (attempt, Step::GaveUp));
+                    return false;
                 }
             }
-            if book.ruled_out.iter().any(|path| guard.has(path)) {
-                book.history.left_behind(format!("{attempt:?} is granted {}, which waited", guard.path()));
+            if record.book.ruled_out.iter().any(|path| guard.has(path)) {
+                record.wrong(now, format_args!("{attempt:?} is granted {}, which waited", guard.path()));
             }
             // No time passes between the grant and here.
-            if self.late.is_none() && !guard.is_held() {
-                book.history.left_behind(format!("{attempt:?} is granted {}, which is lost already", guard.path()));
+            if late.is_none() && !guard.is_held() {
+                record.wrong(now, format_args!("{attempt:?} is granted {}, which is lost already", guard.path()));
             }
             // The grant may have been on its way when its node was taken away: then it holds nothing.
             if let Some(since) = revoked {
-                book.step(now, attempt, Step::RevokedSince(since));
+                record.event(now, (attempt, Step::RevokedSince(since)));
             } else {
-                book.holding.push((attempt, Arc::clone(guard)));
+                record.book.holding.push((attempt, Arc::clone(guard)));
             }
-            book.step(now, attempt, Step::Granted(guard.fencing_token()));
+            record.event(now, (attempt, Step::Granted(guard.fencing_token())));
+            true
         });
         if !counts {
             self.is_told(attempt, guard).await;
@@ -199,32 +101,32 @@ impl Scribe {
 
     /// Notes that a holder holds with this guard now.
     pub fn replaced(&self, attempt: Attempt, guard: &Arc<Guard>) {
-        self.book.lock().replace(attempt, guard);
+        self.read(|book| book.replace(attempt, guard));
     }
 
     /// Notes that a writer reads from now on with this guard.
     pub fn downgraded(&self, attempt: Attempt, guard: &Arc<Guard>) {
-        self.write(|book, now| {
-            let holds = book.holding.iter().any(|(holder, _)| *holder == attempt);
-            if holds && book.revoked_at(guard).is_some() {
-                book.leaves(now, attempt, Step::Revoked);
+        self.write(|record, now| {
+            let holds = record.book.holding.iter().any(|(holder, _)| *holder == attempt);
+            if holds && record.book.revoked_at(guard).is_some() {
+                record.leaves(now, attempt, Step::Revoked);
             }
-            book.replace(attempt, guard);
+            record.book.replace(attempt, guard);
             // Where the writer's node stands for its reader, others see a writer still.
             if guard.is_shared() {
-                book.step(now, attempt, Step::Downgraded(guard.fencing_token()));
+                record.event(now, (attempt, Step::Downgraded(guard.fencing_token())));
             }
         });
     }
 
     /// Before it releases: whether the holder was told that its node was taken away, if it was.
     pub async fn was_told(&self, attempt: Attempt, guard: &Guard) -> bool {
-        let revoked = self.book.lock().revoked_at(guard).is_some();
+        let revoked = self.read(|book| book.revoked_at(guard)).is_some();
         revoked && self.is_told(attempt, guard).await
     }
 
     async fn is_told(&self, attempt: Attempt, guard: &Guard) -> bool {
-        let Some(late) = self.late else { return false };
+        let Some(late) = self.read(|book| book.late) else { return false };
         let told = timeout(late, guard.lost()).await.is_ok();
         if !told {
             self.wrong(format!("{attempt:?} is not told that {} is lost", guard.path()));
@@ -233,36 +135,63 @@ impl Scribe {
     }
 }
 
+impl scribe::Book for Book {
+    type Event = Event;
+    type Rules = Rules;
+
+    fn timeline(&mut self) -> &mut Timeline<Event> {
+        &mut self.history
+    }
+
+    fn check(&mut self, rules: &Rules) -> (Vec<Violation>, usize) {
+        (self.history.check(rules), self.history.grants())
+    }
+
+    fn revoke(record: &mut Record<Self>, now: Duration, paths: Vec<String>) {
+        for path in paths {
+            let holder = record.book.holding.iter().find(|(_, held)| held.has(&path)).map(|(holder, _)| *holder);
+            if let Some(holder) = holder {
+                record.leaves(now, holder, Step::Revoked);
+            }
+            record.book.revoked.push((path, now));
+        }
+    }
+
+    fn rule_out(&mut self, paths: Vec<String>) {
+        self.ruled_out.extend(paths);
+    }
+
+    fn exist_again<'a>(&mut self, paths: impl Iterator<Item = &'a String>) {
+        for path in paths {
+            self.ruled_out.retain(|gone| gone != path);
+            self.revoked.retain(|(gone, _)| gone != path);
+        }
+    }
+}
+
 impl Book {
-    fn note(&mut self, now: Duration, what: impl fmt::Display) {
-        self.log.push(format!("{now:>12?} {what}"));
-    }
-
-    fn step(&mut self, now: Duration, attempt: Attempt, step: Step) {
-        self.note(now, format_args!("{attempt:?} {step:?}"));
-        self.history.record(now, (attempt, step));
-    }
-
     fn replace(&mut self, attempt: Attempt, guard: &Arc<Guard>) {
         if let Some((_, held)) = self.holding.iter_mut().find(|(holder, _)| *holder == attempt) {
             *held = Arc::clone(guard);
         }
     }
 
-    /// When one of the nodes of a guard was taken away, if one was.
+    /// Returns the time at which one of the nodes of a guard was deleted.
     fn revoked_at(&self, guard: &Guard) -> Option<Duration> {
         self.revoked.iter().find(|(path, _)| guard.has(path)).map(|(_, at)| *at)
     }
+}
 
+impl Record<Book> {
     fn leaves(&mut self, now: Duration, attempt: Attempt, step: Step) {
-        self.holding.retain(|(holder, _)| *holder != attempt);
-        self.step(now, attempt, step);
+        self.book.holding.retain(|(holder, _)| *holder != attempt);
+        self.event(now, (attempt, step));
     }
 
-    /// Notes those that have lost the lock and have not said so yet.
+    /// Records the losses of holders that have not recorded them yet.
     fn ask_holders(&mut self, now: Duration) {
-        let lost: Vec<_> = self.holding.iter().filter(|(_, guard)| !guard.is_held()).map(|(who, _)| *who).collect();
-        for attempt in lost {
+        let lost = self.book.holding.iter().filter(|(_, guard)| !guard.is_held()).map(|(holder, _)| *holder);
+        for attempt in lost.collect::<Vec<_>>() {
             self.leaves(now, attempt, Step::Revoked);
         }
     }

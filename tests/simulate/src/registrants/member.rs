@@ -87,8 +87,14 @@ impl Registrant {
 pub async fn observe(scribe: Scribe, mut states: watch::Receiver<GroupState>, mut changes: Changes<MemberChange>) {
     let watcher = scribe.watcher();
     scribe.observes(Event::Unknown(watcher));
+    let mut is_known = false;
     loop {
-        let event = match &*states.borrow_and_update() {
+        let state = states.borrow_and_update().clone();
+        if is_known && state.members().is_none() && !matches!(state, GroupState::Closed) {
+            scribe.wrong(format_args!("{watcher:?} forgets the members: {state:?}"));
+        }
+        is_known |= state.members().is_some();
+        let event = match &state {
             GroupState::Known(members) => Event::Shows(watcher, members.iter().map(node_of).collect()),
             GroupState::Closed => break,
             GroupState::Refused { cause: error, .. } | GroupState::Failed(error) => {

@@ -2,22 +2,22 @@
 
 mod players;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use curator_checkers::elections;
-use curator_checkers::registrations::Rules;
+use curator_checkers::registrations::{Event, Rules};
 use curator_recipes::Group;
-use curator_test::{ClientId, SimulatedEnsemble};
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use curator_test::ClientId;
+use rand::Rng as _;
 use tokio::sync::{Barrier, watch};
 use tokio::task::JoinSet;
 
-use super::weather::{self, Field, PATH, RECOVERY, SESSION, WORKERS, Weather};
-use crate::contenders::Outcome;
-use crate::registrants::{Place, Presence, Registrant, Scribe, observe};
+use super::field::Subject;
+use super::stage::{Salt, Stage};
+use super::weather::{self, PATH, RECOVERY, SESSION, WORKERS, Weather};
+use crate::registrants::{Book, Place, Presence, Registrant, observe};
+use crate::scribe::Outcome;
 
 /// The limit of the time in which a node differs from its registration outside of faults. A task that was refused
 /// pauses for a second at most.
@@ -29,104 +29,83 @@ const ROUNDS: u32 = 3;
 /// The parent of some nodes, which the registrants create.
 const DEEP: &str = "/storm/lock/deep";
 const MOST_CLIENTS: u32 = 5;
+const SALT: Salt = Salt { own: 600, readers: 700, faults: 100 };
+
+impl Subject for Book {}
 
 /// Runs one storm.
 pub(super) async fn storm(seed: u64, presence: Presence, weather: Weather) -> Outcome {
-    let mut random = StdRng::seed_from_u64(seed ^ 600 << 32);
-    let latency = Duration::from_millis(random.random_range(0..60));
     // A node of an earlier registration that returns with a backup is not that of the present one.
     // The servers drop the events of a node that clients may not read, with the watches, so a group does not hear of changes.
     let weather = Weather { hardship: weather.hardship.without_backups().without_denials(), ..weather };
     // At the end of the numbers the servers do not count the changes of a parent: a watch that is set again misses them.
     let weather = Weather { numbers_end: weather.numbers_end && presence == Presence::Nodes, ..weather };
-    let ensemble = SimulatedEnsemble::with_tick(seed, latency, weather.tick);
-    ensemble.record_changes(PATH);
-    let items: Vec<_> = (0..random.random_range(3..=8)).map(|item| format!("item-{item}")).collect();
-    let scribe = Scribe::new(ensemble.clone(), PATH, &items, RECOVERY);
-    let clients = random.random_range(2..=MOST_CLIENTS);
-    scribe.note(format_args!("seed {seed}, {presence}, {clients} clients, latency {latency:?}, {weather:?}"));
-    let field = Nodes { scribe: scribe.clone(), ensemble, parts: parts(presence, &items) };
+    let mut stage = Stage::<Book>::new(seed, SALT, weather, Vec::new(), presence);
+    stage.field.ensemble.record_changes(PATH);
+    let items: Vec<_> = (0..stage.random.random_range(3..=8)).map(|item| format!("item-{item}")).collect();
+    stage.field.parts = parts(presence, &items);
+    stage.field.scribe.partitions(&items);
+    let clients = stage.random.random_range(2..=MOST_CLIENTS);
 
     let (calm, is_calm) = watch::channel(false);
     let all = Arc::new(Barrier::new((clients * weather.workers) as usize));
-    let (mut readers, mut workers) = (JoinSet::new(), JoinSet::new());
-    let mut started = Vec::new();
     let (mut observers, mut watching) = (Vec::new(), JoinSet::new());
-    for id in 0..clients {
-        let (client, path) = weather::start_client(&field.ensemble, id, weather, &mut random);
-        for worker in 0..weather.workers {
-            let random = StdRng::seed_from_u64(seed ^ (u64::from(id * WORKERS + worker) + 601) << 32);
+    stage.start_clients(clients, |stage, id, client, path| {
+        for number in stage.workers_of(id) {
             let namespace = PATH.strip_suffix(path).unwrap_or_default();
-            let place = Place { path: path.to_owned(), namespace };
-            let (scribe, client, items, calm) = (scribe.clone(), client.clone(), items.clone(), is_calm.clone());
-            let all = Arc::clone(&all);
-            let (name, rounds, stays) = (ClientId(id), ROUNDS, RECOVERY + PATIENCE * 2);
-            // At the end of the numbers the server refuses a second node with the same name and number.
-            let unprotected = !weather.numbers_end;
             let registrant = Registrant {
-                scribe,
-                client,
-                name,
-                worker,
-                place,
-                random,
-                rounds,
-                unprotected,
-                items,
-                calm,
-                all,
-                stays,
+                scribe: stage.field.scribe.clone(),
+                client: client.clone(),
+                name: ClientId(id),
+                worker: number % WORKERS,
+                place: Place { path: path.to_owned(), namespace },
+                random: stage.random_of(number),
+                rounds: ROUNDS,
+                // At the end of the numbers the server refuses a second node with the same name and number.
+                unprotected: !weather.numbers_end,
+                items: items.clone(),
+                calm: is_calm.clone(),
+                all: Arc::clone(&all),
+                stays: RECOVERY + PATIENCE * 2,
             };
-            workers.spawn(registrant.register(presence));
+            stage.workers.spawn(registrant.register(presence));
         }
-        readers.spawn(scribe.clone().follow_sessions(ClientId(id), client.clone()));
-        if let Some(longest) = weather.reads {
-            let random = StdRng::seed_from_u64(seed ^ (u64::from(id) + 700) << 32);
-            readers.spawn(weather::read(client.clone(), longest, random));
-        }
+        let scribe = stage.field.scribe.clone();
+        let begins = move |scribe: &crate::registrants::Scribe, session| {
+            scribe.event(Event::SessionBegan(ClientId(id), session));
+        };
+        stage.readers.spawn(scribe.clone().follow_sessions(client.clone(), begins, |_| ()));
         if presence == Presence::Group && id < 2 {
             let group = Group::new(client.clone(), path).expect("a valid path");
             group.start().expect("a runtime");
-            watching.spawn(observe(scribe.clone(), group.watch(), group.changes()));
+            watching.spawn(observe(scribe, group.watch(), group.changes()));
             observers.push(group);
         }
-        started.push(client);
-    }
+    });
     let mut players = JoinSet::new();
     if !weather.calm {
-        started.extend(players::play(seed, &field, &mut players));
+        stage.clients.extend(players::play(seed, &stage.field, &mut players));
     }
-    let wrong = |what| scribe.wrong(what);
-    let faults = async {
-        weather::nemeses(&field, weather, seed ^ 100, &mut random).await;
+    let field = stage.field.clone();
+    let faults_end = async {
         while players.join_next().await.is_some() {}
-        scribe.fault("all faults end", Duration::ZERO);
-        for id in 0..MOST_CLIENTS {
-            field.ensemble.repair(ClientId(id));
-        }
+        field.repair(MOST_CLIENTS);
         calm.send_replace(true);
     };
-    if !weather::workers_end(&mut workers, faults, wrong).await {
-        wrong("a registrant that waits for ever".to_owned());
-    }
-    drop(workers);
-    drop(readers);
+    stage.run("a registrant", faults_end).await;
     weather::relieve(&field);
-    if !weather::observers_end(observers, Group::close, watching).await {
-        wrong("an observer that does not end".to_owned());
-    }
+    stage.observers_end(observers, Group::close, watching).await;
     // An unprotected node stays if the reply to its create is lost.
     for (path, _) in field.nodes().into_iter().filter(|(path, _)| path.contains("/unprotected-")) {
         field.delete(&path);
     }
-    weather::clean_up(&field, started, wrong).await;
     let mut rules_of_items = elections::Rules::new(PATIENCE_WITH_ITEMS).prompt(SESSION).no_loss_in_calm();
     // There and back of a listing, and of the read behind it.
-    rules_of_items = rules_of_items.on_its_way(latency * 4);
+    rules_of_items = rules_of_items.on_its_way(stage.latency * 4);
     if weather.loses_data {
         rules_of_items = rules_of_items.falling_terms();
     }
-    scribe.outcome(&Rules::new(PATIENCE).no_loss_in_calm(), &rules_of_items)
+    stage.end(&(Rules::new(PATIENCE).no_loss_in_calm(), rules_of_items)).await
 }
 
 /// Returns the parents of the nodes; the first one is that of nodes with an id.
@@ -137,48 +116,5 @@ fn parts(presence: Presence, items: &[String]) -> Vec<String> {
             let items = items.iter().map(|item| format!("{PATH}/items/{item}"));
             [format!("{PATH}/members")].into_iter().chain(items).collect()
         }
-    }
-}
-
-/// The nodes of registrants, and the notes on them.
-#[derive(Debug, Clone)]
-struct Nodes {
-    scribe: Scribe,
-    ensemble: SimulatedEnsemble,
-    /// The parents of the nodes.
-    parts: Vec<String>,
-}
-
-impl Field for Nodes {
-    fn ensemble(&self) -> &SimulatedEnsemble {
-        &self.ensemble
-    }
-
-    fn parts(&self) -> Vec<String> {
-        self.parts.clone()
-    }
-
-    fn note(&self, what: impl fmt::Display) {
-        self.scribe.note(what);
-    }
-
-    fn fault(&self, what: impl fmt::Display, lasting: Duration) {
-        self.scribe.fault(what, lasting);
-    }
-
-    fn end(&self, what: impl fmt::Display) {
-        self.scribe.end(what);
-    }
-
-    fn nodes(&self) -> Vec<(String, i64)> {
-        let below = |part: String| {
-            let paths = self.ensemble.children(&part).into_iter().map(move |node| format!("{part}/{node}"));
-            paths.filter_map(|path| Some((path.clone(), self.ensemble.owner(&path)?)))
-        };
-        self.parts().into_iter().flat_map(below).filter(|(path, _)| path != DEEP).collect()
-    }
-
-    fn revoke(&self, nodes: Vec<String>) {
-        self.scribe.revoke(&nodes);
     }
 }

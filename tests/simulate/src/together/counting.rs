@@ -254,7 +254,7 @@ impl Worker<Event> {
             return Outcome::Shows(*value);
         }
         let is_contended = matches!(error, CounterError::Contended { .. });
-        self.scribe.error(error, error.is_retryable() && (!is_calm || is_contended || error.outcome_unknown()));
+        self.scribe.judge(error, error.is_retryable() && (!is_calm || is_contended || error.outcome_unknown()));
         if error.outcome_unknown() { Outcome::Unknown } else { Outcome::Refused }
     }
 

@@ -70,7 +70,7 @@ impl Worker<Event> {
     }
 
     fn error(&self, error: &BarrierError) {
-        self.scribe.error(error, error.is_retryable());
+        self.scribe.judge(error, error.is_retryable());
     }
 
     /// Begins to enter with a new id.
@@ -106,7 +106,7 @@ impl Worker<Event> {
         if self.one_of(3) == 0 {
             match timeout(LIMIT, entered.round()).await {
                 Ok(Ok(round)) => self.scribe.event(Event::Names(member, round.get())),
-                Ok(Err(error)) => self.scribe.error(&error, error.is_retryable() || is_lost(&error)),
+                Ok(Err(error)) => self.scribe.judge(&error, error.is_retryable() || is_lost(&error)),
                 Err(_) => self.scribe.wrong(format!("{member:?} does not learn its round")),
             }
         }
@@ -121,7 +121,7 @@ impl Worker<Event> {
             return sleep(time).await;
         }
         if let Ok(Err(error)) = timeout(time, entered.member_lost()).await {
-            self.scribe.error(&error, error.is_retryable() || is_lost(&error));
+            self.scribe.judge(&error, error.is_retryable() || is_lost(&error));
         }
     }
 
@@ -154,7 +154,7 @@ impl Worker<Event> {
             Ok(Ok(Some(departure))) => {
                 return self.scribe.event(Event::Left { member, died: departure.died });
             }
-            Ok(Err(error)) => self.scribe.error(&error, error.is_retryable() || is_lost(&error)),
+            Ok(Err(error)) => self.scribe.judge(&error, error.is_retryable() || is_lost(&error)),
             _ => {}
         }
         self.scribe.event(Event::Gone(member));
@@ -238,7 +238,7 @@ impl Worker<Event> {
         self.call(plain, plain.remove_barrier(), |()| Some(false), None).await;
         self.meet().await;
         let owned = match self.number {
-            0 => plain.set_owned().await.map_err(|error| self.scribe.error(&error, false)).ok(),
+            0 => plain.set_owned().await.map_err(|error| self.scribe.judge(&error, false)).ok(),
             _ => None,
         };
         self.meet().await;

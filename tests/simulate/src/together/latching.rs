@@ -113,7 +113,7 @@ impl Worker<Event> {
     }
 
     fn error(&self, error: &BarrierError) {
-        self.scribe.error(error, error.is_retryable());
+        self.scribe.judge(error, error.is_retryable());
     }
 
     async fn set(&self, latch: &CountDownLatch, count: u32, brief: Option<Duration>) {
@@ -142,7 +142,7 @@ impl Worker<Event> {
             Ok(Ok(Some(remaining))) if remaining > 0 => return self.scribe.event(Event::Counted(call, remaining)),
             // It may have been lost.
             Ok(Err(error)) => {
-                self.scribe.error(&error, error.is_retryable() || matches!(error, BarrierError::Lost { .. }));
+                self.scribe.judge(&error, error.is_retryable() || matches!(error, BarrierError::Lost { .. }));
             }
             Err(_) if brief.is_none() => self.scribe.wrong(format!("{call:?} does not end")),
             _ => {}
@@ -157,7 +157,7 @@ impl Worker<Event> {
         let waits = async {
             match latch.wait().await {
                 Ok(()) => self.scribe.event(Event::Waited(call, true)),
-                Err(error) => self.scribe.error(&error, false),
+                Err(error) => self.scribe.judge(&error, false),
             }
         };
         let counts = async {
@@ -167,7 +167,7 @@ impl Worker<Event> {
                 match latch.count().await {
                     Ok(0) => break,
                     Ok(_) => {}
-                    Err(error) => break self.scribe.error(&error, false),
+                    Err(error) => break self.scribe.judge(&error, false),
                 }
                 sleep(Duration::from_millis(50)).await;
             }

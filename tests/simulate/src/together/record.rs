@@ -10,13 +10,18 @@ use curator_test::SimulatedEnsemble;
 use curator_test::nodes::Change;
 
 use super::counting;
-use crate::contenders::Outcome;
-use crate::scribe::{self, Book as _};
+use crate::scribe::{self, Book, Record};
 
 /// An event that is recorded.
 pub trait Recorded: fmt::Debug + Sized + Send + 'static {
+    /// The rules of the events.
+    type Rules;
+
     /// Returns the event of a change at the server, if the checker needs it.
     fn server(change: Change) -> Option<Self>;
+
+    /// Returns the violations, and the number of successes.
+    fn check(timeline: &Timeline<Self>, rules: &Self::Rules) -> (Vec<Violation>, usize);
 
     /// Records a time in which servers may be behind.
     fn stale(timeline: &mut Timeline<Self>, from: Duration, until: Duration) {
@@ -25,6 +30,8 @@ pub trait Recorded: fmt::Debug + Sized + Send + 'static {
 }
 
 impl Recorded for counters::Event {
+    type Rules = counters::Rules;
+
     fn server(change: Change) -> Option<Self> {
         let (path, data) = match change {
             Change::Created { path, node } => (path, node.data),
@@ -34,6 +41,10 @@ impl Recorded for counters::Event {
         Some(Self::Value(counting::counter_at(&path)?, i64::from_be_bytes(data.try_into().ok()?)))
     }
 
+    fn check(timeline: &Timeline<Self>, rules: &Self::Rules) -> (Vec<Violation>, usize) {
+        (timeline.check(rules), timeline.counted())
+    }
+
     fn stale(timeline: &mut Timeline<Self>, from: Duration, until: Duration) {
         // Their calls have known outcomes unless a session or a node ends.
         timeline.slow(from, until);
@@ -41,114 +52,65 @@ impl Recorded for counters::Event {
 }
 
 impl Recorded for barriers::Event {
+    type Rules = barriers::Rules;
+
     fn server(change: Change) -> Option<Self> {
         Some(Self::Server(change))
+    }
+
+    fn check(timeline: &Timeline<Self>, rules: &Self::Rules) -> (Vec<Violation>, usize) {
+        (timeline.check(rules), timeline.passed())
     }
 }
 
 impl Recorded for latches::Event {
+    type Rules = latches::Rules;
+
     fn server(change: Change) -> Option<Self> {
         Some(Self::Server(change))
     }
-}
 
-/// The events of a storm.
-#[derive(Debug)]
-pub struct Record<E> {
-    timeline: Timeline<E>,
-    log: Vec<String>,
-    next: u64,
+    fn check(timeline: &Timeline<Self>, rules: &Self::Rules) -> (Vec<Violation>, usize) {
+        (timeline.check(rules), timeline.passed())
+    }
 }
 
 /// The recorder of the events of a storm.
-pub type Scribe<E> = scribe::Scribe<Record<E>>;
+pub type Scribe<E> = scribe::Scribe<Timeline<E>>;
 
 impl<E: Recorded> Scribe<E> {
-    /// Creates an empty record. Clients may take the time `recovery` to be connected after a fault.
-    pub fn new(ensemble: SimulatedEnsemble, recovery: Duration) -> Self {
-        let record = Record { timeline: Timeline::new(), log: Vec::new(), next: 0 };
-        Self::with_book(ensemble, recovery, record)
-    }
-
-    /// Notes a fault. Until it is over and the clients have recovered, they may be late.
-    pub fn fault(&self, what: impl fmt::Display, lasting: Duration) {
-        self.write(|record, now| {
-            record.note(now, what);
-            record.timeline.fault(now, now + lasting + self.recovery);
-        });
-    }
-
-    /// Notes the end of a client's session.
+    /// Records the end of a client's session.
     pub fn session_ended(&self, what: impl fmt::Display) {
         self.write(|record, now| {
             record.note(now, what);
-            record.timeline.fault(now, now);
+            record.book.fault(now, now);
         });
-    }
-
-    /// Notes a fault in which all sessions may live, and servers may be behind.
-    pub fn stale(&self, what: impl fmt::Display, lasting: Duration) {
-        self.write(|record, now| {
-            record.note(now, what);
-            E::stale(&mut record.timeline, now, now + lasting + self.recovery);
-        });
-    }
-
-    /// Notes an event.
-    pub fn event(&self, event: E) {
-        self.write(|record, now| record.event(now, event));
-    }
-
-    /// Notes an event with a new number, and returns the number.
-    pub fn begins(&self, event: impl FnOnce(u64) -> E) -> u64 {
-        self.write(|record, now| {
-            record.next += 1;
-            let number = record.next;
-            record.event(now, event(number));
-            number
-        })
-    }
-
-    /// Notes an error: only connections and sessions may fail.
-    pub fn error(&self, error: impl fmt::Display, may_be: bool) {
-        self.note(format_args!("an error: {error}"));
-        if !may_be {
-            self.wrong(format!("an error: {error}"));
-        }
-    }
-
-    /// Returns the outcome, with the violations and the number of successes that the check returns.
-    pub fn outcome(&self, check: impl FnOnce(&Timeline<E>) -> (Vec<Violation>, usize)) -> Outcome {
-        self.note("the end");
-        let mut record = self.book.lock();
-        let (violations, grants) = check(&record.timeline);
-        Outcome { log: std::mem::take(&mut record.log), violations, grants }
     }
 }
 
-impl<E: Recorded> scribe::Book for Record<E> {
-    fn catch_up(&mut self, ensemble: &SimulatedEnsemble) {
+impl<E: Recorded> Book for Timeline<E> {
+    type Event = E;
+    type Rules = E::Rules;
+
+    fn timeline(&mut self) -> &mut Self {
+        self
+    }
+
+    fn check(&mut self, rules: &E::Rules) -> (Vec<Violation>, usize) {
+        E::check(self, rules)
+    }
+
+    fn catch_up(record: &mut Record<Self>, ensemble: &SimulatedEnsemble) {
         for (at, change) in ensemble.take_changes() {
-            self.note(at, Text(&change));
+            record.note(at, Text(&change));
             if let Some(event) = E::server(change) {
-                self.timeline.record(at, event);
+                record.book.record(at, event);
             }
         }
     }
 
-    fn note(&mut self, now: Duration, what: impl fmt::Display) {
-        self.log.push(format!("{now:>12?} {what}"));
-    }
-
-    fn left_behind(&mut self, now: Duration, what: String) {
-        self.timeline.left_behind(format!("{now:?}: {what}"));
-    }
-}
-
-impl<E: Recorded> Record<E> {
-    fn event(&mut self, now: Duration, event: E) {
-        self.note(now, format_args!("{event:?}"));
-        self.timeline.record(now, event);
+    fn disturb(&mut self, from: Duration, until: Duration) {
+        E::stale(self, from, until);
     }
 }
 

@@ -9,9 +9,12 @@ use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::Elections;
-use crate::candidates::{Campaigner, Election};
-use crate::storm::weather::{Field, PATH, SESSION, queue, start_player};
+use crate::candidates::{Book, Campaigner, Election};
+use crate::storm::field::{Field, queue};
+use crate::storm::stage::start_player;
+use crate::storm::weather::{PATH, SESSION};
+
+type Elections = Field<Book>;
 
 const VISITOR: ClientId = ClientId(111);
 const IMPOSTOR: ClientId = ClientId(112);
@@ -69,7 +72,7 @@ async fn impersonate(field: Elections, election: Election, client: CuratorFramew
     for _ in 0..4 {
         sleep(Duration::from_millis(random.random_range(0..2000))).await;
         let is_created = client.create().for_path(&path).await.is_ok();
-        field.note(format_args!("{path} is persistent: {is_created}"));
+        field.scribe.note(format_args!("{path} is persistent: {is_created}"));
         sleep(Duration::from_millis(random.random_range(500..5000))).await;
         field.ensemble.delete(&path);
     }
@@ -94,11 +97,11 @@ async fn depose(field: Elections, mut random: StdRng) {
         let node = format!("{PATH}/{node}");
         match field.ensemble.owner(&node).filter(|_| random.random_range(0..3) == 0) {
             Some(session) => {
-                field.end(format_args!("the session of the leader at {client:?} is killed"));
+                field.scribe.end(format_args!("the session of the leader at {client:?} is killed"));
                 field.kill(session);
             }
             None => {
-                field.end(format_args!("an administrator deletes the leader's node {node}"));
+                field.scribe.end(format_args!("an administrator deletes the leader's node {node}"));
                 field.delete(&node);
             }
         }
@@ -117,7 +120,7 @@ async fn betray(field: Elections, mut random: StdRng) {
         let node = format!("{PATH}/{node}");
         sleep(Duration::from_millis(random.random_range(0..300))).await;
         let Some(session) = field.ensemble.owner(&node) else { continue };
-        field.end(format_args!("the leader at {client:?} ends while it hands over"));
+        field.scribe.end(format_args!("the leader at {client:?} ends while it hands over"));
         if random.random() {
             field.kill(session);
         } else {
@@ -140,7 +143,7 @@ async fn orphan(field: Elections, mut random: StdRng) {
         }
         sleep(Duration::from_millis(random.random_range(0..300))).await;
         if let Some(next) = next() {
-            field.end(format_args!("an administrator deletes {next}, which is the next"));
+            field.scribe.end(format_args!("an administrator deletes {next}, which is the next"));
             field.delete(&next);
         }
         sleep(Duration::from_millis(random.random_range(100..2000))).await;
@@ -151,7 +154,7 @@ async fn orphan(field: Elections, mut random: StdRng) {
 async fn raze(field: Elections, mut random: StdRng) {
     for _ in 0..6 {
         sleep(Duration::from_millis(random.random_range(500..6000))).await;
-        field.end(format_args!("an administrator deletes {PATH} and all below it"));
+        field.scribe.end(format_args!("an administrator deletes {PATH} and all below it"));
         for (node, _) in field.nodes() {
             field.delete(&node);
         }
@@ -167,15 +170,19 @@ async fn isolate(field: Elections, mut random: StdRng) {
         let lasting = SESSION.mul_f64(random.random_range(0.2..1.6));
         match random.random_range(0..3) {
             0 => {
-                field.fault(format_args!("the leader's client {client:?} is partitioned for {lasting:?}"), lasting);
+                field
+                    .scribe
+                    .fault(format_args!("the leader's client {client:?} is partitioned for {lasting:?}"), lasting);
                 field.ensemble.partition(client);
             }
             1 => {
-                field.fault(format_args!("the server of the leader's {client:?} is cut off for {lasting:?}"), lasting);
+                field
+                    .scribe
+                    .fault(format_args!("the server of the leader's {client:?} is cut off for {lasting:?}"), lasting);
                 field.ensemble.cut_off_server(client);
             }
             _ => {
-                field.fault(format_args!("the clock of the leader's {client:?} skips {lasting:?}"), lasting);
+                field.scribe.fault(format_args!("the clock of the leader's {client:?} skips {lasting:?}"), lasting);
                 field.ensemble.skip_clock(client, lasting);
             }
         }
@@ -188,7 +195,7 @@ async fn isolate(field: Elections, mut random: StdRng) {
 async fn confuse(field: Elections, mut random: StdRng) {
     for _ in 0..8 {
         sleep(Duration::from_millis(random.random_range(100..2500))).await;
-        field.fault(format_args!("{VISITOR:?} is confused"), SESSION);
+        field.scribe.fault(format_args!("{VISITOR:?} is confused"), SESSION);
         field.ensemble.stale_reads(VISITOR);
         field.ensemble.drop_reply(VISITOR);
         sleep(Duration::from_millis(random.random_range(0..1500))).await;

@@ -9,8 +9,13 @@ use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::{MOST_CLIENTS, Nodes};
-use crate::storm::weather::{Field, PATH, SESSION, start_player};
+use super::MOST_CLIENTS;
+use crate::registrants::Book;
+use crate::storm::field::Field;
+use crate::storm::stage::start_player;
+use crate::storm::weather::{PATH, SESSION};
+
+type Nodes = Field<Book>;
 
 const ADMINISTRATOR: ClientId = ClientId(120);
 
@@ -48,10 +53,10 @@ async fn delete(field: Nodes, mut random: StdRng) {
         let Some((node, _)) = any_node(&field, &mut random) else { continue };
         let client = ClientId(random.random_range(0..MOST_CLIENTS));
         if random.random() {
-            field.fault(format_args!("the answer to the next write of {client:?} is lost"), Duration::ZERO);
+            field.scribe.fault(format_args!("the answer to the next write of {client:?} is lost"), Duration::ZERO);
             field.ensemble.drop_reply(client);
         }
-        field.end(format_args!("an administrator deletes {node}"));
+        field.scribe.end(format_args!("an administrator deletes {node}"));
         field.delete(&node);
     }
 }
@@ -62,7 +67,7 @@ async fn outlive(field: Nodes, mut random: StdRng) {
         sleep(Duration::from_millis(random.random_range(500..5000))).await;
         let client = ClientId(random.random_range(0..MOST_CLIENTS));
         let lasting = SESSION.mul_f64(random.random_range(0.7..1.0));
-        field.fault(format_args!("{client:?} is partitioned for {lasting:?}"), lasting);
+        field.scribe.fault(format_args!("{client:?} is partitioned for {lasting:?}"), lasting);
         field.ensemble.partition(client);
         sleep(lasting).await;
         field.ensemble.repair(client);
@@ -76,12 +81,12 @@ async fn outlive(field: Nodes, mut random: StdRng) {
 async fn raze(field: Nodes, mut random: StdRng) {
     for _ in 0..6 {
         sleep(Duration::from_millis(random.random_range(500..6000))).await;
-        field.end(format_args!("an administrator deletes {PATH} and all below it"));
+        field.scribe.end(format_args!("an administrator deletes {PATH} and all below it"));
         for (node, _) in field.nodes() {
             field.delete(&node);
         }
-        for part in field.parts() {
-            field.ensemble.delete(&part);
+        for part in &field.parts {
+            field.ensemble.delete(part);
         }
         field.ensemble.delete(&format!("{PATH}/items"));
         field.ensemble.delete(PATH);
@@ -93,7 +98,7 @@ async fn write(field: Nodes, client: CuratorFramework, mut random: StdRng) {
     for number in 0..16 {
         sleep(Duration::from_millis(random.random_range(100..2500))).await;
         let Some((node, _)) = any_node(&field, &mut random) else { continue };
-        field.end(format_args!("an administrator writes into {node}"));
+        field.scribe.end(format_args!("an administrator writes into {node}"));
         let written = client.set_data().for_path(&node, format!("foreign {number}"));
         let _may_fail = timeout(SESSION, written).await;
     }
@@ -106,7 +111,7 @@ async fn squat(field: Nodes, client: CuratorFramework, mut random: StdRng) {
         let path = format!("{}/shared-{}", field.parts[0], random.random_range(0..4));
         let mode = if random.random() { CreateMode::Ephemeral } else { CreateMode::Persistent };
         if random.random() {
-            field.end(format_args!("an administrator deletes {path}"));
+            field.scribe.end(format_args!("an administrator deletes {path}"));
             field.delete(&path);
         }
         let create = client.create().creating_parents_if_needed().with_mode(mode).with_data("an outsider");
@@ -115,7 +120,7 @@ async fn squat(field: Nodes, client: CuratorFramework, mut random: StdRng) {
             field.scribe.outsider(path.clone(), stat.czxid);
         }
         sleep(Duration::from_millis(random.random_range(0..6000))).await;
-        field.end(format_args!("an administrator deletes {path}"));
+        field.scribe.end(format_args!("an administrator deletes {path}"));
         field.delete(&path);
     }
 }

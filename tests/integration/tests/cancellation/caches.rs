@@ -1,15 +1,13 @@
 //! The asynchronous methods of caches, dropped at every poll: the cache goes on, and its close leaves nothing.
 
-use std::time::Duration;
-
+use curator_integration::cuts::{Cut, poll_until};
 use curator_integration::lock_stage::{QUIET, Stage, play};
+use curator_integration::operations::{LONG, Local};
 use curator_recipes::{CacheEvent, CacheState, CuratorCache, NodeCache, PathChildrenCache, StartMode, TreeCache};
 use tokio::time::sleep;
 
-use crate::cancellation::{Cut, at_every_cut, poll_until};
-use crate::operations::{LONG, Local};
+use crate::{LATENCY, Row};
 
-const LATENCY: Duration = Duration::from_millis(3);
 const OF_CACHES: [&str; 7] = [
     "Changes<CacheEvent>::recv",
     "CuratorCache::caught_up",
@@ -41,10 +39,6 @@ const OF_OLDER_CACHES: [&str; 19] = [
     "TreeCache::rebuild",
     "TreeCache::synced",
 ];
-
-pub(crate) fn methods() -> impl Iterator<Item = &'static str> {
-    OF_CACHES.into_iter().chain(OF_OLDER_CACHES)
-}
 
 async fn drop_of_cache(method: &str, cut: Cut, what: &str) -> bool {
     let stage = Stage::new(LATENCY).await;
@@ -85,13 +79,6 @@ async fn drop_of_cache(method: &str, cut: Cut, what: &str) -> bool {
     drop((cache, events));
     stage.assert_as_before(Vec::new(), &before, what).await;
     completes
-}
-
-#[test]
-fn dropped_call_of_a_cache_leaves_it_running_and_after_the_close_nothing() {
-    for method in OF_CACHES {
-        at_every_cut(method, 1, |cut, what| play(drop_of_cache(method, cut, what)));
-    }
 }
 
 /// A cache of each older type, of one path.
@@ -197,9 +184,12 @@ async fn drop_of_older_cache(method: &str, cut: Cut, what: &str) -> bool {
     completes
 }
 
-#[test]
-fn dropped_call_of_an_older_cache_leaves_it_running_and_after_the_close_nothing() {
-    for method in OF_OLDER_CACHES {
-        at_every_cut(method, 1, |cut, what| play(drop_of_older_cache(method, cut, what)));
-    }
+pub(crate) fn caches() -> Vec<Row> {
+    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_cache(method, cut, what)));
+    OF_CACHES.map(row).into()
+}
+
+pub(crate) fn older_caches() -> Vec<Row> {
+    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_older_cache(method, cut, what)));
+    OF_OLDER_CACHES.map(row).into()
 }

@@ -12,9 +12,13 @@ use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::weather::{Field, PATH, SESSION, queue, read, start_player};
-use super::{Locks, PACE};
-use crate::contenders::{Guard, Lock, Recipe, Scribe, Verb, work};
+use super::PACE;
+use crate::contenders::{Book, Guard, Lock, Recipe, Scribe, Verb, work};
+use crate::storm::field::{Field, queue};
+use crate::storm::stage::{read, start_player};
+use crate::storm::weather::{PATH, SESSION};
+
+type Locks = Field<Book>;
 
 const IDLE: ClientId = ClientId(100);
 const RIVAL: ClientId = ClientId(101);
@@ -23,14 +27,13 @@ const QUITTER: ClientId = ClientId(103);
 const SIBLINGS: ClientId = ClientId(104);
 
 /// Lets those play who belong to a seed. Returns their clients, which live until all is cleaned up.
-pub(super) fn play(seed: u64, field: &Locks, workers: &mut JoinSet<()>) -> Vec<CuratorFramework> {
-    let Locks { scribe, ensemble, recipe } = field;
-    let recipe = *recipe;
+pub(super) fn play(seed: u64, recipe: Recipe, field: &Locks, workers: &mut JoinSet<()>) -> Vec<CuratorFramework> {
+    let Field { scribe, ensemble, .. } = field;
     let random = StdRng::seed_from_u64(seed ^ 200 << 32);
     match seed % 8 {
         1 | 5 => {
             let (idle, rival) = (start_player(ensemble, IDLE), start_player(ensemble, RIVAL));
-            workers.spawn(duel(field.clone(), (idle.clone(), rival.clone()), random));
+            workers.spawn(duel(field.clone(), recipe, (idle.clone(), rival.clone()), random));
             vec![idle, rival]
         }
         2 => {
@@ -40,11 +43,11 @@ pub(super) fn play(seed: u64, field: &Locks, workers: &mut JoinSet<()>) -> Vec<C
         }
         3 | 7 => {
             let client = start_player(ensemble, QUITTER);
-            workers.spawn(quit(field.clone(), client.clone(), random));
+            workers.spawn(quit(field.clone(), recipe, client.clone(), random));
             vec![client]
         }
         _ => {
-            workers.spawn(harm(field.clone(), random));
+            workers.spawn(harm(field.clone(), recipe, random));
             if recipe != Recipe::Mutex {
                 return Vec::new();
             }
@@ -65,8 +68,8 @@ fn lock(client: &CuratorFramework, recipe: Recipe) -> Lock {
 
 /// The leader has not heard of an idle client for long when that gets the lock. Right behind the grant the client's
 /// server is cut off, and a rival waits for the moment when the leader ends the session; or somebody deletes the node.
-async fn duel(field: Locks, (idle, rival): (CuratorFramework, CuratorFramework), mut random: StdRng) {
-    let Locks { scribe, ensemble, recipe } = field.clone();
+async fn duel(field: Locks, recipe: Recipe, (idle, rival): (CuratorFramework, CuratorFramework), mut random: StdRng) {
+    let Field { scribe, ensemble, .. } = field.clone();
     let (first, second) = (lock(&idle, recipe), lock(&rival, recipe));
     for _ in 0..3 {
         sleep(SESSION.mul_f64(random.random_range(0.3..1.0))).await;
@@ -123,8 +126,8 @@ async fn duel(field: Locks, (idle, rival): (CuratorFramework, CuratorFramework),
 }
 
 /// Asks and goes away, while answers are lost and servers are behind.
-async fn quit(field: Locks, client: CuratorFramework, mut random: StdRng) {
-    let Locks { scribe, ensemble, recipe } = field;
+async fn quit(field: Locks, recipe: Recipe, client: CuratorFramework, mut random: StdRng) {
+    let Field { scribe, ensemble, .. } = field;
     let lock = lock(&client, recipe);
     for _ in 0..6 {
         sleep(Duration::from_millis(random.random_range(100..2000))).await;
@@ -149,10 +152,10 @@ async fn quit(field: Locks, client: CuratorFramework, mut random: StdRng) {
 }
 
 /// An administrator that deletes nodes in the moments that do most harm.
-async fn harm(field: Locks, mut random: StdRng) {
+async fn harm(field: Locks, recipe: Recipe, mut random: StdRng) {
     for _ in 0..12 {
         sleep(Duration::from_millis(random.random_range(100..2000))).await;
-        match field.recipe {
+        match recipe {
             Recipe::Mutex => evict(&field, &mut random).await,
             Recipe::Multi => bereave(&field, [["a", "b"][random.random_range(0..2)], "c"]),
             Recipe::Many(_) => bereave(&field, ["locks", "leases"]),
@@ -168,7 +171,7 @@ fn bereave(field: &Locks, parts: [&str; 2]) {
     let Some(node) = has.first() else { return };
     let owner = ensemble.owner(node);
     if wants.iter().skip(1).any(|waiting| ensemble.owner(waiting) == owner) {
-        field.end(format_args!("somebody deletes {node}, whose owner waits for another"));
+        field.scribe.end(format_args!("somebody deletes {node}, whose owner waits for another"));
         field.delete(node);
     }
 }
@@ -193,11 +196,11 @@ async fn evict(field: &Locks, random: &mut StdRng) {
         let Some([_, next]) = holder_and_next().filter(|both| newer.as_ref() == Some(both)) else { continue };
         match ensemble.owner(&next).filter(|_| kills) {
             Some(session) => {
-                field.end(format_args!("the session of the holder and of {next} is killed"));
+                field.scribe.end(format_args!("the session of the holder and of {next} is killed"));
                 field.kill(session);
             }
             None => {
-                field.end(format_args!("somebody deletes {next}, which is the next"));
+                field.scribe.end(format_args!("somebody deletes {next}, which is the next"));
                 field.delete(&next);
             }
         }

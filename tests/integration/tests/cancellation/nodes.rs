@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
+use curator_integration::cuts::{Cut, poll_until};
 use curator_integration::lock_stage::{QUIET, Stage, TURN, play};
+use curator_integration::operations::{LONG, Local};
 use curator_recipes::{
     GroupMember, LossReason, MemberChange, Partition, PartitionOptions, PersistentNode, PersistentTtlNode,
 };
 use tokio::time::sleep;
 
-use crate::cancellation::{Cut, at_every_cut, poll_until};
-use crate::operations::{LONG, Local};
+use crate::{LATENCY, Row};
 
-const LATENCY: Duration = Duration::from_millis(3);
 const OF_NODES: [&str; 5] = [
     "PersistentNode::close",
     "PersistentNode::close_all",
@@ -44,10 +44,6 @@ const OF_PARTITIONS: [&str; 6] = [
     "Partition::run",
     "Partition::run_until",
 ];
-
-pub(crate) fn methods() -> impl Iterator<Item = &'static str> {
-    OF_NODES.into_iter().chain(OF_TTL_NODES).chain(OF_GROUPS).chain(OF_PARTITIONS)
-}
 
 async fn drop_of_node(method: &str, cut: Cut, what: &str) -> bool {
     let stage = Stage::new(LATENCY).await;
@@ -211,30 +207,22 @@ async fn drop_of_partition(method: &str, cut: Cut, what: &str) -> bool {
     completes
 }
 
-#[test]
-fn dropped_call_of_a_node_leaves_it_standing_and_after_the_close_nothing() {
-    for method in OF_NODES {
-        at_every_cut(method, 1, |cut, what| play(drop_of_node(method, cut, what)));
-    }
+pub(crate) fn nodes() -> Vec<Row> {
+    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_node(method, cut, what)));
+    OF_NODES.map(row).into()
 }
 
-#[test]
-fn dropped_call_of_a_node_with_a_time_to_live_leaves_nothing_after_the_close() {
-    for method in OF_TTL_NODES {
-        at_every_cut(method, 1, |cut, what| play(drop_of_ttl_node(method, cut, what)));
-    }
+pub(crate) fn ttl_nodes() -> Vec<Row> {
+    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_ttl_node(method, cut, what)));
+    OF_TTL_NODES.map(row).into()
 }
 
-#[test]
-fn dropped_call_of_a_member_or_a_group_leaves_both_and_after_the_closes_nothing() {
-    for method in OF_GROUPS {
-        at_every_cut(method, 1, |cut, what| play(drop_of_group(method, cut, what)));
-    }
+pub(crate) fn groups() -> Vec<Row> {
+    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_group(method, cut, what)));
+    OF_GROUPS.map(row).into()
 }
 
-#[test]
-fn dropped_call_of_a_partition_leaves_nothing_after_its_close() {
-    for method in OF_PARTITIONS {
-        at_every_cut(method, 1, |cut, what| play(drop_of_partition(method, cut, what)));
-    }
+pub(crate) fn partitions() -> Vec<Row> {
+    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_partition(method, cut, what)));
+    OF_PARTITIONS.map(row).into()
 }

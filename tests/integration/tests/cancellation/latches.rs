@@ -1,17 +1,15 @@
 //! The asynchronous methods of barriers and count-down latches, dropped at every poll: no node of an owner is left, no
 //! watch, and no count is made twice.
 
-use std::time::Duration;
-
+use curator_integration::cuts::{Cut, poll_until};
 use curator_integration::lock_stage::{OURS, QUIET, Stage, TURN, play};
+use curator_integration::operations::{LONG, Local};
 use curator_recipes::{CountDownLatch, DistributedBarrier, OwnedBarrier};
 use futures_util::FutureExt as _;
 use tokio::time::sleep;
 
-use crate::cancellation::{Cut, at_every_cut, poll_until};
-use crate::operations::{LONG, Local};
+use crate::{LATENCY, Row};
 
-const LATENCY: Duration = Duration::from_millis(3);
 const PATH: &str = "/path";
 const OF_BARRIERS: [&str; 9] = [
     "DistributedBarrier::is_set",
@@ -38,10 +36,6 @@ const OF_LATCHES: [&str; 12] = [
     "LatchParticipant::lost",
     "LatchParticipant::verify",
 ];
-
-pub(crate) fn methods() -> impl Iterator<Item = &'static str> {
-    OF_BARRIERS.into_iter().chain(OF_LATCHES)
-}
 
 async fn drop_of_barrier(method: &str, loses_reply: bool, cut: Cut, what: &str) -> bool {
     let stage = Stage::new(LATENCY).await;
@@ -190,29 +184,30 @@ async fn drop_of_latch(method: &str, loses_reply: bool, cut: Cut, what: &str) ->
     completes
 }
 
-#[test]
-fn dropped_call_of_a_barrier_leaves_no_owned_node_and_no_watch() {
-    for method in OF_BARRIERS {
-        at_every_cut(method, 1, |cut, what| play(drop_of_barrier(method, false, cut, what)));
-    }
-    for method in ["DistributedBarrier::set_owned", "OwnedBarrier::release"] {
-        let what = format!("{method} with a lost reply");
-        at_every_cut(&what, 2, |cut, what| play(drop_of_barrier(method, true, cut, what)));
-    }
+/// A lost reply changes what these leave behind.
+const LOSE_REPLIES: [&str; 6] = [
+    "CountDownLatch::count_down",
+    "CountDownLatch::participate",
+    "CountDownLatch::try_set_count",
+    "DistributedBarrier::set_owned",
+    "LatchParticipant::count_down",
+    "OwnedBarrier::release",
+];
+
+pub(crate) fn barriers() -> Vec<Row> {
+    let rows = OF_BARRIERS.into_iter().flat_map(|method| {
+        let rows =
+            Row::with_replies(method, [1, 2], move |lost, cut, what| play(drop_of_barrier(method, lost, cut, what)));
+        rows.into_iter().take(if LOSE_REPLIES.contains(&method) { 2 } else { 1 })
+    });
+    rows.collect()
 }
 
-#[test]
-fn dropped_call_of_a_latch_counts_once_at_most_and_leaves_no_watch() {
-    for method in OF_LATCHES {
-        at_every_cut(method, 1, |cut, what| play(drop_of_latch(method, false, cut, what)));
-    }
-    for method in [
-        "CountDownLatch::count_down",
-        "CountDownLatch::participate",
-        "CountDownLatch::try_set_count",
-        "LatchParticipant::count_down",
-    ] {
-        let what = format!("{method} with a lost reply");
-        at_every_cut(&what, 2, |cut, what| play(drop_of_latch(method, true, cut, what)));
-    }
+pub(crate) fn latches() -> Vec<Row> {
+    let rows = OF_LATCHES.into_iter().flat_map(|method| {
+        let rows =
+            Row::with_replies(method, [1, 2], move |lost, cut, what| play(drop_of_latch(method, lost, cut, what)));
+        rows.into_iter().take(if LOSE_REPLIES.contains(&method) { 2 } else { 1 })
+    });
+    rows.collect()
 }

@@ -2,83 +2,16 @@
 //! waiter, no task, and the next one is granted.
 
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 
 use curator_framework::Error;
+use curator_integration::cuts::{Cut, poll_until};
 use curator_integration::kinds::Which;
 use curator_integration::lock_stage::{OURS, ROOT, Stage, Subject, TURN, play};
+use curator_integration::operations::{Held, Holding, LONG, Patience, Promise, Taking, holding, taking};
 use curator_recipes::{LockError, LockOwner, Release};
 
-use crate::operations::{Held, Holding, LONG, Patience, Promise, Taking, holding, taking};
-
-/// So that answers of several requests do not come at once.
-const LATENCY: Duration = Duration::from_millis(3);
-/// More polls than any of them takes.
-const MOST_POLLS: usize = 500;
-
-/// When a future is dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cut {
-    /// Directly behind a poll: what was sent in it is under way.
-    Behind(usize),
-    /// When it is to be polled once more: an answer is there that it has not seen.
-    Before(usize),
-}
-
-/// Polls a future to its end, with a call at the cut if it comes to that.
-pub(crate) async fn poll_until_then<T>(future: impl Future<Output = T>, cut: Cut, call: impl FnOnce()) -> T {
-    let (mut future, mut call) = (Box::pin(future), Some(call));
-    let mut polls = 0;
-    std::future::poll_fn(move |cx| {
-        if cut == Cut::Before(polls) {
-            if let Some(call) = call.take() {
-                call();
-            }
-        }
-        polls += 1;
-        let polled = future.as_mut().poll(cx);
-        if polled.is_pending() && cut == Cut::Behind(polls) {
-            if let Some(call) = call.take() {
-                call();
-            }
-        }
-        polled
-    })
-    .await
-}
-
-/// Polls a future until then; `None` if it was dropped.
-pub(crate) async fn poll_until<T>(future: impl Future<Output = T>, cut: Cut) -> Option<T> {
-    let mut future = Box::pin(future);
-    let mut polls = 0;
-    std::future::poll_fn(move |cx| {
-        if cut == Cut::Before(polls) {
-            return Poll::Ready(None);
-        }
-        polls += 1;
-        match future.as_mut().poll(cx) {
-            Poll::Pending if cut == Cut::Behind(polls) => Poll::Ready(None),
-            polled => polled.map(Some),
-        }
-    })
-    .await
-}
-
-/// Plays a scene with every cut, until the future completes before it.
-pub(crate) fn at_every_cut(what: &str, least: usize, mut scene: impl FnMut(Cut, &str) -> bool) {
-    for polls in 0..MOST_POLLS {
-        let mut completes = false;
-        for cut in [Cut::Before(polls), Cut::Behind(polls + 1)] {
-            completes = scene(cut, &format!("{what}, dropped {cut:?}"));
-        }
-        if completes {
-            assert!(polls >= least, "{what} was done after {polls} polls");
-            return;
-        }
-    }
-    panic!("{what} is never done");
-}
+use crate::{LATENCY, Row};
 
 /// Where an acquire runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,36 +62,31 @@ async fn acquire_and_drop(taking: &Taking, situation: Situation, cut: Cut, what:
     completes
 }
 
-fn every_acquire(wanted: impl Fn(Subject) -> bool) {
-    let mut scenes = 0;
-    for taking in taking(LONG).iter().filter(|taking| wanted(taking.subject)) {
-        for situation in [Situation::AtRest, Situation::Contended, Situation::LostReply] {
-            let what = format!("{} of {:?}, {situation:?}", taking.name, taking.subject);
-            at_every_cut(&what, 2, |cut, what| {
-                scenes += 1;
-                play(acquire_and_drop(taking, situation, cut, what))
-            });
-        }
-    }
-    println!("{scenes} scenes");
+fn every_acquire(wanted: impl Fn(Subject) -> bool) -> Vec<Row> {
+    let takings = taking(LONG).into_iter().filter(|taking| wanted(taking.subject)).map(Rc::new);
+    let rows = takings.flat_map(|taking| {
+        [Situation::AtRest, Situation::Contended, Situation::LostReply].map(|situation| {
+            let what = format!(" of {:?}, {situation:?}", taking.subject);
+            let taking = Rc::clone(&taking);
+            Row::new(taking.name, &what, 2, move |cut, what| play(acquire_and_drop(&taking, situation, cut, what)))
+        })
+    });
+    rows.collect()
 }
 
-#[test]
-fn an_acquire_of_one_lock_leaves_nothing() {
+pub(crate) fn one_lock() -> Vec<Row> {
     use Which::{Mutex, Read, Write};
-    every_acquire(|subject| matches!(subject, Subject::One(Mutex | Read | Write)));
+    every_acquire(|subject| matches!(subject, Subject::One(Mutex | Read | Write)))
 }
 
-#[test]
-fn an_acquire_of_one_lease_leaves_nothing() {
+pub(crate) fn one_lease() -> Vec<Row> {
     use Which::{OneDirectLease, OneLease, SemaphoreMutex};
-    every_acquire(|subject| matches!(subject, Subject::One(SemaphoreMutex | OneLease | OneDirectLease)));
+    every_acquire(|subject| matches!(subject, Subject::One(SemaphoreMutex | OneLease | OneDirectLease)))
 }
 
-#[test]
-fn an_acquire_of_several_leaves_nothing() {
+pub(crate) fn several() -> Vec<Row> {
     use Which::Multi;
-    every_acquire(|subject| matches!(subject, Subject::Both(_) | Subject::One(Multi)));
+    every_acquire(|subject| matches!(subject, Subject::Both(_) | Subject::One(Multi)))
 }
 
 /// How a guard goes when the future was dropped.
@@ -223,23 +151,22 @@ async fn hold_and_drop(holding: &Holding, loses_reply: bool, end: End, cut: Cut,
     completes
 }
 
-#[test]
-fn what_is_done_with_a_lock_that_is_held_leaves_it_as_promised() {
-    let mut scenes = 0;
-    for holding in &holding() {
+pub(crate) fn held() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for holding in holding().into_iter().map(Rc::new) {
         let writes = ["LockGuard::release", "Lease::slot", "WriteGuard::downgrade"].contains(&holding.name);
         for (end, loses_reply) in [(End::Release, false), (End::Drop, false), (End::Release, true), (End::Drop, true)] {
             if loses_reply && !writes {
                 continue;
             }
-            let what = format!("{} of {:?}, a lost reply: {loses_reply}, then {end:?}", holding.name, holding.subject);
-            at_every_cut(&what, holding.least_polls, |cut, what| {
-                scenes += 1;
-                play(hold_and_drop(holding, loses_reply, end, cut, what))
-            });
+            let what = format!(" of {:?}, a lost reply: {loses_reply}, then {end:?}", holding.subject);
+            let holding = Rc::clone(&holding);
+            rows.push(Row::new(holding.name, &what, holding.least_polls, move |cut, what| {
+                play(hold_and_drop(&holding, loses_reply, end, cut, what))
+            }));
         }
     }
-    println!("{scenes} scenes");
+    rows
 }
 
 /// Of two acquires of one owner at once the second waits for the first. One is dropped, the other one gets the lock.
@@ -273,17 +200,15 @@ async fn one_of_two(which: Which, first_is_dropped: bool, contended: bool, cut: 
     completes
 }
 
-#[test]
-fn an_owner_that_drops_one_of_two_acquires_gets_the_other() {
-    let mut scenes = 0;
-    for which in Which::ALL.into_iter().filter(|which| which.is_reentrant()) {
-        for (first_is_dropped, contended) in [(false, false), (false, true), (true, false), (true, true)] {
-            let what = format!("one of two of {which:?}, the first: {first_is_dropped}, contended: {contended}");
-            at_every_cut(&what, 1, |cut, what| {
-                scenes += 1;
-                play(one_of_two(which, first_is_dropped, contended, cut, what))
-            });
-        }
-    }
-    println!("{scenes} scenes");
+pub(crate) fn two_of_one_owner() -> Vec<Row> {
+    let reentrant = Which::ALL.into_iter().filter(|which| which.is_reentrant());
+    let rows = reentrant.flat_map(|which| {
+        [(false, false), (false, true), (true, false), (true, true)].map(|(first, contended)| {
+            let what = format!(" of {which:?}, one of two, the first: {first}, contended: {contended}");
+            Row::new("InterProcessLock::acquire", &what, 1, move |cut, what| {
+                play(one_of_two(which, first, contended, cut, what))
+            })
+        })
+    });
+    rows.collect()
 }

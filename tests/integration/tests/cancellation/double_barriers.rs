@@ -2,16 +2,15 @@
 //! member goes on.
 
 use curator_framework::Zxid;
-use std::time::Duration;
 
+use curator_integration::cuts::{Cut, poll_until};
 use curator_integration::lock_stage::{OURS, Stage, TURN, play};
+use curator_integration::operations::{LONG, Local};
 use curator_recipes::{BarrierMember, DistributedDoubleBarrier};
 use tokio::time::sleep;
 
-use crate::cancellation::{Cut, at_every_cut, poll_until};
-use crate::operations::{LONG, Local};
+use crate::{LATENCY, Row};
 
-const LATENCY: Duration = Duration::from_millis(3);
 const PATH: &str = "/barrier";
 const ENTERING: [&str; 3] =
     ["DistributedDoubleBarrier::enter", "DistributedDoubleBarrier::enter_timeout", "DistributedDoubleBarrier::members"];
@@ -23,10 +22,6 @@ const INSIDE: [&str; 6] = [
     "BarrierMember::round",
     "BarrierMember::verify",
 ];
-
-pub(crate) fn methods() -> impl Iterator<Item = &'static str> {
-    ENTERING.into_iter().chain(INSIDE)
-}
 
 fn barriers(stage: &Stage) -> [DistributedDoubleBarrier; 2] {
     [&stage.client, &stage.front].map(|client| DistributedDoubleBarrier::new(client.clone(), PATH, 2).unwrap())
@@ -112,24 +107,18 @@ async fn drop_inside(method: &str, loses_reply: bool, cut: Cut, what: &str) -> b
     completes.is_some()
 }
 
-#[test]
-fn dropped_enter_leaves_no_node_and_no_watch() {
-    for method in ENTERING {
-        for loses_reply in [false, true] {
-            let what = format!("{method}, a lost reply: {loses_reply}");
-            at_every_cut(&what, 1, |cut, what| play(drop_of_enter(method, loses_reply, cut, what)));
-        }
-    }
+pub(crate) fn entering() -> Vec<Row> {
+    let rows = ENTERING.into_iter().flat_map(|method| {
+        Row::with_replies(method, [1, 1], move |lost, cut, what| play(drop_of_enter(method, lost, cut, what)))
+    });
+    rows.collect()
 }
 
-#[test]
-fn dropped_call_of_a_member_leaves_the_barrier_to_the_other() {
-    for method in INSIDE {
-        for loses_reply in [false, true] {
-            let what = format!("{method}, a lost reply: {loses_reply}");
-            // The member that has opened the barrier knows the round without a request.
-            let least = usize::from(method != "BarrierMember::round");
-            at_every_cut(&what, least, |cut, what| play(drop_inside(method, loses_reply, cut, what)));
-        }
-    }
+pub(crate) fn inside() -> Vec<Row> {
+    let rows = INSIDE.into_iter().flat_map(|method| {
+        // The member that has opened the barrier knows the round without a request.
+        let least = usize::from(method != "BarrierMember::round");
+        Row::with_replies(method, [least; 2], move |lost, cut, what| play(drop_inside(method, lost, cut, what)))
+    });
+    rows.collect()
 }

@@ -2,19 +2,18 @@
 //! leave nothing.
 
 use std::convert::Infallible;
-use std::time::Duration;
 
+use curator_integration::cuts::{Cut, poll_until};
 use curator_integration::lock_stage::{QUIET, Stage, TURN, play};
+use curator_integration::operations::{LONG, Local};
 use curator_recipes::{
     CloseMode, InterProcessMutex, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector, LeaderState,
     LossReason, ObserverState, TermEnd, TermOutcome,
 };
 use tokio::time::{sleep, timeout};
 
-use crate::cancellation::{Cut, at_every_cut, poll_until};
-use crate::operations::{LONG, Local};
+use crate::{LATENCY, Row};
 
-const LATENCY: Duration = Duration::from_millis(3);
 const PATH: &str = "/election";
 const OF_LATCHES: [&str; 15] = [
     "Changes::recv",
@@ -43,10 +42,6 @@ const OF_SELECTORS: [&str; 6] = [
 ];
 const OF_OBSERVERS: [&str; 3] =
     ["LeaderObserver::close", "LeaderObserver::initialized", "LeaderObserver::initialized_timeout"];
-
-pub(crate) fn methods() -> impl Iterator<Item = &'static str> {
-    OF_LATCHES.into_iter().chain(OF_SELECTORS).chain(OF_OBSERVERS)
-}
 
 async fn started(stage: &Stage, is_ours: bool) -> LeaderLatch {
     let (client, id) = if is_ours { (&stage.client, "ours") } else { (&stage.front, "other") };
@@ -240,23 +235,17 @@ async fn drop_of_observer(method: &str, cut: Cut, what: &str) -> bool {
     completes
 }
 
-#[test]
-fn dropped_call_of_a_latch_leaves_one_leader_and_after_the_closes_nothing() {
-    for method in OF_LATCHES {
-        at_every_cut(method, 1, |cut, what| play(drop_of_latch(method, cut, what)));
-    }
+pub(crate) fn latches() -> Vec<Row> {
+    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_latch(method, cut, what)));
+    OF_LATCHES.map(row).into()
 }
 
-#[test]
-fn dropped_call_of_a_selector_leaves_nothing_after_its_close() {
-    for method in OF_SELECTORS {
-        at_every_cut(method, 1, |cut, what| play(drop_of_selector(method, cut, what)));
-    }
+pub(crate) fn selectors() -> Vec<Row> {
+    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_selector(method, cut, what)));
+    OF_SELECTORS.map(row).into()
 }
 
-#[test]
-fn dropped_call_of_an_observer_leaves_nothing_after_its_close() {
-    for method in OF_OBSERVERS {
-        at_every_cut(method, 1, |cut, what| play(drop_of_observer(method, cut, what)));
-    }
+pub(crate) fn observers() -> Vec<Row> {
+    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_observer(method, cut, what)));
+    OF_OBSERVERS.map(row).into()
 }

@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use curator_framework::RetryForever;
+use curator_integration::cuts::{Cut, poll_until};
 use curator_integration::lock_stage::{OURS, QUIET, Stage, play};
+use curator_integration::operations::Local;
 use curator_recipes::{
     CachedAtomicLong, CounterOptions, DistributedAtomicLong, DistributedAtomicValue, PromotedToLock, UniqueIds,
 };
 use tokio::time::sleep;
 
-use crate::cancellation::{Cut, at_every_cut, poll_until};
-use crate::operations::Local;
+use crate::{LATENCY, Row};
 
-const LATENCY: Duration = Duration::from_millis(3);
 const PATH: &str = "/count";
 
 /// The methods of counters, with the value behind each one. All begin at 5.
@@ -42,11 +42,6 @@ const OF_VALUES: [(&str, &str); 6] = [
 ];
 
 const OF_IDS: [&str; 2] = ["UniqueIds::next", "UniqueIds::take"];
-
-pub(crate) fn methods() -> impl Iterator<Item = &'static str> {
-    let numbers = OF_NUMBERS.into_iter().map(|(method, _)| method);
-    numbers.chain(OF_VALUES.into_iter().map(|(method, _)| method)).chain(OF_IDS)
-}
 
 fn patient() -> RetryForever {
     RetryForever::new(Duration::from_millis(1)).unwrap()
@@ -103,16 +98,6 @@ async fn drop_of_number(method: &str, post: i64, loses_reply: bool, cut: Cut, wh
     completes
 }
 
-#[test]
-fn dropped_call_of_a_counter_counts_at_most_once_and_the_others_go_on() {
-    for (method, post) in OF_NUMBERS {
-        for loses_reply in [false, true] {
-            let what = format!("{method}, a reply lost: {loses_reply}");
-            at_every_cut(&what, 1, |cut, what| play(drop_of_number(method, post, loses_reply, cut, what)));
-        }
-    }
-}
-
 async fn drop_of_value(method: &str, post: &str, cut: Cut, what: &str) -> bool {
     let stage = Stage::new(LATENCY).await;
     stage.front.create().with_data("old").for_path(PATH).await.unwrap();
@@ -146,13 +131,6 @@ async fn drop_of_value(method: &str, post: &str, cut: Cut, what: &str) -> bool {
     completes
 }
 
-#[test]
-fn dropped_call_of_an_atomic_value_sets_it_at_most_once() {
-    for (method, post) in OF_VALUES {
-        at_every_cut(method, 1, |cut, what| play(drop_of_value(method, post, cut, what)));
-    }
-}
-
 async fn drop_of_ids(method: &str, cut: Cut, what: &str) -> bool {
     let stage = Stage::new(LATENCY).await;
     let before = stage.footprint();
@@ -173,9 +151,19 @@ async fn drop_of_ids(method: &str, cut: Cut, what: &str) -> bool {
     completes
 }
 
-#[test]
-fn dropped_call_loses_ids_and_repeats_none() {
-    for method in OF_IDS {
-        at_every_cut(method, 1, |cut, what| play(drop_of_ids(method, cut, what)));
-    }
+pub(crate) fn numbers() -> Vec<Row> {
+    let rows = OF_NUMBERS.into_iter().flat_map(|(method, post)| {
+        Row::with_replies(method, [1, 1], move |lost, cut, what| play(drop_of_number(method, post, lost, cut, what)))
+    });
+    rows.collect()
+}
+
+pub(crate) fn values() -> Vec<Row> {
+    let row = |(method, post)| Row::new(method, "", 1, move |cut, what| play(drop_of_value(method, post, cut, what)));
+    OF_VALUES.map(row).into()
+}
+
+pub(crate) fn ids() -> Vec<Row> {
+    let row = |method| Row::new(method, "", 1, move |cut, what| play(drop_of_ids(method, cut, what)));
+    OF_IDS.map(row).into()
 }

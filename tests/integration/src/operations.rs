@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::kinds::Which;
+use crate::lock_stage::{ROOT, Subject};
 use curator_framework::CuratorFramework;
-use curator_integration::kinds::Which;
-use curator_integration::lock_stage::{ROOT, Subject};
 use curator_recipes::{
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
     InterProcessSemaphoreV2, Lease, LeaseSet, LockError, LockGuard, LockOwner, MultiLockGuard, MutexGuard, ReadGuard,
@@ -15,13 +15,13 @@ use curator_recipes::{
 };
 use curator_test::SimulatedEnsemble;
 
-pub(crate) type Local<T> = Pin<Box<dyn Future<Output = T>>>;
+pub type Local<T> = Pin<Box<dyn Future<Output = T>>>;
 /// The outcome of a call that takes locks.
-pub(crate) type Guards = Result<Vec<LockGuard>, LockError>;
+pub type Guards = Result<Vec<LockGuard>, LockError>;
 
 /// How long an acquire waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub enum Patience {
     Forever,
     Budget,
     Once,
@@ -38,42 +38,42 @@ impl Patience {
 }
 
 /// An acquire.
-pub(crate) struct Taking {
-    pub(crate) name: &'static str,
-    pub(crate) subject: Subject,
-    pub(crate) patience: Patience,
-    pub(crate) run: Box<dyn Fn(CuratorFramework) -> Local<Guards>>,
+pub struct Taking {
+    pub name: &'static str,
+    pub subject: Subject,
+    pub patience: Patience,
+    pub run: Box<dyn Fn(CuratorFramework) -> Local<Guards>>,
 }
 
-/// What somebody else does to a node that is held.
+/// A change of a node that is held, by another client.
 type Disturbance = fn(SimulatedEnsemble, CuratorFramework, String) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Something that is done while a lock is held.
-pub(crate) struct Holding {
-    pub(crate) name: &'static str,
-    pub(crate) subject: Subject,
-    pub(crate) promise: Promise,
+pub struct Holding {
+    pub name: &'static str,
+    pub subject: Subject,
+    pub promise: Promise,
     /// What it waits for, if it waits.
-    pub(crate) disturb: Option<Disturbance>,
-    pub(crate) least_polls: usize,
-    pub(crate) prepare: Box<dyn Fn(CuratorFramework) -> Local<Held>>,
+    pub disturb: Option<Disturbance>,
+    pub least_polls: usize,
+    pub prepare: Box<dyn Fn(CuratorFramework) -> Local<Held>>,
 }
 
 /// What a dropped future leaves of the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Promise {
+pub enum Promise {
     Kept,
     Gone,
 }
 
-pub(crate) struct Held {
-    pub(crate) guard: Rc<dyn Guard>,
+pub struct Held {
+    pub guard: Rc<dyn Guard>,
     /// Gives the further guards that it got.
-    pub(crate) operation: Local<Vec<LockGuard>>,
+    pub operation: Local<Vec<LockGuard>>,
 }
 
 /// The calls to a guard of any kind.
-pub(crate) trait Guard {
+pub trait Guard {
     fn node_path(&self) -> &str;
     fn is_held(&self) -> bool;
     fn release(&self) -> Pin<Box<dyn Future<Output = Result<Release, LockError>> + '_>>;
@@ -122,7 +122,7 @@ impl Granted for LeaseSet {
     }
 }
 
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(60);
 
 fn mutex(client: &CuratorFramework) -> InterProcessMutex {
     InterProcessMutex::new(client.clone(), Which::Mutex.path(ROOT)).unwrap()
@@ -163,7 +163,7 @@ macro_rules! taking {
 }
 
 /// Every way to acquire, with this budget where it takes one.
-pub(crate) fn taking(budget: Duration) -> Vec<Taking> {
+pub fn taking(budget: Duration) -> Vec<Taking> {
     use SemaphoreProtocol::{Curator, Direct};
     let mut all = Vec::new();
     macro_rules! plain_and_for_owners {
@@ -252,14 +252,14 @@ where
     F: Future<Output = Vec<LockGuard>> + 'static,
 {
     // By then it is alone, and its own node is watched.
-    tokio::time::sleep(curator_integration::lock_stage::QUIET).await;
+    tokio::time::sleep(crate::lock_stage::QUIET).await;
     let guard = Rc::new(guard);
     let operation = Box::pin(operation(Rc::clone(&guard)));
     Held { guard, operation }
 }
 
 /// Every thing that can be done with what is held.
-pub(crate) fn holding() -> Vec<Holding> {
+pub fn holding() -> Vec<Holding> {
     let mut all = Vec::new();
     macro_rules! case {
         ($name:expr, $which:expr, $promise:ident, $least:expr, $disturb:expr, |$client:ident| $take:expr, |$guard:ident| $operation:expr) => {

@@ -2,26 +2,15 @@
 
 use std::time::Duration;
 
+use curator_integration::cuts::{Cut, poll_until};
 use curator_integration::lock_stage::{OURS, QUIET, Stage, play};
 use curator_recipes::{SharedCount, SharedValue};
 use tokio::time::sleep;
 
-use crate::cancellation::{Cut, at_every_cut, poll_until};
+use crate::{LATENCY, Row};
 
-const LATENCY: Duration = Duration::from_millis(3);
 const LONG: Duration = Duration::from_secs(100);
 const PATH: &str = "/shared";
-
-/// Those that are told here.
-pub(crate) const METHODS: [&str; 7] = [
-    "Shared::initialized",
-    "Shared::initialized_timeout",
-    "Shared::set_value",
-    "Shared::try_set_value",
-    "Shared::set_count",
-    "Shared::try_set_count",
-    "Shared::close",
-];
 
 /// What is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,21 +102,19 @@ macro_rules! scene {
 scene!(value, SharedValue, set_value, try_set_value, |value| value, [b"seed", b"new", b"last"]);
 scene!(count, SharedCount, set_count, try_set_count, |count: Result<_, _>| count.unwrap(), [1, 2, 3]);
 
-#[test]
-fn what_is_done_with_a_shared_value_leaves_nothing_but_the_value() {
-    for (method, loses_reply) in [
-        (Method::Initialized, false),
-        (Method::InitializedTimeout, false),
-        (Method::Set, false),
-        (Method::TrySet, false),
-        (Method::Close, false),
-        (Method::Initialized, true),
-        (Method::Set, true),
-        (Method::TrySet, true),
-    ] {
-        let what = format!("{method:?} of a shared value, a lost reply: {loses_reply}");
-        at_every_cut(&what, 1, |cut, what| play(value(method, loses_reply, cut, what)));
-        let what = format!("{method:?} of a shared count, a lost reply: {loses_reply}");
-        at_every_cut(&what, 1, |cut, what| play(count(method, loses_reply, cut, what)));
-    }
+pub(crate) fn rows() -> Vec<Row> {
+    let methods = [
+        (Method::Initialized, true, ["Shared::initialized"; 2]),
+        (Method::InitializedTimeout, false, ["Shared::initialized_timeout"; 2]),
+        (Method::Set, true, ["Shared::set_value", "Shared::set_count"]),
+        (Method::TrySet, true, ["Shared::try_set_value", "Shared::try_set_count"]),
+        (Method::Close, false, ["Shared::close"; 2]),
+    ];
+    let rows = methods.into_iter().flat_map(|(method, loses_reply, [of_value, of_count])| {
+        let of_value = Row::with_replies(of_value, [1, 1], move |lost, cut, what| play(value(method, lost, cut, what)));
+        let of_count = Row::with_replies(of_count, [1, 1], move |lost, cut, what| play(count(method, lost, cut, what)));
+        let wanted = if loses_reply { 2 } else { 1 };
+        of_value.into_iter().take(wanted).chain(of_count.into_iter().take(wanted))
+    });
+    rows.collect()
 }

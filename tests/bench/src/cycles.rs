@@ -5,35 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry, ZooKeeperAsyncFactory};
+use curator_framework::CuratorFramework;
 use curator_recipes::InterProcessMutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use zookeeper_async::{Acl, CreateMode, WatchedEvent, ZooKeeper};
 
-use crate::socket::{Blocking, Result, Socket, now, place_of};
-
-/// A client of this project, by what its sessions are made with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ours {
-    Own,
-    ZookeeperAsync,
-}
-
-impl Ours {
-    /// Connects with Curator's defaults.
-    pub async fn connect(self, server: &str) -> Result<CuratorFramework> {
-        let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?;
-        let builder = CuratorFramework::builder(server).retry_policy(retry);
-        let client = match self {
-            Self::Own => builder.build()?,
-            Self::ZookeeperAsync => builder.zookeeper_factory(ZooKeeperAsyncFactory).build()?,
-        };
-        client.start()?;
-        client.block_until_connected().await?;
-        Ok(client)
-    }
-}
+use crate::clients::Ours;
+use crate::process::Result;
+use crate::socket::{Blocking, Socket, now, place_of};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Client {

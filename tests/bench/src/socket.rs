@@ -15,7 +15,7 @@ use curator_test::wire::{
 use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
 
-pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use crate::process::Result;
 
 pub const PERSISTENT: i32 = 0;
 pub const EPHEMERAL_SEQUENTIAL: i32 = 3;

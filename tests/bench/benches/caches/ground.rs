@@ -1,10 +1,11 @@
 //! The server, the proxy that counts, and the trees.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use curator_bench::clients::{SESSION, connect};
 use curator_bench::process::Result;
-use curator_framework::{CuratorFramework, CuratorOp, Error, ExponentialBackoffRetry};
+use curator_bench::servers::{Requests, apache, cell};
+use curator_framework::{CuratorFramework, CuratorOp, Error};
 use curator_test::wire::OpCode;
 use curator_test::{ApacheServer, FaultProxy};
 use tokio::task::block_in_place;
@@ -30,7 +31,7 @@ const REST: [OpCode; 6] = [
 /// The requests that were answered since an earlier look, apart from pings and connects, and the bytes to the server.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Counts {
-    pub(crate) by_kind: BTreeMap<&'static str, usize>,
+    pub(crate) by_kind: Requests,
     pub(crate) reads: usize,
     pub(crate) sent: u64,
 }
@@ -50,8 +51,7 @@ impl Counts {
 
     /// Describes the requests in a cell of a table.
     pub(crate) fn cell(&self) -> String {
-        let kinds: Vec<_> = self.by_kind.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        format!("{}: {}", self.requests(), kinds.join(", "))
+        cell(&self.by_kind)
     }
 }
 
@@ -64,15 +64,9 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) async fn new() -> Result<Self> {
-        let builder = ApacheServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60));
-        let server = block_in_place(|| builder.compiles_fully().start())?;
+        let server = apache()?;
         let proxy = FaultProxy::start(server.address())?;
-        let client = CuratorFramework::builder(server.connect_string())
-            .session_timeout(Duration::from_secs(60))
-            .retry_policy(ExponentialBackoffRetry::new(Duration::from_millis(100), 10)?)
-            .build()?;
-        client.start()?;
-        client.block_until_connected().await?;
+        let client = connect(&server.connect_string(), SESSION).await?;
         Ok(Self { server, proxy, client })
     }
 
@@ -129,8 +123,7 @@ impl Ground {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        let by_kind: BTreeMap<_, _> =
-            READS.into_iter().chain(REST).map(|op| (op.name(), self.proxy.replies(op))).collect();
+        let by_kind: Requests = READS.into_iter().chain(REST).map(|op| (op.name(), self.proxy.replies(op))).collect();
         let reads = READS.iter().map(|op| by_kind[op.name()]).sum();
         Counts { by_kind, reads, sent: self.proxy.traffic().received }
     }

@@ -26,20 +26,15 @@ mod ours;
 use std::alloc::System;
 use std::process::ExitCode;
 
-use curator_bench::harness::{self, Options, Report};
-use curator_bench::process::{Java, Process, Result, program};
+use curator_bench::harness::{self, CURATOR, KAZOO, OURS, Report, Side, Suite};
+use curator_bench::process::{Program, Result};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
-use tokio::process::Command;
 
 use crate::ground::Ground;
 
 /// Counts the heap of this project's process.
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
-
-const OURS: &str = "this";
-const CURATOR: &str = "Curator";
-const KAZOO: &str = "kazoo";
 
 /// The outcome of a load.
 enum Load {
@@ -59,95 +54,72 @@ impl Load {
     }
 }
 
-/// An implementation, and its process.
-struct Side {
-    name: &'static str,
-    process: Process,
-    /// The classes, which Java loads when it needs them.
-    _java: Option<Java>,
+/// Begins with so many clients and their caches of a path.
+async fn load(side: &mut Side, clients: usize, servers: &str, path: &str, nodes: usize) -> Result<Load> {
+    side.process.tell(&format!("connect {clients} {servers}"), "connected").await?;
+    load_again(side, path, nodes).await
 }
 
-impl Side {
-    /// Begins with so many clients and their caches of a path.
-    async fn load(&mut self, clients: usize, servers: &str, path: &str, nodes: usize) -> Result<Load> {
-        self.process.tell(&format!("connect {clients} {servers}"), "connected").await?;
-        self.load_again(path, nodes).await
-    }
-
-    /// Loads caches in the clients that are connected.
-    async fn load_again(&mut self, path: &str, nodes: usize) -> Result<Load> {
-        let answer = self.process.ask(&format!("load {path} {nodes}")).await?;
-        match answer.split_once(' ') {
-            Some((nanos, "initialized")) => Ok(Load::Complete { seconds: nanos.parse::<f64>()? / 1e9 }),
-            Some(("stuck", at)) => Ok(Load::Stuck { nodes: at.parse()? }),
-            _ => Err(format!("{}: {answer}", self.name).into()),
-        }
-    }
-
-    /// Closes all caches and clients.
-    async fn end(&mut self) -> Result<()> {
-        self.process.tell("close", "closed").await?;
-        self.process.tell("end", "ended").await
+/// Loads caches in the clients that are connected.
+async fn load_again(side: &mut Side, path: &str, nodes: usize) -> Result<Load> {
+    let answer = side.process.ask(&format!("load {path} {nodes}")).await?;
+    match answer.split_once(' ') {
+        Some((nanos, "initialized")) => Ok(Load::Complete { seconds: nanos.parse::<f64>()? / 1e9 }),
+        Some(("stuck", at)) => Ok(Load::Stuck { nodes: at.parse()? }),
+        _ => Err(format!("{}: {answer}", side.name).into()),
     }
 }
 
-/// Returns the processes of the sides that are meant, ours first.
-async fn sides(options: &Options) -> Result<Vec<Side>> {
-    let mut sides = Vec::new();
-    for name in [OURS, CURATOR, KAZOO] {
-        if !options.has(name) {
-            continue;
-        }
-        let mut java = None;
-        let command = match name {
-            OURS => {
-                let mut command = Command::new(std::env::current_exe()?);
-                command.arg("--serve");
-                command
-            }
-            CURATOR => java.insert(Java::compile("CuratorCaches").await?).command(),
-            _ => {
-                let mut python = Command::new("/usr/bin/python3");
-                python.arg(program("kazoo_caches.py"));
-                python
-            }
-        };
-        let process = Process::start(command, |_| false).await?;
-        sides.push(Side { name, process, _java: java });
-    }
-    Ok(sides)
+/// Closes all caches and clients.
+async fn end(side: &mut Side) -> Result<()> {
+    side.process.tell("close", "closed").await?;
+    side.process.tell("end", "ended").await
 }
 
-async fn run(options: Options) -> Result<Report> {
-    let (nodes, rounds) = (options.nodes(10_000), options.rounds(5));
-    let mut sides = sides(&options).await?;
+async fn run(suite: Suite) -> Result<Report> {
+    let nodes = suite.size.unwrap_or_default();
+    let (mut report, mut sides) = (Report::default(), suite.start().await?);
     let ground = Ground::new().await?;
-    println!("Apache ZooKeeper {}, {} rounds", ground.version(), rounds);
-    if options.wants("requests") {
-        loads::requests(&ground, &mut sides, nodes).await?;
+    println!("Apache ZooKeeper {}", ground.version());
+    if suite.wants("requests") {
+        loads::requests(&ground, &mut sides, nodes, &mut report).await?;
     }
-    if options.wants("times") {
-        loads::times(&ground, &mut sides, nodes, rounds).await?;
+    if suite.wants("times") {
+        loads::times(&suite, &ground, &mut sides, &mut report).await?;
     }
-    if options.wants("heap") {
-        loads::heap(&ground, &mut sides, nodes).await?;
+    if suite.wants("heap") {
+        loads::heap(&ground, &mut sides, nodes, &mut report).await?;
     }
-    if options.wants("bounces") {
-        bounces::of_one(&ground, &mut sides, nodes).await?;
+    if suite.wants("bounces") {
+        bounces::of_one(&ground, &mut sides, nodes, &mut report).await?;
     }
-    if options.wants("restart") {
-        bounces::of_many(&ground, &mut sides, nodes / 10).await?;
+    if suite.wants("restart") {
+        bounces::of_many(&ground, &mut sides, nodes.div_ceil(10), &mut report).await?;
     }
-    if options.wants("changes") {
-        changes::run(&ground, &mut sides, nodes / 10, rounds).await?;
+    if suite.wants("changes") {
+        changes::run(&suite, &ground, &mut sides, &mut report).await?;
     }
-    if options.wants("mutex") {
-        mutexes::run(&ground, &mut sides, nodes * 10, rounds).await?;
+    if suite.wants("mutex") {
+        mutexes::run(&suite, &ground, &mut sides, &mut report).await?;
     }
-    Ok(Report::default())
+    Ok(report)
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    harness::main("caches", ours::serve, run).await
+    let suite = Suite {
+        name: "caches",
+        sides: vec![
+            (OURS, Program::Ours),
+            (CURATOR, Program::Java("CuratorCaches", "")),
+            (KAZOO, Program::Python("kazoo_caches.py")),
+        ],
+        parts: vec!["requests", "times", "heap", "bounces", "restart", "changes", "mutex"],
+        without_rounds: &["requests", "heap", "bounces", "restart"],
+        rounds: Some(5),
+        warm_up: Some(1),
+        size: Some(10_000),
+        ..Suite::default()
+    };
+    harness::main(suite, ours::All::default(), run).await
 }

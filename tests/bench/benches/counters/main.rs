@@ -20,61 +20,41 @@ mod rows;
 
 use std::process::ExitCode;
 
-use curator_bench::harness::{self, Options, Report};
-use curator_bench::process::{Java, Process, Result, program};
-use tokio::process::Command;
+use curator_bench::harness::{self, CURATOR, KAZOO, OURS, Report, Suite};
+use curator_bench::process::{Program, Result};
 
-const OURS: &str = "this";
 const IDS: &str = "this, unique ids";
-const CURATOR: &str = "Curator";
 const CURATOR_PAUSES: &str = "Curator, with pauses";
-const KAZOO: &str = "kazoo";
 
-/// An implementation, and its process.
-struct Side {
-    name: &'static str,
-    /// The word for a round of clients.
-    verb: &'static str,
-    process: Process,
-}
-
-async fn start(name: &'static str, java: &Java) -> Result<Side> {
-    let verb = if name == IDS { "ids" } else { "count" };
-    let command = match name {
-        OURS | IDS => return Ok(Side { name, verb, process: harness::ours().await? }),
-        KAZOO => {
-            let mut python = Command::new("/usr/bin/python3");
-            python.arg(program("kazoo_counters.py"));
-            python
-        }
-        _ => {
-            let mut command = java.command();
-            command.arg(if name == CURATOR { "none" } else { "pauses" });
-            command
-        }
-    };
-    Ok(Side { name, verb, process: Process::start(command, |_| false).await? })
-}
-
-async fn run(options: Options) -> Result<Report> {
+async fn run(suite: Suite) -> Result<Report> {
     let mut report = Report::default();
-    let java = Java::compile("CuratorCounters").await?;
-    let mut sides = Vec::new();
-    for name in rows::all() {
-        if options.has(name) {
-            sides.push(start(name, &java).await?);
-        }
+    let mut sides = suite.start().await?;
+    if suite.wants("times") {
+        rows::times(&suite, &mut sides, &mut report).await?;
     }
-    if options.wants("times") {
-        rows::times(&mut sides, &options, &mut report).await?;
-    }
-    if options.wants("requests") {
-        rows::asked(&mut sides, options.millis(1_000)).await?;
+    if suite.wants("requests") {
+        rows::asked(&mut sides, &mut report).await?;
     }
     Ok(report)
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    harness::main("counters", ours::serve, run).await
+    let suite = Suite {
+        name: "counters",
+        sides: vec![
+            (OURS, Program::Ours),
+            (IDS, Program::Ours),
+            (CURATOR, Program::Java("CuratorCounters", "none")),
+            (CURATOR_PAUSES, Program::Java("CuratorCounters", "pauses")),
+            (KAZOO, Program::Python("kazoo_counters.py")),
+        ],
+        parts: vec!["times", "requests"],
+        without_rounds: &["requests"],
+        rounds: Some(7),
+        warm_up: Some(2),
+        millis: Some(1_000),
+        ..Suite::default()
+    };
+    harness::main(suite, ours::All::default(), run).await
 }

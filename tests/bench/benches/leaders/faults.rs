@@ -2,58 +2,56 @@
 //!
 //! Candidate `a` leads over a follower, through proxies; `b` waits, connected to the other two servers.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use curator_bench::process::{Java, Process};
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
+use curator_bench::clients::connect;
+use curator_bench::harness::{CURATOR, Figures, OURS, Report, Suite, Target};
+use curator_bench::process::{Process, Program, Result, now};
+use curator_framework::CuratorFramework;
 use curator_test::{ApacheCluster, FaultProxy, kill_session};
 use futures_util::future::try_join_all;
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-use crate::outcome::{Outcome, outcome};
-use crate::process::{self, Result, Term, Terms, now};
+use crate::SESSION_POLICY;
+use crate::outcome::{Outcome, Term, cell, outcome};
 
 /// The session timeout of all candidates.
-pub(crate) const SESSION: Duration = Duration::from_secs(4);
-pub(crate) const TICK: Duration = Duration::from_millis(500);
+const SESSION: Duration = Duration::from_secs(4);
+const TICK: Duration = Duration::from_millis(500);
 /// With the tick: 10 s, as in Apache's own configuration.
-pub(crate) const SYNC_LIMIT: u32 = 20;
+const SYNC_LIMIT: u32 = 20;
 /// The time for which all servers are away.
 const AWAY: Duration = Duration::from_millis(4_600);
 const POLL: Duration = Duration::from_millis(2);
 /// The limit of the wait for another leader.
 const LIMIT: Duration = Duration::from_secs(12);
 
-/// The implementations that are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    Ours,
-    /// Curator with its default error policy, which ends a term with the connection.
-    Curator,
-    /// Curator with the policy that ends a term with the session.
-    CuratorSession,
-}
+/// The terms of each candidate, which all processes fill.
+type Terms = Arc<Mutex<BTreeMap<String, Vec<Term>>>>;
 
-impl Side {
-    pub(crate) const ALL: [Self; 3] = [Self::Ours, Self::Curator, Self::CuratorSession];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Ours => "ours",
-            Self::Curator => "curator",
-            Self::CuratorSession => "curator-session",
+/// Records a term that begins or ends. Returns `false` for other lines.
+fn record(line: &str, terms: &Terms) -> bool {
+    let words: Vec<_> = line.split(' ').collect();
+    let at = |nanos: &str| nanos.parse().map(Duration::from_nanos).unwrap_or_default();
+    match words[..] {
+        ["up", name, nanos] => {
+            let term = Term { from: at(nanos), until: None };
+            terms.lock().entry(name.to_owned()).or_default().push(term);
         }
-    }
-
-    const fn policy(self) -> &'static str {
-        match self {
-            Self::CuratorSession => "session",
-            _ => "default",
+        ["down", name, nanos] => {
+            if let Some(term) = terms.lock().get_mut(name).and_then(|terms| terms.last_mut()) {
+                term.until = Some(at(nanos));
+            }
         }
+        _ => return false,
     }
+    true
 }
 
 /// A fault under the leader.
@@ -107,7 +105,7 @@ impl Fault {
     }
 
     /// True if the leader can prove its loss before another candidate leads.
-    pub(crate) const fn is_provable(self) -> bool {
+    const fn is_provable(self) -> bool {
         !matches!(self, Self::SessionKilled | Self::NodeDeleted | Self::ParentRemoved)
     }
 
@@ -123,10 +121,9 @@ impl Fault {
 }
 
 /// The servers and processes of all rounds.
-pub(crate) struct Stage {
+struct Stage {
     cluster: ApacheCluster,
-    sides: Vec<Side>,
-    java: Java,
+    sides: Vec<&'static str>,
     terms: Terms,
     /// For Java's and for our candidates: the process of the leaders, and that of the others.
     processes: [[Process; 2]; 2],
@@ -143,12 +140,12 @@ struct Ground {
 }
 
 impl Ground {
-    fn path(&self, side: Side) -> String {
-        format!("{}/{}", self.folder, side.name())
+    fn path(&self, side: &str) -> String {
+        format!("{}/{}", self.folder, side)
     }
 
     /// The nodes of a side in their order.
-    async fn nodes(&self, side: Side) -> Result<Vec<String>> {
+    async fn nodes(&self, side: &str) -> Result<Vec<String>> {
         let path = self.path(side);
         let mut nodes = self.client.get_children().for_path(&path).await?;
         nodes.sort_by_key(|node| node.rsplit('-').next().map(ToOwned::to_owned));
@@ -156,7 +153,7 @@ impl Ground {
     }
 
     /// Takes away what the leader of a side has on the servers.
-    async fn harm(&self, fault: Fault, side: Side, server: SocketAddr) -> Result<()> {
+    async fn harm(&self, fault: Fault, side: &str, server: SocketAddr) -> Result<()> {
         let nodes = self.nodes(side).await?;
         match fault {
             Fault::SessionKilled => {
@@ -177,53 +174,54 @@ impl Ground {
 }
 
 /// The outcome of a side in a round, and the time from the fault to the first term of another candidate.
-pub(crate) struct Row {
-    pub(crate) side: Side,
-    pub(crate) outcome: Outcome,
-    pub(crate) takeover: Option<Duration>,
+struct Row {
+    side: &'static str,
+    outcome: Outcome,
+    takeover: Option<Duration>,
 }
 
-async fn processes(java: &Java, terms: &Terms) -> Result<[Process; 2]> {
-    Ok([process::java(java, terms).await?, process::java(java, terms).await?])
+/// The programs of Java's and of our candidates.
+const PROGRAMS: [Program; 2] = [Program::Java("CuratorLeaders", ""), Program::Ours];
+
+async fn start(program: Program, terms: &Terms) -> Result<Process> {
+    let terms = Arc::clone(terms);
+    Process::start_beside(program, move |line| record(line, &terms)).await
 }
 
 impl Stage {
-    pub(crate) async fn new(sides: Vec<Side>) -> Result<Self> {
+    async fn new(sides: Vec<&'static str>) -> Result<Self> {
         let cluster = block_in_place(|| ApacheCluster::builder().tick(TICK).sync_limit(SYNC_LIMIT).start())?;
-        let (java, terms) = (process::compile().await?, Terms::default());
-        let ours = [process::ours(&terms).await?, process::ours(&terms).await?];
-        let processes = [processes(&java, &terms).await?, ours];
-        Ok(Self { cluster, sides, java, terms, processes })
-    }
-
-    pub(crate) fn version(&self) -> &str {
-        self.cluster.version()
+        let terms = Terms::default();
+        let [javas, ours] = PROGRAMS.map(|program| try_join_all([start(program, &terms), start(program, &terms)]));
+        let pair = |both: Vec<_>| <[Process; 2]>::try_from(both).map_err(|_| "two processes");
+        let processes = [pair(javas.await?)?, pair(ours.await?)?];
+        Ok(Self { cluster, sides, terms, processes })
     }
 
     /// Returns the process of a side's leader, or that of its other candidate.
-    fn process(&mut self, side: Side, is_leader: bool) -> &mut Process {
-        &mut self.processes[usize::from(side == Side::Ours)][usize::from(!is_leader)]
+    fn process(&mut self, side: &str, is_leader: bool) -> &mut Process {
+        &mut self.processes[usize::from(side == OURS)][usize::from(!is_leader)]
     }
 
     /// Returns the terms of a candidate.
-    fn terms(&self, side: Side, which: &str) -> Vec<Term> {
-        self.terms.lock().get(&format!("{}-{which}", side.name())).cloned().unwrap_or_default()
+    fn terms(&self, side: &str, which: &str) -> Vec<Term> {
+        self.terms.lock().get(&format!("{}-{which}", side)).cloned().unwrap_or_default()
     }
 
-    fn leads(&self, side: Side, which: &str) -> bool {
+    fn leads(&self, side: &str, which: &str) -> bool {
         self.terms(side, which).last().is_some_and(|term| term.until.is_none())
     }
 
     /// True if a candidate has begun to lead since this time.
-    fn has_led(&self, side: Side, which: &str, since: Duration) -> bool {
+    fn has_led(&self, side: &str, which: &str, since: Duration) -> bool {
         self.terms(side, which).iter().any(|term| term.from > since)
     }
 
     /// Waits until this holds for all sides, or for so long.
-    async fn wait(&self, limit: Duration, holds: impl Fn(Side) -> bool) -> bool {
+    async fn wait(&self, limit: Duration, holds: impl Fn(&str) -> bool) -> bool {
         let began = now();
         while now() - began < limit {
-            if self.sides.iter().all(|side| holds(*side)) {
+            if self.sides.iter().all(|side| holds(side)) {
                 return true;
             }
             sleep(POLL).await;
@@ -239,12 +237,7 @@ impl Stage {
         for index in 0..self.cluster.servers() {
             proxies.push(FaultProxy::start(self.cluster.server(index)?)?);
         }
-        let client = CuratorFramework::builder(self.cluster.connect_string())
-            .session_timeout(Duration::from_secs(10))
-            .retry_policy(ExponentialBackoffRetry::new(Duration::from_millis(100), 10)?)
-            .build()?;
-        client.start()?;
-        client.block_until_connected().await?;
+        let client = connect(&self.cluster.connect_string(), Duration::from_secs(10)).await?;
         Ok(Ground { server, proxies, client, folder: folder.to_owned() })
     }
 
@@ -254,11 +247,12 @@ impl Stage {
         others.map(|index| Ok(self.cluster.server(index)?)).collect()
     }
 
-    async fn join(&mut self, side: Side, which: &str, servers: &[SocketAddr], ground: &Ground) -> Result<()> {
-        let name = format!("{}-{which}", side.name());
+    async fn join(&mut self, side: &str, which: &str, servers: &[SocketAddr], ground: &Ground) -> Result<()> {
+        let name = format!("{}-{which}", side);
         let servers: Vec<_> = servers.iter().map(ToString::to_string).collect();
         let (servers, millis, path) = (servers.join(","), SESSION.as_millis(), ground.path(side));
-        let line = format!("join {name} {} {servers} {millis} {path}", side.policy());
+        let policy = if side == SESSION_POLICY { "session" } else { "default" };
+        let line = format!("join {name} {policy} {servers} {millis} {path}");
         self.process(side, which == "a").tell(&line, &format!("joined {name}")).await
     }
 
@@ -289,12 +283,8 @@ impl Stage {
 
     /// Starts the processes that replace those of the leaders.
     async fn spares(&self, fault: Fault) -> Result<Vec<Process>> {
-        match fault {
-            Fault::ProcessKilled => {
-                Ok(vec![process::java(&self.java, &self.terms).await?, process::ours(&self.terms).await?])
-            }
-            _ => Ok(Vec::new()),
-        }
+        let programs = if fault == Fault::ProcessKilled { &PROGRAMS[..] } else { &[] };
+        try_join_all(programs.iter().map(|program| start(*program, &self.terms))).await
     }
 
     async fn act(&mut self, fault: Fault, ground: &Ground, spares: Vec<Process>) -> Result<()> {
@@ -314,7 +304,7 @@ impl Stage {
             }
             Fault::SessionKilled | Fault::NodeDeleted | Fault::ParentRemoved => {
                 let address = cluster.server(server)?;
-                try_join_all(self.sides.iter().map(|side| ground.harm(fault, *side, address))).await?;
+                try_join_all(self.sides.iter().map(|side| ground.harm(fault, side, address))).await?;
             }
             Fault::ProcessKilled => {
                 for (processes, spare) in self.processes.iter_mut().zip(spares) {
@@ -370,7 +360,7 @@ impl Stage {
                 if has_left || which == "c" && fault != Fault::ParentRemoved {
                     continue;
                 }
-                let name = format!("{}-{which}", side.name());
+                let name = format!("{}-{which}", side);
                 self.process(side, which == "a").tell(&format!("leave {name}"), &format!("left {name}")).await?;
             }
         }
@@ -378,7 +368,7 @@ impl Stage {
     }
 
     /// Runs one round of all sides under one fault.
-    pub(crate) async fn round(&mut self, fault: Fault, round: usize) -> Result<Vec<Row>> {
+    async fn round(&mut self, fault: Fault, round: usize) -> Result<Vec<Row>> {
         let ground = self.ground(&format!("/{fault:?}-{round}")).await?;
         let spares = self.spares(fault).await?;
         self.fill(fault, &ground).await?;
@@ -389,7 +379,7 @@ impl Stage {
         self.observe(fault, &ground, since).await?;
         let until = now();
         let sides = self.sides.iter().map(|side| {
-            let mut terms = ["a", "b", "c"].map(|which| self.terms(*side, which));
+            let mut terms = ["a", "b", "c"].map(|which| self.terms(side, which));
             if fault == Fault::ProcessKilled {
                 // The process took its last look with it.
                 terms[0].last_mut().map(|term| term.until.get_or_insert(since));
@@ -401,11 +391,39 @@ impl Stage {
                 .filter(|from| *from > since)
                 .min()
                 .map(|from| from - since);
-            Row { side: *side, outcome: outcome(&terms, since, until), takeover }
+            Row { side, outcome: outcome(&terms, since, until), takeover }
         });
         let rows = sides.collect();
         self.heal(fault, &ground).await?;
         ground.client.close().await;
         Ok(rows)
     }
+}
+
+/// Prints what comes of each fault that is meant. Ours may not overlap where the old leader can prove its loss.
+pub(crate) async fn run(suite: &Suite, report: &mut Report) -> Result<()> {
+    let faults: Vec<_> = Fault::ALL.into_iter().filter(|fault| suite.wants(fault.title())).collect();
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let sides: Vec<_> = suite.sides.iter().map(|(name, _)| *name).collect();
+    let mut stage = Stage::new(sides.clone()).await?;
+    let servers = format!("three servers, session {SESSION:?}, tick {TICK:?}, syncLimit {SYNC_LIMIT}");
+    report.table(&format!("fault; Apache ZooKeeper {}, {servers}", stage.cluster.version()), &sides, &[CURATOR]);
+    for fault in faults {
+        let (mut outcomes, mut takeovers) = (BTreeMap::<_, Vec<_>>::new(), Figures::default());
+        for round in 0..suite.rounds.unwrap_or_default() {
+            for Row { side, outcome, takeover } in stage.round(fault, round).await? {
+                eprintln!("{}, round {round}, {side}: {outcome:?}", fault.title());
+                report.judge(side != OURS || !fault.is_provable() || !outcome.overlaps());
+                outcomes.entry(side).or_default().push(outcome);
+                takeover.into_iter().for_each(|takeover| takeovers.add(side, takeover.as_secs_f64()));
+            }
+        }
+        let provable = if fault.is_provable() { "provable" } else { "not provable" };
+        let cells: Vec<_> = sides.iter().map(|side| cell(&outcomes[side])).collect();
+        report.text(&format!("{}, {provable}", fault.title()), &cells);
+        report.row(&format!("{}: next leader after, s", fault.title()), &takeovers, Target::None);
+    }
+    Ok(())
 }

@@ -25,50 +25,33 @@ mod ours;
 
 use std::process::ExitCode;
 
-use curator_bench::harness::{self, Options, Report};
-use curator_bench::process::{Java, Process, Result};
+use curator_bench::harness::{self, CURATOR, OURS, Report, Suite};
+use curator_bench::process::{Program, Result};
 
-/// The name of a side, and its process.
-type Side = (&'static str, Process);
-
-/// Both implementations, ours first.
-struct Sides {
-    java: Java,
-    all: [Side; 2],
-}
-
-impl Sides {
-    async fn start() -> Result<Self> {
-        let java = Java::compile("CuratorNodes").await?;
-        let all = [("this", harness::ours().await?), ("Curator", javas(&java).await?)];
-        Ok(Self { java, all })
+async fn run(suite: Suite) -> Result<Report> {
+    let (mut report, mut sides) = (Report::default(), suite.start().await?);
+    if suite.wants("life") {
+        life::run(&mut sides, &mut report).await?;
     }
-
-    /// Starts one more process of the same side.
-    async fn another(&self, side: usize) -> Result<Process> {
-        if side == 0 { harness::ours().await } else { javas(&self.java).await }
+    if suite.wants("absences") {
+        absences::run(&suite, &mut sides, &mut report).await?;
     }
-}
-
-async fn javas(java: &Java) -> Result<Process> {
-    Process::start(java.command(), |_| false).await
-}
-
-async fn run(options: Options) -> Result<Report> {
-    let mut sides = Sides::start().await?;
-    if options.wants("life") {
-        life::run(&mut sides).await?;
+    if suite.wants("groups") {
+        groups::run(&suite, &mut sides, &mut report).await?;
     }
-    if options.wants("absences") {
-        absences::run(&mut sides, options.rounds(9), options.warm_up(2)).await?;
-    }
-    if options.wants("groups") {
-        groups::run(&mut sides).await?;
-    }
-    Ok(Report::default())
+    Ok(report)
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    harness::main("nodes", ours::serve, run).await
+    let suite = Suite {
+        name: "nodes",
+        sides: vec![(OURS, Program::Ours), (CURATOR, Program::Java("CuratorNodes", ""))],
+        parts: vec!["life", "absences", "groups"],
+        without_rounds: &["life", "groups"],
+        rounds: Some(9),
+        warm_up: Some(2),
+        ..Suite::default()
+    };
+    harness::main(suite, ours::All::default(), run).await
 }

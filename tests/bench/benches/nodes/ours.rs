@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use curator_bench::process::{self, Commands, Result};
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
+use curator_bench::clients::connect;
+use curator_bench::process::{Commands, Result};
+use curator_framework::CuratorFramework;
 use curator_recipes::{GroupMember, GroupMemberOptions, GroupState, PersistentNode};
 use tokio::time::timeout;
 
@@ -12,21 +13,10 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(50);
 
 #[derive(Default)]
-struct All {
+pub(crate) struct All {
     clients: BTreeMap<String, CuratorFramework>,
     nodes: BTreeMap<String, PersistentNode>,
     members: BTreeMap<String, GroupMember>,
-}
-
-async fn connect(servers: &str, session: Duration) -> Result<CuratorFramework> {
-    let client = CuratorFramework::builder(servers)
-        .session_timeout(session)
-        .connection_timeout(Duration::from_secs(15))
-        .retry_policy(ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?)
-        .build()?;
-    client.start()?;
-    client.block_until_connected().await?;
-    Ok(client)
 }
 
 impl All {
@@ -110,9 +100,4 @@ impl Commands for All {
             _ => return Err(format!("{words:?} is unknown").into()),
         })
     }
-}
-
-/// Does what the lines of the standard input say.
-pub(crate) async fn serve() -> Result<()> {
-    process::serve(All::default()).await
 }

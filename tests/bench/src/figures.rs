@@ -34,7 +34,7 @@ pub const fn float(count: usize) -> f64 {
 #[must_use]
 pub fn short(figure: f64) -> String {
     match figure.abs() {
-        0.0 => "0".to_owned(),
+        _ if figure.fract() == 0.0 => format!("{figure:.0}"),
         100.0.. => format!("{figure:.0}"),
         10.0.. => format!("{figure:.1}"),
         _ => format!("{figure:.2}"),

@@ -16,6 +16,9 @@ pub const OURS: &str = "this";
 pub const CURATOR: &str = "Curator";
 pub const KAZOO: &str = "kazoo";
 
+/// Draws the rows in a file.
+pub type Plot = fn(&[Value], &Path) -> Result<()>;
+
 /// A suite. Its options leave of it what is meant.
 #[derive(Debug, Default)]
 pub struct Suite {
@@ -29,8 +32,7 @@ pub struct Suite {
     pub warm_up: Option<usize>,
     pub millis: Option<usize>,
     pub size: Option<usize>,
-    /// Draws the rows in a file.
-    pub plot: Option<fn(&[Value], &Path) -> Result<()>>,
+    pub plot: Option<Plot>,
 }
 
 /// The turn of a side.
@@ -45,7 +47,7 @@ pub struct Turn {
 /// Returns the turns of all rounds: each second round goes backwards, so that no side always comes behind the same one.
 #[must_use]
 pub fn turns(rounds: usize, warm_up: usize, sides: usize) -> Vec<Turn> {
-    let side = |round: usize, place| if round.is_multiple_of(2) { place } else { sides - 1 - place };
+    let side = |round: usize, place| if round % 2 == 0 { place } else { sides - 1 - place };
     let all = (0..warm_up + rounds).flat_map(|round| (0..sides).map(move |place| (round, place)));
     all.map(|(round, place)| Turn { round, side: side(round, place), counts: round >= warm_up }).collect()
 }
@@ -242,7 +244,7 @@ impl Report {
         let (is_met, wanted) = target.verdict(median(figures.of(ours)), ratio);
         self.judge(is_met);
         let cell = |side: &&str| {
-            let ratios: Vec<_> = self.to.iter().filter_map(|to| ratio_of(side, to)).map(short).collect();
+            let ratios: Vec<_> = self.to.iter().filter_map(|to| Some(format!("{:.2}", ratio_of(side, to)?))).collect();
             let ratios = if ratios.is_empty() { String::new() } else { format!(" ({})", ratios.join("; ")) };
             format!("{}{ratios}", spread(figures.of(side), short))
         };
@@ -269,7 +271,10 @@ impl Report {
 pub fn ratios(rows: &[Value]) -> String {
     let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
     let line = |row: &Value| {
-        let ratio = row["ratio"].as_f64().filter(|_| row["to"] == CURATOR).map_or_else(|| "–".to_owned(), short);
+        let ratio = row["ratio"]
+            .as_f64()
+            .filter(|_| row["to"] == CURATOR)
+            .map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
         let wanted = text(row, "wanted");
         (ratio != "–" || !wanted.is_empty()).then(|| format!("| {} | {ratio} | {wanted} |\n", text(row, "row")))
     };
@@ -315,9 +320,7 @@ where
         if let Some(file) = options.get_one::<PathBuf>("json") {
             std::fs::write(file, serde_json::to_string_pretty(&json!({ "suite": name, "rows": report.rows }))?)?;
         }
-        if let Some(plot) = plot
-            && let Some(file) = options.get_one::<PathBuf>("plot")
-        {
+        if let Some((plot, file)) = plot.zip(options.try_get_one::<PathBuf>("plot").ok().flatten()) {
             plot(&report.rows, file)?;
         }
         Ok(!report.has_missed)

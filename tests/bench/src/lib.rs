@@ -6,6 +6,7 @@ pub mod clients;
 pub mod cycles;
 pub mod figures;
 pub mod harness;
+pub mod plain;
 pub mod process;
 pub mod servers;
 pub mod socket;

@@ -15,7 +15,7 @@ pub(crate) async fn of_one(ground: &Ground, sides: &mut [Side], nodes: usize, re
     let all_changes = [0, 1, 100.min(nodes)];
     let mut rows = all_changes.map(|_| (Figures::default(), Figures::default(), Vec::new()));
     for side in &mut *sides {
-        load(side, 1, &ground.counted(), "/flat", all).await?.complete()?;
+        load(side, 1, &ground.counted(), "/flat", all).await?;
         for (changes, (reads, bytes, cells)) in all_changes.into_iter().zip(&mut rows) {
             let data = format!("bounce-{}-{changes}", side.name);
             let before = ground.counts();
@@ -55,7 +55,7 @@ pub(crate) async fn of_many(ground: &Ground, sides: &mut [Side], nodes: usize, r
     let all = ground.plant("/thousand", 1, nodes).await?;
     let (mut reads, mut cells, mut names) = (Figures::default(), Vec::new(), Vec::new());
     for side in sides.iter_mut().filter(|side| side.name != KAZOO) {
-        load(side, CLIENTS, &ground.counted(), "/thousand", all).await?.complete()?;
+        load(side, CLIENTS, &ground.counted(), "/thousand", all).await?;
         ground.settled(&ground.counts()).await;
         let before = ground.counts();
         ground.restart(CLIENTS).await?;

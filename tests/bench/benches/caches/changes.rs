@@ -60,7 +60,7 @@ fn delays(replies: &[Moment], told: &[Moment]) -> Result<Vec<f64>> {
 async fn round(ground: &Ground, side: &mut Side, path: &str, nodes: usize) -> Result<[f64; 3]> {
     let all = ground.plant(path, 1, nodes).await?;
     let file = tempfile::NamedTempFile::new()?;
-    load(side, 1, &ground.direct(), path, all).await?.complete()?;
+    load(side, 1, &ground.direct(), path, all).await?;
     side.process.tell("record", "recording").await?;
     let began = now();
     let replies = write(ground, path, nodes).await?;

@@ -1,11 +1,11 @@
 //! The cost of a load: requests, time, memory.
 
-use curator_bench::figures::{float, short};
+use curator_bench::figures::float;
 use curator_bench::harness::{CURATOR, Figures, KAZOO, Report, Side, Suite, Target, names};
 use curator_bench::process::Result;
 
 use crate::ground::Ground;
-use crate::{Load, end, load, load_again};
+use crate::{end, load, load_again};
 
 /// A tree: its path, its folders, its nodes below them.
 type Tree = (&'static str, usize, usize);
@@ -27,7 +27,7 @@ pub(crate) async fn requests(ground: &Ground, sides: &mut [Side], nodes: usize, 
         let mut cells = Vec::new();
         for side in &mut *sides {
             let before = ground.counts();
-            load(side, 1, &ground.counted(), path, all).await?.complete()?;
+            load(side, 1, &ground.counted(), path, all).await?;
             let counts = ground.settled(&before).await;
             requests.add(side.name, float(counts.requests()));
             #[allow(clippy::cast_precision_loss, reason = "not that many")]
@@ -55,22 +55,22 @@ pub(crate) async fn times(suite: &Suite, ground: &Ground, sides: &mut [Side], re
         let (mut times, mut stuck) = (Figures::default(), Vec::new());
         for turn in suite.turns(sides.len()) {
             let side = &mut sides[turn.side];
-            if stuck.iter().any(|(name, _)| *name == side.name) || (side.name == KAZOO && is_large) {
+            if stuck.contains(&side.name) || (side.name == KAZOO && is_large) {
                 continue;
             }
-            match load(side, 1, &ground.direct(), path, all).await? {
-                Load::Complete { seconds } if turn.counts => times.add(side.name, seconds),
-                Load::Complete { .. } => {}
-                Load::Stuck { nodes } => stuck.push((side.name, nodes)),
+            match load(side, 1, &ground.direct(), path, all).await {
+                Ok(seconds) if turn.counts => times.add(side.name, seconds),
+                Ok(_) => {}
+                Err(error) => {
+                    println!("{error}");
+                    stuck.push(side.name);
+                }
             }
             end(side).await?;
         }
         let is_wanted = path != "/large-6" && stuck.is_empty();
         let target = if is_wanted { Target::AtMost(0.5) } else { Target::None };
         report.row(&format!("load of {}, s", title(tree)), &times, target);
-        for (name, nodes) in stuck {
-            println!("{name} stops at {} nodes.", short(float(nodes)));
-        }
     }
     Ok(())
 }
@@ -84,10 +84,10 @@ pub(crate) async fn heap(ground: &Ground, sides: &mut [Side], nodes: usize, repo
         let mut figures = Figures::default();
         for side in sides.iter_mut().filter(|side| side.name != KAZOO) {
             // The first load fills the buffers that stay.
-            load(side, 1, &ground.direct(), path, all).await?.complete()?;
+            load(side, 1, &ground.direct(), path, all).await?;
             side.process.tell("close", "closed").await?;
             let before: f64 = side.process.ask("heap").await?.parse()?;
-            load_again(side, path, all).await?.complete()?;
+            load_again(side, path, all).await?;
             let after: f64 = side.process.ask("heap").await?.parse()?;
             figures.add(side.name, (after - before) / float(all));
             end(side).await?;

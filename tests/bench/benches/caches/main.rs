@@ -36,36 +36,18 @@ use crate::ground::Ground;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// The outcome of a load.
-enum Load {
-    /// The caches have all nodes, and say that they are initialized.
-    Complete { seconds: f64 },
-    /// A cache has so many nodes, and no more come.
-    Stuck { nodes: usize },
-}
-
-impl Load {
-    /// Fails if the caches have not all nodes.
-    fn complete(self) -> Result<()> {
-        match self {
-            Self::Complete { .. } => Ok(()),
-            Self::Stuck { nodes } => Err(format!("no more than {nodes} nodes are loaded").into()),
-        }
-    }
-}
-
 /// Begins with so many clients and their caches of a path.
-async fn load(side: &mut Side, clients: usize, servers: &str, path: &str, nodes: usize) -> Result<Load> {
+async fn load(side: &mut Side, clients: usize, servers: &str, path: &str, nodes: usize) -> Result<f64> {
     side.process.tell(&format!("connect {clients} {servers}"), "connected").await?;
     load_again(side, path, nodes).await
 }
 
-/// Loads caches in the clients that are connected.
-async fn load_again(side: &mut Side, path: &str, nodes: usize) -> Result<Load> {
+/// Loads caches in the clients that are connected. Returns the seconds until they have all nodes.
+async fn load_again(side: &mut Side, path: &str, nodes: usize) -> Result<f64> {
     let answer = side.process.ask(&format!("load {path} {nodes}")).await?;
     match answer.split_once(' ') {
-        Some((nanos, "initialized")) => Ok(Load::Complete { seconds: nanos.parse::<f64>()? / 1e9 }),
-        Some(("stuck", at)) => Ok(Load::Stuck { nodes: at.parse()? }),
+        Some((nanos, "initialized")) => Ok(nanos.parse::<f64>()? / 1e9),
+        Some(("stuck", nodes)) => Err(format!("{} stops at {nodes} nodes", side.name).into()),
         _ => Err(format!("{}: {answer}", side.name).into()),
     }
 }

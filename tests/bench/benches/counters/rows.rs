@@ -14,31 +14,14 @@ use crate::{CURATOR_PAUSES, IDS};
 /// The time in which requests are counted, in milliseconds.
 const COUNTED: u128 = 1_000;
 
-/// The callers of a counter.
-#[derive(Debug, Clone, Copy)]
-enum Callers {
-    /// So many clients, each in a session of its own.
-    Clients(usize),
-    /// So many tasks or threads that share one object.
-    Tasks(usize),
-}
-
-impl Callers {
-    const fn clients(self) -> usize {
-        match self {
-            Self::Clients(clients) => clients,
-            Self::Tasks(_) => 1,
-        }
-    }
-
-    /// Returns the line of a round, or `None` if the side has no such round.
-    fn line(self, side: &Side, path: &str, millis: u128) -> Option<String> {
-        match self {
-            Self::Clients(_) if side.name == IDS => Some(format!("ids {path} {millis}")),
-            Self::Clients(_) => Some(format!("count {path} {millis}")),
-            Self::Tasks(_) if side.name == IDS => None,
-            Self::Tasks(tasks) => Some(format!("share {path} {millis} {tasks}")),
-        }
+/// Returns the line of a round of all clients, or of so many tasks that share one object. `None` if the side has no such
+/// round.
+fn line(side: &Side, path: &str, millis: u128, tasks: Option<usize>) -> Option<String> {
+    match tasks {
+        None if side.name == IDS => Some(format!("ids {path} {millis}")),
+        None => Some(format!("count {path} {millis}")),
+        Some(_) if side.name == IDS => None,
+        Some(tasks) => Some(format!("share {path} {millis} {tasks}")),
     }
 }
 
@@ -76,15 +59,15 @@ async fn row(
     suite: &Suite,
     sides: &mut [Side],
     servers: &str,
-    callers: Callers,
+    (clients, tasks): (usize, Option<usize>),
     name: &str,
 ) -> Result<(Figures, Figures)> {
     let path = |side: &Side| format!("/{name}-{}", side.name.replace([' ', ','], "-"));
-    tell(sides, &format!("connect {} {servers}", callers.clients()), "connected").await?;
+    tell(sides, &format!("connect {clients} {servers}"), "connected").await?;
     let (mut rates, mut shares, mut sums) = (Figures::default(), Figures::default(), BTreeMap::<_, usize>::new());
     for turn in suite.turns(sides.len()) {
         let side = &mut sides[turn.side];
-        let Some(line) = callers.line(side, &path(side), suite.time().as_millis()) else { continue };
+        let Some(line) = line(side, &path(side), suite.time().as_millis(), tasks) else { continue };
         let round = Round::of(&side.process.ask(&line).await?).map_err(|error| format!("{}: {error}", side.name))?;
         *sums.entry(turn.side).or_default() += round.sum;
         if turn.counts {
@@ -111,18 +94,18 @@ pub(crate) async fn times(suite: &Suite, sides: &mut [Side], report: &mut Report
     let title = format!("increments/s, Apache ZooKeeper {}", server.version());
     report.table(&title, &names(sides), &[CURATOR, CURATOR_PAUSES]);
     let mut all_shares = Vec::new();
-    for (title, name, callers, servers, target) in [
-        ("1 client", "one", Callers::Clients(1), &near, Target::AtLeast(1.8)),
-        ("8 clients in sessions of their own", "eight", Callers::Clients(8), &near, Target::AtLeast(2.0)),
-        ("32 clients in sessions of their own", "many", Callers::Clients(32), &near, Target::AtLeast(2.0)),
-        ("32 tasks that share one object", "tasks", Callers::Tasks(32), &near, Target::AtLeast(10.0)),
-        ("1 client, 5 ms each way", "one-far", Callers::Clients(1), &far, Target::None),
-        ("32 clients, 5 ms each way", "many-far", Callers::Clients(32), &far, Target::None),
-        ("32 tasks that share one object, 5 ms each way", "tasks-far", Callers::Tasks(32), &far, Target::None),
+    for (title, name, callers @ (clients, _), servers, target) in [
+        ("1 client", "one", (1, None), &near, Target::AtLeast(1.8)),
+        ("8 clients in sessions of their own", "eight", (8, None), &near, Target::AtLeast(2.0)),
+        ("32 clients in sessions of their own", "many", (32, None), &near, Target::AtLeast(2.0)),
+        ("32 tasks that share one object", "tasks", (1, Some(32)), &near, Target::AtLeast(10.0)),
+        ("1 client, 5 ms each way", "one-far", (1, None), &far, Target::None),
+        ("32 clients, 5 ms each way", "many-far", (32, None), &far, Target::None),
+        ("32 tasks that share one object, 5 ms each way", "tasks-far", (1, Some(32)), &far, Target::None),
     ] {
         let (rates, shares) = row(suite, sides, servers, callers, name).await?;
         report.row(&format!("increments, {title}"), &rates, target);
-        if callers.clients() > 1 {
+        if clients > 1 {
             all_shares.push((title, shares));
         }
     }
@@ -141,7 +124,7 @@ pub(crate) async fn asked(sides: &mut [Side], report: &mut Report) -> Result<()>
         for side in &mut *sides {
             let server = server()?;
             side.process.tell(&format!("connect {clients} {}", server.connect_string()), "connected").await?;
-            let line = |millis| Callers::Clients(clients).line(side, "/app/number", millis).ok_or("no such round");
+            let line = |millis| line(side, "/app/number", millis, None).ok_or("no such round");
             let (first, counted) = (line(100)?, line(COUNTED)?);
             // The first increments create the node and its parents.
             Round::of(&side.process.ask(&first).await?)?;

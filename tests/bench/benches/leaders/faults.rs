@@ -71,39 +71,23 @@ pub(crate) enum Fault {
     ProcessKilled,
 }
 
+/// All faults, with their titles.
+pub(crate) const FAULTS: [(Fault, &str); 12] = [
+    (Fault::Reset, "TCP connection reset"),
+    (Fault::ServerKilled, "leader's server killed, it knows the others"),
+    (Fault::OnlyServerKilled, "leader's server killed, it knows no other"),
+    (Fault::Partition, "leader's network silent"),
+    (Fault::CutFromLeader, "leader's server cut off from the servers' leader"),
+    (Fault::ServerFrozen, "leader's server frozen"),
+    (Fault::ClientFrozen, "leader's process frozen for longer than its session"),
+    (Fault::AllAway, "all servers away for 4.6 s"),
+    (Fault::SessionKilled, "session killed by the server"),
+    (Fault::NodeDeleted, "own node deleted"),
+    (Fault::ParentRemoved, "path removed with all nodes"),
+    (Fault::ProcessKilled, "leader's process killed"),
+];
+
 impl Fault {
-    pub(crate) const ALL: [Self; 12] = [
-        Self::Reset,
-        Self::ServerKilled,
-        Self::OnlyServerKilled,
-        Self::Partition,
-        Self::CutFromLeader,
-        Self::ServerFrozen,
-        Self::ClientFrozen,
-        Self::AllAway,
-        Self::SessionKilled,
-        Self::NodeDeleted,
-        Self::ParentRemoved,
-        Self::ProcessKilled,
-    ];
-
-    pub(crate) const fn title(self) -> &'static str {
-        match self {
-            Self::Reset => "TCP connection reset",
-            Self::ServerKilled => "leader's server killed, it knows the others",
-            Self::OnlyServerKilled => "leader's server killed, it knows no other",
-            Self::Partition => "leader's network silent",
-            Self::CutFromLeader => "leader's server cut off from the servers' leader",
-            Self::ServerFrozen => "leader's server frozen",
-            Self::ClientFrozen => "leader's process frozen for longer than its session",
-            Self::AllAway => "all servers away for 4.6 s",
-            Self::SessionKilled => "session killed by the server",
-            Self::NodeDeleted => "own node deleted",
-            Self::ParentRemoved => "path removed with all nodes",
-            Self::ProcessKilled => "leader's process killed",
-        }
-    }
-
     /// True if the leader can prove its loss before another candidate leads.
     const fn is_provable(self) -> bool {
         !matches!(self, Self::SessionKilled | Self::NodeDeleted | Self::ParentRemoved)
@@ -402,7 +386,7 @@ impl Stage {
 
 /// Prints what comes of each fault that is meant. Ours may not overlap where the old leader can prove its loss.
 pub(crate) async fn run(suite: &Suite, report: &mut Report) -> Result<()> {
-    let faults: Vec<_> = Fault::ALL.into_iter().filter(|fault| suite.wants(fault.title())).collect();
+    let faults: Vec<_> = FAULTS.into_iter().filter(|(_, title)| suite.wants(title)).collect();
     if faults.is_empty() {
         return Ok(());
     }
@@ -410,11 +394,11 @@ pub(crate) async fn run(suite: &Suite, report: &mut Report) -> Result<()> {
     let mut stage = Stage::new(sides.clone()).await?;
     let servers = format!("three servers, session {SESSION:?}, tick {TICK:?}, syncLimit {SYNC_LIMIT}");
     report.table(&format!("fault; Apache ZooKeeper {}, {servers}", stage.cluster.version()), &sides, &[CURATOR]);
-    for fault in faults {
+    for (fault, title) in faults {
         let (mut outcomes, mut takeovers) = (BTreeMap::<_, Vec<_>>::new(), Figures::default());
         for round in 0..suite.rounds.unwrap_or_default() {
             for Row { side, outcome, takeover } in stage.round(fault, round).await? {
-                eprintln!("{}, round {round}, {side}: {outcome:?}", fault.title());
+                eprintln!("{title}, round {round}, {side}: {outcome:?}");
                 report.judge(side != OURS || !fault.is_provable() || !outcome.overlaps());
                 outcomes.entry(side).or_default().push(outcome);
                 takeover.into_iter().for_each(|takeover| takeovers.add(side, takeover.as_secs_f64()));
@@ -422,8 +406,8 @@ pub(crate) async fn run(suite: &Suite, report: &mut Report) -> Result<()> {
         }
         let provable = if fault.is_provable() { "provable" } else { "not provable" };
         let cells: Vec<_> = sides.iter().map(|side| cell(&outcomes[side])).collect();
-        report.text(&format!("{}, {provable}", fault.title()), &cells);
-        report.row(&format!("{}: next leader after, s", fault.title()), &takeovers, Target::None);
+        report.text(&format!("{title}, {provable}"), &cells);
+        report.row(&format!("{title}: next leader after, s"), &takeovers, Target::None);
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use curator_bench::harness::{self, CURATOR, OURS, Report, Suite};
 use curator_bench::process::{Program, Result};
 
-use crate::faults::Fault;
+use crate::faults::FAULTS;
 
 /// Curator with the error policy that ends a term with the session. The default one ends it with the connection.
 const SESSION_POLICY: &str = "Curator-session";
@@ -50,7 +50,7 @@ async fn main() -> ExitCode {
     let suite = Suite {
         name: "leaders",
         sides: vec![(OURS, Program::Ours), (CURATOR, java), (SESSION_POLICY, java)],
-        parts: Fault::ALL.into_iter().map(Fault::title).chain([HAND_OFFS]).collect(),
+        parts: FAULTS.into_iter().map(|(_, title)| title).chain([HAND_OFFS]).collect(),
         rounds: Some(5),
         ..Suite::default()
     };

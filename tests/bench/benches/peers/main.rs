@@ -10,7 +10,6 @@ mod other_languages;
 mod others;
 mod ours;
 mod peer;
-mod plain;
 mod report;
 mod sockets;
 mod workload;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use curator_bench::clients::Ours;
 use curator_bench::figures::median;
+use curator_bench::plain::LEASES;
 use curator_bench::process::Result;
 use curator_framework::CuratorFramework;
 use curator_framework::recipe::RecipeClient as _;
@@ -16,7 +17,6 @@ use tokio::task::JoinSet;
 use crate::peer::{Peer, Run, compete, per_second};
 use crate::workload::Recipe;
 
-pub(crate) const LEASES: usize = 4;
 const RESTS: Duration = Duration::from_millis(300);
 
 /// The lock that one session takes again and again.

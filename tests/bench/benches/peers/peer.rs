@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use curator_bench::figures::float;
+use curator_bench::plain::{Session, direct_lease, lease, lock};
 use curator_bench::process::Result;
 use futures_util::future::BoxFuture;
 use tokio::sync::Barrier;
@@ -33,6 +34,27 @@ pub(crate) struct Run {
     pub(crate) path: String,
     pub(crate) time: Duration,
     pub(crate) size: usize,
+}
+
+impl Run {
+    /// Acquires the lock and releases it.
+    pub(crate) async fn cycle(&self, session: &mut impl Session) -> Result<()> {
+        let node = match self.recipe {
+            Recipe::Semaphore => lease(session, &self.path).await?,
+            Recipe::DirectSemaphore => direct_lease(session, &self.path).await?,
+            _ => lock(session, &self.path).await?,
+        };
+        session.delete(&node).await
+    }
+
+    /// Returns the nodes that have to be there.
+    pub(crate) fn parents(&self) -> Vec<String> {
+        let parts: &[_] = match self.recipe {
+            Recipe::Semaphore | Recipe::DirectSemaphore => &["", "/locks", "/leases"],
+            _ => &[""],
+        };
+        parts.iter().map(|part| format!("{}{part}", self.path)).collect()
+    }
 }
 
 /// A lock that does the workloads.

@@ -38,12 +38,15 @@ impl All {
 }
 
 /// Returns all that a member says of its group and of itself.
-async fn tell(member: &GroupMember) -> String {
+async fn tell(member: &GroupMember) -> Result<String> {
     let joined = match member.join_timeout(Duration::from_millis(500)).await {
         Ok(Some(_)) => "joined".to_owned(),
         Ok(None) => "not joined yet".to_owned(),
         Err(error) => error.to_string(),
     };
+    // A group is followed from the first look on.
+    let is_known = |state: &GroupState| matches!(state, GroupState::Known(_));
+    drop(timeout(PATIENCE, member.watch().wait_for(is_known)).await.map_err(|_| "the group is not known")??);
     let members = member.members();
     let each = members.iter().flat_map(|members| {
         members.iter().map(|one| format!("{}={}", one.id, String::from_utf8_lossy(&one.data))).collect::<Vec<_>>()
@@ -54,7 +57,7 @@ async fn tell(member: &GroupMember) -> String {
         }
         _ => None,
     };
-    format!("{}; {joined}{}", each.collect::<Vec<_>>().join(","), foreign.unwrap_or_default())
+    Ok(format!("{}; {joined}{}", each.collect::<Vec<_>>().join(","), foreign.unwrap_or_default()))
 }
 
 impl Commands for All {
@@ -88,7 +91,7 @@ impl Commands for All {
                 "joined".to_owned()
             }
             ["see", count] => self.see(count.parse()?).await?,
-            ["tell", name] => tell(self.members.get(name).ok_or("no such member")?).await,
+            ["tell", name] => tell(self.members.get(name).ok_or("no such member")?).await?,
             ["leave", name] => {
                 self.members.remove(name).ok_or("no such member")?.close().await;
                 "left".to_owned()

@@ -17,12 +17,8 @@ pub enum Ours {
 }
 
 impl Ours {
-    /// Connects with Curator's defaults.
-    pub async fn connect(self, servers: &str) -> Result<CuratorFramework> {
-        self.connect_for(servers, SESSION).await
-    }
-
-    async fn connect_for(self, servers: &str, session: Duration) -> Result<CuratorFramework> {
+    /// Connects with Curator's defaults, apart from the session timeout.
+    pub async fn connect(self, servers: &str, session: Duration) -> Result<CuratorFramework> {
         let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?;
         let builder = CuratorFramework::builder(servers).session_timeout(session).retry_policy(retry);
         let client = match self {
@@ -35,9 +31,9 @@ impl Ours {
     }
 }
 
-/// Connects with Curator's defaults, apart from the session timeout.
+/// Connects as Curator does by default.
 pub async fn connect(servers: &str, session: Duration) -> Result<CuratorFramework> {
-    Ours::Own.connect_for(servers, session).await
+    Ours::Own.connect(servers, session).await
 }
 
 /// The clients of a process.

@@ -9,7 +9,7 @@ use curator_recipes::InterProcessMutex;
 use tokio::net::TcpStream;
 use zookeeper_async::{Acl, CreateMode};
 
-use crate::clients::Ours;
+use crate::clients::{Ours, SESSION};
 use crate::plain::{CrateSession, cycle};
 use crate::process::Result;
 use crate::socket::{Blocking, Socket, now};
@@ -41,7 +41,7 @@ impl Cycler {
         Ok(match client {
             Client::Ours | Client::OursAsync => {
                 let ours = if client == Client::Ours { Ours::Own } else { Ours::ZookeeperAsync };
-                let client = ours.connect(&address).await?;
+                let client = ours.connect(&address, SESSION).await?;
                 let mutex = InterProcessMutex::new(client.clone(), path)?;
                 Self::Ours(client, mutex)
             }

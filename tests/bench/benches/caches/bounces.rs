@@ -3,6 +3,7 @@
 use curator_bench::figures::float;
 use curator_bench::harness::{CURATOR, Figures, KAZOO, Report, Side, Target, names};
 use curator_bench::process::Result;
+use curator_bench::servers::cell;
 
 use crate::ground::{Ground, leaf};
 use crate::{end, load};
@@ -31,10 +32,9 @@ pub(crate) async fn of_one(ground: &Ground, sides: &mut [Side], nodes: usize, re
                 side.process.tell(&format!("shows {} {data}", leaf("/flat", changes - 1)), "shown").await?;
             }
             let counts = ground.settled(&before).await;
-            reads.add(side.name, float(counts.reads));
-            #[allow(clippy::cast_precision_loss, reason = "not that many")]
-            bytes.add(side.name, counts.sent as f64 / float(all));
-            cells.push(counts.cell());
+            reads.add(side.name, counts.reads());
+            bytes.add(side.name, counts.sent_each(all));
+            cells.push(cell(&counts.kinds));
         }
         end(side).await?;
     }
@@ -60,8 +60,8 @@ pub(crate) async fn of_many(ground: &Ground, sides: &mut [Side], nodes: usize, r
         let before = ground.counts();
         ground.restart(CLIENTS).await?;
         let counts = ground.settled(&before).await;
-        reads.add(side.name, float(counts.reads));
-        cells.push(counts.cell());
+        reads.add(side.name, counts.reads());
+        cells.push(cell(&counts.kinds));
         names.push(side.name);
         // All follow the tree.
         let data = format!("restart-{}", side.name);

@@ -3,6 +3,7 @@
 use curator_bench::figures::float;
 use curator_bench::harness::{CURATOR, Figures, KAZOO, Report, Side, Suite, Target, names};
 use curator_bench::process::Result;
+use curator_bench::servers::cell;
 
 use crate::ground::Ground;
 use crate::{end, load, load_again};
@@ -29,10 +30,9 @@ pub(crate) async fn requests(ground: &Ground, sides: &mut [Side], nodes: usize, 
             let before = ground.counts();
             load(side, 1, &ground.counted(), path, all).await?;
             let counts = ground.settled(&before).await;
-            requests.add(side.name, float(counts.requests()));
-            #[allow(clippy::cast_precision_loss, reason = "not that many")]
-            bytes.add(side.name, counts.sent as f64);
-            cells.push(counts.cell());
+            requests.add(side.name, counts.requests());
+            bytes.add(side.name, counts.sent_each(1));
+            cells.push(cell(&counts.kinds));
             end(side).await?;
         }
         // The data of each node, the list of each that has children, and the watch.

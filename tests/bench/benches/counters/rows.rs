@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use curator_bench::clients::Ours;
+use curator_bench::clients::{SESSION, connect};
 use curator_bench::figures::float;
 use curator_bench::harness::{CURATOR, Figures, KAZOO, Report, Side, Suite, Target, names, tell};
 use curator_bench::process::Result;
@@ -75,7 +75,7 @@ async fn row(
             shares.add(side.name, round.least * 100.0);
         }
     }
-    let reader = Ours::Own.connect(servers).await?;
+    let reader = connect(servers, SESSION).await?;
     for (index, sum) in sums {
         if sides[index].name != IDS {
             check(&reader, &sides[index], &path(&sides[index]), sum).await?;

@@ -125,7 +125,7 @@ struct Ground {
 
 impl Ground {
     fn path(&self, side: &str) -> String {
-        format!("{}/{}", self.folder, side)
+        format!("{}/{side}", self.folder)
     }
 
     /// The nodes of a side in their order.
@@ -157,12 +157,8 @@ impl Ground {
     }
 }
 
-/// The outcome of a side in a round, and the time from the fault to the first term of another candidate.
-struct Row {
-    side: &'static str,
-    outcome: Outcome,
-    takeover: Option<Duration>,
-}
+/// A side in a round: its outcome, and the time from the fault to the first term of another candidate.
+type Row = (&'static str, Outcome, Option<Duration>);
 
 /// The programs of Java's and of our candidates.
 const PROGRAMS: [Program; 2] = [Program::Java("CuratorLeaders", ""), Program::Ours];
@@ -176,9 +172,8 @@ impl Stage {
     async fn new(sides: Vec<&'static str>) -> Result<Self> {
         let cluster = block_in_place(|| ApacheCluster::builder().tick(TICK).sync_limit(SYNC_LIMIT).start())?;
         let terms = Terms::default();
-        let [javas, ours] = PROGRAMS.map(|program| try_join_all([start(program, &terms), start(program, &terms)]));
-        let pair = |both: Vec<_>| <[Process; 2]>::try_from(both).map_err(|_| "two processes");
-        let processes = [pair(javas.await?)?, pair(ours.await?)?];
+        let pair = async |program| Result::Ok([start(program, &terms).await?, start(program, &terms).await?]);
+        let processes = [pair(PROGRAMS[0]).await?, pair(PROGRAMS[1]).await?];
         Ok(Self { cluster, sides, terms, processes })
     }
 
@@ -189,7 +184,7 @@ impl Stage {
 
     /// Returns the terms of a candidate.
     fn terms(&self, side: &str, which: &str) -> Vec<Term> {
-        self.terms.lock().get(&format!("{}-{which}", side)).cloned().unwrap_or_default()
+        self.terms.lock().get(&format!("{side}-{which}")).cloned().unwrap_or_default()
     }
 
     fn leads(&self, side: &str, which: &str) -> bool {
@@ -232,7 +227,7 @@ impl Stage {
     }
 
     async fn join(&mut self, side: &str, which: &str, servers: &[SocketAddr], ground: &Ground) -> Result<()> {
-        let name = format!("{}-{which}", side);
+        let name = format!("{side}-{which}");
         let servers: Vec<_> = servers.iter().map(ToString::to_string).collect();
         let (servers, millis, path) = (servers.join(","), SESSION.as_millis(), ground.path(side));
         let policy = if side == SESSION_POLICY { "session" } else { "default" };
@@ -245,9 +240,8 @@ impl Stage {
         let all: Vec<_> = ground.proxies.iter().map(FaultProxy::address).collect();
         let first = if fault.leaves_a_way() { all } else { vec![all[ground.server]] };
         let others = self.others(ground)?;
-        (0..ground.proxies.len())
-            .filter(|index| *index != ground.server)
-            .for_each(|index| ground.proxies[index].refuse());
+        let away = ground.proxies.iter().enumerate().filter(|(index, _)| *index != ground.server);
+        away.for_each(|(_, proxy)| proxy.refuse());
         self.terms.lock().clear();
         for side in self.sides.clone() {
             self.join(side, "a", &first, ground).await?;
@@ -344,7 +338,7 @@ impl Stage {
                 if has_left || which == "c" && fault != Fault::ParentRemoved {
                     continue;
                 }
-                let name = format!("{}-{which}", side);
+                let name = format!("{side}-{which}");
                 self.process(side, which == "a").tell(&format!("leave {name}"), &format!("left {name}")).await?;
             }
         }
@@ -368,14 +362,8 @@ impl Stage {
                 // The process took its last look with it.
                 terms[0].last_mut().map(|term| term.until.get_or_insert(since));
             }
-            let takeover = terms[1..]
-                .iter()
-                .flatten()
-                .map(|term| term.from)
-                .filter(|from| *from > since)
-                .min()
-                .map(|from| from - since);
-            Row { side, outcome: outcome(&terms, since, until), takeover }
+            let led = terms[1..].iter().flatten().map(|term| term.from).filter(|from| *from > since);
+            (*side, outcome(&terms, since, until), led.min().map(|from| from - since))
         });
         let rows = sides.collect();
         self.heal(fault, &ground).await?;
@@ -397,7 +385,7 @@ pub(crate) async fn run(suite: &Suite, report: &mut Report) -> Result<()> {
     for (fault, title) in faults {
         let (mut outcomes, mut takeovers) = (BTreeMap::<_, Vec<_>>::new(), Figures::default());
         for round in 0..suite.rounds.unwrap_or_default() {
-            for Row { side, outcome, takeover } in stage.round(fault, round).await? {
+            for (side, outcome, takeover) in stage.round(fault, round).await? {
                 eprintln!("{title}, round {round}, {side}: {outcome:?}");
                 report.judge(side != OURS || !fault.is_provable() || !outcome.overlaps());
                 outcomes.entry(side).or_default().push(outcome);

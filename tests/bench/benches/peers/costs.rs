@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use curator_bench::clients::Ours;
+use curator_bench::clients::{Ours, SESSION, connect};
 use curator_bench::cycles::{Client, Cycler, processor_time};
 use curator_bench::figures::{float, quantile};
 use curator_bench::harness::{CURATOR, Figures, OURS, Report, Suite, Target};
@@ -45,7 +45,7 @@ pub(crate) async fn of_queues(suite: &Suite, mut curator: Option<Spawned>, repor
         let mut add = |side, figures| rows.iter_mut().zip(figures).for_each(|(row, figure)| row.add(side, figure));
         if suite.has(OURS) {
             let server = server()?;
-            let client = Ours::Own.connect(&server.connect_string()).await?;
+            let client = connect(&server.connect_string(), SESSION).await?;
             let queue = queue_in(client, "/queue", waiters).await?;
             server.clear_requests();
             let before = server.traffic();
@@ -75,7 +75,7 @@ pub(crate) async fn of_waiting(server: SocketAddr, report: &mut Report) -> Resul
         let path = format!("/waiting-{contenders}");
         let mut clients = Vec::new();
         for _ in 0..SESSIONS {
-            clients.push(Ours::Own.connect(&server.to_string()).await?);
+            clients.push(connect(&server.to_string(), SESSION).await?);
         }
         let mut tasks = JoinSet::new();
         for contender in 0..contenders {
@@ -151,7 +151,7 @@ pub(crate) async fn of_connections(suite: &Suite, report: &mut Report) -> Result
     for (_, ours) in &clients {
         let server = server()?;
         let proxy = FaultProxy::start(server.address())?;
-        let client = ours.connect(&proxy.connect_string()).await?;
+        let client = ours.connect(&proxy.connect_string(), SESSION).await?;
         connects.push(requests(&server).await);
         let queue = queue_in(client, "/queue", WAITERS).await?;
         let session = queue.client.session().await?;

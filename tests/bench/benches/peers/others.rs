@@ -29,16 +29,15 @@ impl Peer for ZookeeperClient {
         for _ in 0..run.size {
             contenders.push(Client::connect(&server).await?);
         }
-        let (figure, _) = compete(run, contenders, |client, run| {
+        let done = compete(run, contenders, |client, run| {
             Box::pin(async move {
                 let options = LockOptions::new(Acls::anyone_all())
                     .with_ancestor_options(CreateMode::Persistent.with_acls(Acls::anyone_all()))?;
                 drop(client.lock(LockPrefix::new_curator(&run.path, "lock-")?, b"", options).await?);
                 Ok(())
             })
-        })
-        .await?;
-        Ok(figure)
+        });
+        Ok(done.await?.0)
     }
 }
 
@@ -82,7 +81,7 @@ impl Peer for Redis {
         for _ in 0..run.size {
             contenders.push((self.connect().await?, rand::random::<u64>(), redis::Script::new(RELEASE)));
         }
-        let (figure, _) = compete(run, contenders, |(connection, token, release), run| {
+        let done = compete(run, contenders, |(connection, token, release), run| {
             Box::pin(async move {
                 loop {
                     let mut set = redis::cmd("SET");
@@ -95,9 +94,8 @@ impl Peer for Redis {
                 release.key(&run.path).arg(*token).invoke_async::<i32>(connection).await?;
                 Ok(())
             })
-        })
-        .await?;
-        Ok(figure)
+        });
+        Ok(done.await?.0)
     }
 }
 
@@ -129,7 +127,7 @@ impl Peer for Sqlite {
         for _ in 0..run.size {
             contenders.push((self.connect()?, rand::random::<u32>()));
         }
-        let (figure, _) = compete(run, contenders, |(connection, owner), run| {
+        let done = compete(run, contenders, |(connection, owner), run| {
             Box::pin(async move {
                 const INSERT: &str =
                     "INSERT OR IGNORE INTO locks (name, owner, until) VALUES (?1, ?2, unixepoch() + 30)";
@@ -140,8 +138,7 @@ impl Peer for Sqlite {
                 connection.prepare_cached(DELETE)?.execute((&run.path, *owner))?;
                 Ok(())
             })
-        })
-        .await?;
-        Ok(figure)
+        });
+        Ok(done.await?.0)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use curator_bench::clients::Ours;
+use curator_bench::clients::{Ours, SESSION};
 use curator_bench::figures::median;
 use curator_bench::plain::LEASES;
 use curator_bench::process::Result;
@@ -105,7 +105,7 @@ impl Queue {
 /// From the release of one session to the grant of the other's.
 async fn hand_off(ours: Ours, run: &Run) -> Result<f64> {
     let server = run.server.to_string();
-    let clients = [ours.connect(&server).await?, ours.connect(&server).await?];
+    let clients = [ours.connect(&server, SESSION).await?, ours.connect(&server, SESSION).await?];
     let mut held = InterProcessMutex::new(clients[0].clone(), &run.path)?.acquire().await?;
     let mut times = Vec::new();
     for round in 0..run.size {
@@ -135,7 +135,8 @@ impl Peer for Ours {
         match run.recipe {
             Recipe::HandOff => return hand_off(*self, run).await,
             Recipe::Drain => {
-                let elapsed = queue_in(self.connect(&server).await?, &run.path, run.size).await?.drain().await?;
+                let elapsed =
+                    queue_in(self.connect(&server, SESSION).await?, &run.path, run.size).await?.drain().await?;
                 return Ok(per_second(run.size, elapsed));
             }
             _ => {}
@@ -143,7 +144,7 @@ impl Peer for Ours {
         // Each contender has a session.
         let mut contenders = Vec::new();
         for first in 0..run.size {
-            contenders.push(Contender::new(run, self.connect(&server).await?, first)?);
+            contenders.push(Contender::new(run, self.connect(&server, SESSION).await?, first)?);
         }
         let (figure, contenders) = compete(run, contenders, |own, _| Box::pin(own.cycle())).await?;
         for contender in contenders {

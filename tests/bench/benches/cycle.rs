@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use clap::Parser;
 use curator_bench::cycles::{Client, Cycler, processor_time};
-use curator_bench::socket::Result;
+use curator_bench::figures::float;
+use curator_bench::process::{Result, exit_code};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]
@@ -36,7 +37,7 @@ struct Options {
     bench: bool,
 }
 
-async fn run(options: Options) -> Result<()> {
+async fn run(options: Options) -> Result<bool> {
     let mut cycler = Cycler::connect(options.client, options.connect, "/cycle").await?;
     for _ in 0..WARM_UP {
         cycler.cycle().await?;
@@ -48,8 +49,7 @@ async fn run(options: Options) -> Result<()> {
     let (elapsed, time, allocated) = (began.elapsed(), processor_time() - time, ALLOCATOR.stats() - before);
     cycler.close().await?;
     let cycles = f64::from(options.cycles);
-    #[allow(clippy::cast_precision_loss, reason = "not that many")]
-    let each = |count: usize| count as f64 / cycles;
+    let each = |count: usize| float(count) / cycles;
     println!(
         "{:.1} {:.1} {:.2} {:.0}",
         elapsed.as_secs_f64() * 1e6 / cycles,
@@ -57,21 +57,10 @@ async fn run(options: Options) -> Result<()> {
         each(allocated.allocations + allocated.reallocations),
         each(allocated.bytes_allocated),
     );
-    Ok(())
+    Ok(true)
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // In a task: the main thread is not one of the runtime's, and each reply would have to wake it.
-    let outcome = match tokio::spawn(run(Options::parse())).await {
-        Ok(outcome) => outcome,
-        Err(error) => Err(error.into()),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run(Options::parse())).await
 }

@@ -12,7 +12,7 @@ import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.state.SessionConnectionStateErrorPolicy;
 import org.apache.curator.framework.state.StandardConnectionStateErrorPolicy;
 
-/** Candidates of Curator's LeaderLatch for the benchmark of leaders. The words are those of benches/leaders/process.rs. */
+/** Candidates of Curator's LeaderLatch for the benchmark of leaders. The words are those of benches/leaders/main.rs. */
 public class CuratorLeaders {
     /** A pause between two looks at all candidates. */
     private static final long LOOK_NANOS = 200_000;

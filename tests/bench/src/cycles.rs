@@ -1,39 +1,18 @@
 //! Clients that take and release one mutex without contention, for the cost of one cycle.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry, ZooKeeperAsyncFactory};
+use curator_framework::CuratorFramework;
 use curator_recipes::InterProcessMutex;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use zookeeper_async::{Acl, CreateMode, WatchedEvent, ZooKeeper};
+use zookeeper_async::{Acl, CreateMode};
 
-use crate::socket::{Blocking, Result, Socket, now, place_of};
-
-/// A client of this project, by what its sessions are made with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ours {
-    Own,
-    ZookeeperAsync,
-}
-
-impl Ours {
-    /// Connects with Curator's defaults.
-    pub async fn connect(self, server: &str) -> Result<CuratorFramework> {
-        let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?;
-        let builder = CuratorFramework::builder(server).retry_policy(retry);
-        let client = match self {
-            Self::Own => builder.build()?,
-            Self::ZookeeperAsync => builder.zookeeper_factory(ZooKeeperAsyncFactory).build()?,
-        };
-        client.start()?;
-        client.block_until_connected().await?;
-        Ok(client)
-    }
-}
+use crate::clients::{Ours, SESSION};
+use crate::plain::{CrateSession, cycle};
+use crate::process::Result;
+use crate::socket::{Blocking, Socket, now};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Client {
@@ -51,13 +30,10 @@ pub enum Client {
 
 pub enum Cycler {
     Ours(CuratorFramework, InterProcessMutex),
-    Async(Arc<ZooKeeper>, String),
+    Async(CrateSession, String),
     Bare(Socket<Blocking>, String),
     BareTokio(Socket<TcpStream>, String),
 }
-
-/// As the mutex names its nodes.
-const PREFIX: &str = "_c_00000000-0000-0000-0000-000000000000-lock-";
 
 impl Cycler {
     pub async fn connect(client: Client, server: SocketAddr, path: &str) -> Result<Self> {
@@ -65,16 +41,16 @@ impl Cycler {
         Ok(match client {
             Client::Ours | Client::OursAsync => {
                 let ours = if client == Client::Ours { Ours::Own } else { Ours::ZookeeperAsync };
-                let client = ours.connect(&address).await?;
+                let client = ours.connect(&address, SESSION).await?;
                 let mutex = InterProcessMutex::new(client.clone(), path)?;
                 Self::Ours(client, mutex)
             }
             Client::Async => {
-                let crate_client = ZooKeeper::connect(&address, Duration::from_secs(60), |_: WatchedEvent| {}).await?;
+                let session = CrateSession::connect(&address).await?;
                 let acl = Acl::open_unsafe().clone();
                 // Fails if the node exists, which is as well.
-                let _exists = crate_client.create(&path, Vec::new(), acl, CreateMode::Persistent).await;
-                Self::Async(Arc::new(crate_client), path)
+                let _exists = session.zookeeper.create(&path, Vec::new(), acl, CreateMode::Persistent).await;
+                Self::Async(session, path)
             }
             Client::Bare => {
                 let mut socket = Socket::connect_blocking(server)?;
@@ -93,16 +69,9 @@ impl Cycler {
     pub async fn cycle(&mut self) -> Result<()> {
         match self {
             Self::Ours(_, mutex) => _ = mutex.acquire().await?.release().await?,
-            Self::Async(client, parent) => {
-                let acl = Acl::open_unsafe().clone();
-                let prefix = format!("{parent}/{PREFIX}");
-                let creating = client.create2(&prefix, b"127.0.0.1".to_vec(), acl, CreateMode::EphemeralSequential);
-                let ((own, _), mut children) = futures_util::try_join!(creating, client.get_children(parent, false))?;
-                first(&own, &mut children)?;
-                client.delete(&own, None).await?;
-            }
-            Self::Bare(socket, parent) => now(cycle_of(socket, parent))?,
-            Self::BareTokio(socket, parent) => cycle_of(socket, parent).await?,
+            Self::Async(session, parent) => cycle(session, parent).await?,
+            Self::Bare(socket, parent) => now(cycle(socket, parent))?,
+            Self::BareTokio(socket, parent) => cycle(socket, parent).await?,
         }
         Ok(())
     }
@@ -110,22 +79,12 @@ impl Cycler {
     pub async fn close(self) -> Result<()> {
         match self {
             Self::Ours(client, _) => client.close().await,
-            Self::Async(client, _) => client.close().await?,
+            Self::Async(session, _) => session.zookeeper.close().await?,
             Self::Bare(socket, _) => now(socket.close())?,
             Self::BareTokio(socket, _) => socket.close().await?,
         }
         Ok(())
     }
-}
-
-async fn cycle_of<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>, parent: &str) -> Result<()> {
-    let (own, mut children) = socket.join(parent, &format!("{parent}/{PREFIX}")).await?;
-    first(&own, &mut children)?;
-    socket.delete(&own).await
-}
-
-fn first(own: &str, children: &mut [String]) -> Result<()> {
-    if place_of(own, children)? == 0 { Ok(()) } else { Err("another contender has the mutex".into()) }
 }
 
 /// The processor time that this process has used.

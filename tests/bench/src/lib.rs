@@ -1,9 +1,12 @@
-//! The parts that benchmarks share: clients that take and release one mutex, processes, requests, figures.
+//! The parts that benchmarks share.
 
 #![allow(missing_docs, missing_debug_implementations, clippy::missing_errors_doc, reason = "helpers of benchmarks")]
 
+pub mod clients;
 pub mod cycles;
 pub mod figures;
+pub mod harness;
+pub mod plain;
 pub mod process;
-pub mod requests;
+pub mod servers;
 pub mod socket;

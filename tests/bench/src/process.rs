@@ -3,7 +3,7 @@
 //! A line of its output answers a line of its input.
 
 use std::io::{BufRead as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
@@ -28,42 +28,49 @@ pub fn now() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
-/// Returns the path of a program of another language, from the folder `programs`.
-#[must_use]
-pub fn program(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(file)
+/// What carries out the commands of a side.
+#[derive(Debug, Clone, Copy)]
+pub enum Program {
+    /// This program, once more.
+    Ours,
+    /// A class of Java's side, with an argument.
+    Java(&'static str, &'static str),
+    Python(&'static str),
+    /// This process, without commands.
+    Here,
 }
 
-/// A compiled program of Java's side.
-#[derive(Debug)]
-pub struct Java {
-    class: &'static str,
-    classes: TempDir,
-    jars: String,
-}
-
-impl Java {
-    /// Compiles the class of this name, and those that it names, from the folder `programs`.
-    pub async fn compile(class: &'static str) -> Result<Self> {
-        let jars = curator_class_path()?;
-        let classes = tempfile::tempdir()?;
-        let programs = program("");
-        let mut compiler = Command::new("javac");
-        compiler.args(["-cp", &jars, "-d"]).arg(classes.path()).arg("-sourcepath").arg(&programs);
-        compiler.arg(programs.join(format!("{class}.java")));
-        let compiled = compiler.output().await.map_err(|error| format!("javac: {error}"))?;
-        if !compiled.status.success() {
-            return Err(String::from_utf8_lossy(&compiled.stderr).into_owned().into());
+impl Program {
+    /// Returns the command that runs it. A class is compiled, with those that it names.
+    async fn command(self, classes: &Path) -> Result<Command> {
+        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+        match self {
+            Self::Ours => {
+                let mut ours = Command::new(std::env::current_exe()?);
+                ours.arg("--serve");
+                Ok(ours)
+            }
+            Self::Java(class, argument) => {
+                let jars = curator_class_path()?;
+                let mut compiler = Command::new("javac");
+                compiler.args(["-cp", &jars, "-d"]).arg(classes).arg("-sourcepath").arg(&programs);
+                compiler.arg(programs.join(format!("{class}.java")));
+                let compiled = compiler.output().await.map_err(|error| format!("javac: {error}"))?;
+                if !compiled.status.success() {
+                    return Err(String::from_utf8_lossy(&compiled.stderr).into_owned().into());
+                }
+                let mut java = Command::new("java");
+                java.arg("-cp").arg(format!("{}:{jars}", classes.display())).args([class, argument]);
+                Ok(java)
+            }
+            Self::Python(file) => {
+                // Debian's, which has kazoo.
+                let mut python = Command::new("/usr/bin/python3");
+                python.arg(programs.join(file));
+                Ok(python)
+            }
+            Self::Here => Err("no process".into()),
         }
-        Ok(Self { class, classes, jars })
-    }
-
-    /// Returns the command that runs the program.
-    #[must_use]
-    pub fn command(&self) -> Command {
-        let mut java = Command::new("java");
-        java.arg("-cp").arg(format!("{}:{}", self.classes.path().display(), self.jars)).arg(self.class);
-        java
     }
 }
 
@@ -73,12 +80,20 @@ pub struct Process {
     child: Child,
     input: ChildStdin,
     answers: UnboundedReceiver<String>,
+    /// Java's classes, which are loaded when they are needed.
+    _classes: TempDir,
 }
 
 impl Process {
-    /// Starts a process, which says `ready`. `takes` gets each line first; if it returns `true` the line is not an
-    /// answer.
-    pub async fn start(mut command: Command, takes: impl Fn(&str) -> bool + Send + 'static) -> Result<Self> {
+    /// Starts a program, which says `ready`.
+    pub async fn start(program: Program) -> Result<Self> {
+        Self::start_beside(program, |_| false).await
+    }
+
+    /// The same, but `takes` gets each line first. If it returns `true` the line is not an answer.
+    pub async fn start_beside(program: Program, takes: impl Fn(&str) -> bool + Send + 'static) -> Result<Self> {
+        let classes = tempfile::tempdir()?;
+        let mut command = program.command(classes.path()).await?;
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("no pipes".into());
@@ -93,7 +108,7 @@ impl Process {
                 }
             }
         });
-        let mut process = Self { child, input, answers };
+        let mut process = Self { child, input, answers, _classes: classes };
         match timeout(PATIENCE, process.answers.recv()).await {
             Ok(Some(given)) if given == "ready" => Ok(process),
             given => Err(format!("{given:?}, not \"ready\"").into()),
@@ -128,9 +143,16 @@ impl Process {
 }
 
 /// A second instance of a program, which carries out commands.
-pub trait Commands {
+pub trait Commands: Send {
     /// Carries out the command of a line, and returns the answer.
     fn run(&mut self, words: &[&str]) -> impl Future<Output = Result<String>> + Send;
+}
+
+/// All sides are in one process.
+impl Commands for () {
+    async fn run(&mut self, words: &[&str]) -> Result<String> {
+        Err(format!("{words:?} is unknown").into())
+    }
 }
 
 /// Carries out the lines of the standard input, until its end.
@@ -144,8 +166,7 @@ pub async fn serve(mut commands: impl Commands) -> Result<()> {
 }
 
 /// Says `ready`, and returns the lines of the standard input.
-#[must_use]
-pub fn lines() -> UnboundedReceiver<String> {
+fn lines() -> UnboundedReceiver<String> {
     say("ready");
     let (sender, lines) = unbounded_channel();
     std::thread::spawn(move || {

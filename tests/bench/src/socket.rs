@@ -15,10 +15,11 @@ use curator_test::wire::{
 use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
 
-pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use crate::plain::Session;
+use crate::process::Result;
 
-pub const PERSISTENT: i32 = 0;
-pub const EPHEMERAL_SEQUENTIAL: i32 = 3;
+const PERSISTENT: i32 = 0;
+const EPHEMERAL_SEQUENTIAL: i32 = 3;
 
 /// A socket that blocks its thread.
 pub struct Blocking(std::net::TcpStream);
@@ -57,7 +58,7 @@ pub struct Socket<S> {
     /// Replies that arrived before a notification that was awaited.
     replies: VecDeque<(i32, Vec<u8>)>,
     /// The paths of the notifications received.
-    pub notified: Vec<String>,
+    notified: Vec<String>,
 }
 
 impl Socket<Blocking> {
@@ -88,7 +89,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     }
 
     /// Appends a request to the output.
-    pub fn request(&mut self, op: OpCode, body: impl FnOnce(&mut Writer)) {
+    fn request(&mut self, op: OpCode, body: impl FnOnce(&mut Writer)) {
         self.frame(|to| {
             // The server replies in order, so all requests can have the same number.
             RequestHeader { xid: 1, op }.encode(to);
@@ -108,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     }
 
     /// Sends the output in one write.
-    pub async fn flush(&mut self) -> Result<()> {
+    async fn flush(&mut self) -> Result<()> {
         self.stream.get_mut().write_all(&self.output).await?;
         self.output.clear();
         Ok(())
@@ -123,7 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     }
 
     /// Reads a reply or a notification.
-    pub async fn receive(&mut self) -> Result<()> {
+    async fn receive(&mut self) -> Result<()> {
         let mut frame = self.read().await?;
         let mut reader = Reader::new(&frame);
         let header = ReplyHeader::decode(&mut reader)?;
@@ -136,7 +137,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     }
 
     /// Reads the next reply: its error and its body.
-    pub async fn reply(&mut self) -> Result<(i32, Vec<u8>)> {
+    async fn reply(&mut self) -> Result<(i32, Vec<u8>)> {
         loop {
             if let Some(reply) = self.replies.pop_front() {
                 return Ok(reply);
@@ -151,7 +152,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         });
     }
 
-    pub fn request_list(&mut self, parent: &str, watch: bool) {
+    fn request_list(&mut self, parent: &str, watch: bool) {
         self.request(OpCode::GetChildren, |to| _ = to.string(parent).bool(watch));
     }
 
@@ -163,8 +164,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         Ok(())
     }
 
-    /// Creates an ephemeral sequential node and lists its parent, in one write.
-    pub async fn join(&mut self, parent: &str, prefix: &str) -> Result<(String, Vec<String>)> {
+    pub async fn close(mut self) -> Result<()> {
+        self.request(OpCode::CloseSession, |_| {});
+        self.flush().await
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session for Socket<S> {
+    const LISTS_AGAIN: bool = false;
+
+    async fn join(&mut self, parent: &str, prefix: &str) -> Result<(String, Vec<String>)> {
         self.request_create(prefix, EPHEMERAL_SEQUENTIAL);
         self.request_list(parent, false);
         self.flush().await?;
@@ -176,29 +185,40 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         Ok((own, names(&self.reply().await?.1)?))
     }
 
-    pub async fn delete(&mut self, path: &str) -> Result<()> {
+    async fn children(&mut self, parent: &str, watch: bool) -> Result<Vec<String>> {
+        self.request_list(parent, watch);
+        self.flush().await?;
+        let children = names(&self.reply().await?.1);
+        // The listing is newer than the notifications before it.
+        self.notified.clear();
+        children
+    }
+
+    async fn changed(&mut self, path: &str) -> Result<()> {
+        while !self.notified.iter().any(|of| of == path) {
+            self.receive().await?;
+        }
+        self.notified.clear();
+        Ok(())
+    }
+
+    async fn gone(&mut self, path: &str) -> Result<()> {
+        self.request(OpCode::GetData, |to| _ = to.string(path).bool(true));
+        self.flush().await?;
+        match self.reply().await?.0 {
+            0 => self.changed(path).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn delete(&mut self, path: &str) -> Result<()> {
         self.request(OpCode::Delete, |to| _ = to.string(path).int(-1));
         self.flush().await?;
         let (error, _) = self.reply().await?;
         if error == 0 { Ok(()) } else { Err(format!("{path}: error {error}").into()) }
     }
-
-    pub async fn close(mut self) -> Result<()> {
-        self.request(OpCode::CloseSession, |_| {});
-        self.flush().await
-    }
 }
 
-pub fn names(body: &[u8]) -> Result<Vec<String>> {
+fn names(body: &[u8]) -> Result<Vec<String>> {
     Ok(Reader::new(body).vector(|from| Ok(from.string()?.to_owned()))?)
-}
-
-/// Sorts the contenders and returns the index of the own node.
-pub fn place_of(own: &str, children: &mut [String]) -> Result<usize> {
-    children.sort_by(|one, other| number(one).cmp(number(other)));
-    Ok(children.iter().position(|child| own.ends_with(child.as_str())).ok_or("the node is gone")?)
-}
-
-fn number(name: &str) -> &str {
-    &name[name.len().saturating_sub(10)..]
 }

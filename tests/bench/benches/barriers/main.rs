@@ -16,197 +16,112 @@
 
 mod ours;
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::Parser;
-use curator_bench::figures::median;
-use curator_bench::process::{Java, Process, Result, exit_code};
-use curator_bench::requests::{cell, requests, server};
-use curator_test::{ApacheServer, FaultProxy, TestingServer};
-use tokio::process::Command;
-use tokio::task::block_in_place;
-
-#[derive(Parser)]
-#[command(about = "Double barriers of this project beside Curator's")]
-struct Options {
-    /// Rounds of each time.
-    #[arg(long, default_value_t = 21)]
-    rounds: usize,
-    /// Only these parts, as often as given: `requests`, `times`.
-    #[arg(long)]
-    only: Vec<String>,
-    /// The program is a process with members.
-    #[arg(long, hide = true)]
-    members: bool,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
-}
+use curator_bench::figures::float;
+use curator_bench::harness::{self, CURATOR, Figures, OURS, Report, Side, Suite, Target, names, tell};
+use curator_bench::process::{Program, Result};
+use curator_bench::servers::{apache, cell, far, requests, server};
 
 const MEMBERS: usize = 20;
-const DELAY: Duration = Duration::from_millis(5);
 /// Milliseconds between two members that come one by one.
 const ONE_BY_ONE: u64 = 20;
 /// The rounds of requests.
 const COUNTED: usize = 3;
-/// The rounds for all to get warm.
-const WARM_UP: usize = 5;
 
-/// Both implementations, ours first.
-struct Sides {
-    all: [(&'static str, Process); 2],
-    /// The classes, which Java loads when it needs them.
-    _java: Java,
-}
-
-impl Sides {
-    async fn start() -> Result<Self> {
-        let java = Java::compile("CuratorBarriers").await?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("--members");
-        let ours = Process::start(command, |_| false).await?;
-        let javas = Process::start(java.command(), |_| false).await?;
-        Ok(Self { all: [("this", ours), ("Curator", javas)], _java: java })
-    }
-}
-
-/// Returns the nanoseconds of an answer.
-fn nanos(answer: &str) -> Result<f64> {
+/// Lets all members take a step. Returns the milliseconds until the last has taken it.
+async fn step(side: &mut Side, line: &str) -> Result<f64> {
+    let answer = side.process.ask(line).await?;
     let nanos = answer.strip_prefix("entered ").or_else(|| answer.strip_prefix("left "));
-    Ok(nanos.ok_or_else(|| answer.to_owned())?.parse()?)
-}
-
-/// The requests of a round: those of entering and those of leaving.
-type Counts = [BTreeMap<&'static str, usize>; 2];
-
-fn total(counts: &Counts) -> usize {
-    counts.iter().flat_map(BTreeMap::values).sum()
-}
-
-async fn counted(process: &mut Process, server: &TestingServer, path: &str, pause: u64) -> Result<Counts> {
-    requests(server).await;
-    nanos(&process.ask(&format!("enter {path} {pause}")).await?)?;
-    let enter = requests(server).await;
-    nanos(&process.ask(&format!("leave {pause}")).await?)?;
-    Ok([enter, requests(server).await])
+    Ok(nanos.ok_or_else(|| answer.clone())?.parse::<f64>()? / 1e6)
 }
 
 /// Prints the requests of all members.
-async fn print_requests(sides: &mut Sides) -> Result<()> {
-    println!(
-        "| requests of {MEMBERS} members | round | | enter | leave | all |\n| --- | --- | --- | --- | --- | --- |"
-    );
+async fn print_requests(sides: &mut [Side], report: &mut Report) -> Result<()> {
+    report.table(&format!("requests of {MEMBERS} members"), &names(sides), &[CURATOR]);
     let mut servers = Vec::new();
-    for (_, process) in &mut sides.all {
+    for side in &mut *sides {
         let server = server()?;
-        process.tell(&format!("connect {MEMBERS} {}", server.connect_string()), "connected").await?;
+        side.process.tell(&format!("connect {MEMBERS} {}", server.connect_string()), "connected").await?;
         // The first path has parents to create.
-        counted(process, &server, "/app/warm-up", 0).await?;
+        step(side, "enter /app/warm-up 0").await?;
+        step(side, "leave 0").await?;
+        requests(&server).await;
         servers.push(server);
     }
     for (title, path, pause) in [("all at once", "/app/at-once", 0), ("one by one", "/app/one-by-one", ONE_BY_ONE)] {
-        let mut ratios = Vec::new();
+        let title = format!("requests of a double barrier, {title}");
+        let (mut first, mut others) = (Figures::default(), Figures::default());
         for round in 0..=COUNTED {
-            let mut totals = [0.0; 2];
-            for ((total_of_side, server), (name, process)) in totals.iter_mut().zip(&servers).zip(&mut sides.all) {
-                let counts = counted(process, server, path, pause).await?;
-                let all = total(&counts);
-                #[allow(clippy::cast_precision_loss, reason = "not that many")]
-                let figure = all as f64;
-                *total_of_side = figure;
-                let round = if round == 0 { "the path is new".to_owned() } else { round.to_string() };
-                let [enter, leave] = counts.each_ref().map(cell);
-                println!("| {title} | {round} | {name} | {enter} | {leave} | {all} |");
+            let mut cells = Vec::new();
+            for (side, server) in sides.iter_mut().zip(&servers) {
+                step(side, &format!("enter {path} {pause}")).await?;
+                let enter = requests(server).await;
+                step(side, &format!("leave {pause}")).await?;
+                let leave = requests(server).await;
+                let all = float(enter.values().chain(leave.values()).sum());
+                if round == 0 { &mut first } else { &mut others }.add(side.name, all);
+                cells.push(format!("enter {}; leave {}", cell(&enter), cell(&leave)));
             }
-            let ratio = totals[0] / totals[1];
-            if round == 0 {
-                println!("| | | ratio | | | {ratio:.2} |");
-            } else {
-                ratios.push(ratio);
-            }
+            report.text(&format!("{title}, round {round}"), &cells);
         }
-        println!(
-            "| {title} | 1 to {COUNTED} | median of the ratios | | | {:.2} |",
-            median(&ratios).unwrap_or(f64::NAN)
-        );
+        report.row(&format!("{title}, the path is new"), &first, Target::None);
+        report.row(&title, &others, Target::AtMost(0.5));
     }
-    for (_, process) in &mut sides.all {
-        process.tell("end", "ended").await?;
-    }
-    Ok(())
+    tell(sides, "end", "ended").await
 }
 
-/// The milliseconds of all rounds: of entering, of leaving, and of both.
-type Times = [Vec<f64>; 3];
-
 /// Prints the times until the last member has entered and left.
-async fn print_times(sides: &mut Sides, rounds: usize) -> Result<()> {
-    let builder = ApacheServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60));
-    let server = block_in_place(|| builder.compiles_fully().start())?;
-    let proxy = FaultProxy::start(server.address())?;
-    proxy.latency(DELAY);
-    println!("\nApache ZooKeeper {}, {MEMBERS} members, {rounds} rounds, medians, ms\n", server.version());
-    println!("| | | enter | leave | both | ratio, median of the rounds |\n| --- | --- | --- | --- | --- | --- |");
+async fn print_times(suite: &Suite, sides: &mut [Side], report: &mut Report) -> Result<()> {
+    let server = apache()?;
+    let proxy = far(&server)?;
+    report.table(&format!("Apache ZooKeeper {}, {MEMBERS} members, ms", server.version()), &names(sides), &[CURATOR]);
     for (title, name, servers) in [
         ("all at once", "near", server.connect_string()),
         ("all at once, 5 ms each way", "far", proxy.connect_string()),
     ] {
-        for (_, process) in &mut sides.all {
-            process.tell(&format!("connect {MEMBERS} {servers}"), "connected").await?;
-        }
-        let (mut times, mut ratios) = (<[Times; 2]>::default(), Vec::new());
-        for round in 0..rounds + WARM_UP {
-            let mut each = [0.0; 2];
-            // Each second round goes backwards.
-            let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-            for index in order {
-                let (side, process) = &mut sides.all[index];
-                let enter = nanos(&process.ask(&format!("enter /{name}-{side} 0")).await?)? / 1e6;
-                let leave = nanos(&process.ask("leave 0").await?)? / 1e6;
-                each[index] = enter + leave;
-                if round >= WARM_UP {
-                    times[index].iter_mut().zip([enter, leave, enter + leave]).for_each(|(all, time)| all.push(time));
-                }
-            }
-            if round >= WARM_UP {
-                ratios.push(each[0] / each[1]);
+        tell(sides, &format!("connect {MEMBERS} {servers}"), "connected").await?;
+        let [mut enters, mut leaves, mut both] = <[Figures; 3]>::default();
+        for turn in suite.turns(sides.len()) {
+            let side = &mut sides[turn.side];
+            let enter = step(side, &format!("enter /{name}-{} 0", side.name)).await?;
+            let leave = step(side, "leave 0").await?;
+            if turn.counts {
+                enters.add(side.name, enter);
+                leaves.add(side.name, leave);
+                both.add(side.name, enter + leave);
             }
         }
-        for ((side, _), times) in sides.all.iter().zip(&times) {
-            let [enter, leave, both] = times.each_ref().map(|times| median(times).unwrap_or(f64::NAN));
-            let ratio = if *side == "this" { median(&ratios).unwrap_or(f64::NAN) } else { 1.0 };
-            println!("| {title} | {side} | {enter:.2} | {leave:.2} | {both:.2} | {ratio:.2} |");
-        }
-        for (_, process) in &mut sides.all {
-            process.tell("end", "ended").await?;
-        }
+        report.row(&format!("to enter a double barrier, {title}"), &enters, Target::None);
+        report.row(&format!("to leave a double barrier, {title}"), &leaves, Target::None);
+        report.row(&format!("times of a double barrier, {title}"), &both, Target::AtMost(0.5));
+        tell(sides, "end", "ended").await?;
     }
     Ok(())
 }
 
-async fn run(options: Options) -> Result<()> {
-    let is_meant = |part: &str| options.only.is_empty() || options.only.iter().any(|only| only == part);
-    let mut sides = Sides::start().await?;
-    if is_meant("requests") {
-        print_requests(&mut sides).await?;
+async fn run(suite: Suite) -> Result<Report> {
+    let mut report = Report::default();
+    let mut sides = suite.start().await?;
+    if suite.wants("requests") {
+        print_requests(&mut sides, &mut report).await?;
     }
-    if is_meant("times") {
-        print_times(&mut sides, options.rounds).await?;
+    if suite.wants("times") {
+        print_times(&suite, &mut sides, &mut report).await?;
     }
-    Ok(())
+    Ok(report)
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Options::parse();
-    let work = async move {
-        match options.members {
-            true => ours::serve().await,
-            false => run(options).await,
-        }
-        .map(|()| true)
+    let suite = Suite {
+        name: "barriers",
+        sides: vec![(OURS, Program::Ours), (CURATOR, Program::Java("CuratorBarriers", ""))],
+        parts: vec!["requests", "times"],
+        without_rounds: &["requests"],
+        rounds: Some(21),
+        warm_up: Some(5),
+        ..Suite::default()
     };
-    exit_code(work).await
+    harness::main(suite, ours::All::default(), run).await
 }

@@ -2,16 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use curator_bench::cycles::Ours;
-use curator_bench::process::{self, Commands, Result};
-use curator_framework::CuratorFramework;
+use curator_bench::clients::Clients;
+use curator_bench::process::{Commands, Result};
 use curator_recipes::{BarrierMember, DistributedDoubleBarrier};
 use futures_util::future::try_join_all;
 use tokio::time::sleep;
 
 #[derive(Default)]
-struct All {
-    clients: Vec<CuratorFramework>,
+pub(crate) struct All {
+    clients: Clients,
     members: Vec<BarrierMember>,
 }
 
@@ -37,8 +36,9 @@ where
 
 impl All {
     async fn enter(&mut self, path: &str, pause: Duration) -> Result<Duration> {
-        let quantity = self.clients.len();
-        let barriers = self.clients.iter().map(|client| DistributedDoubleBarrier::new(client.clone(), path, quantity));
+        let quantity = self.clients.0.len();
+        let barriers =
+            self.clients.0.iter().map(|client| DistributedDoubleBarrier::new(client.clone(), path, quantity));
         let barriers = barriers.collect::<std::result::Result<Vec<_>, _>>()?;
         let enter = barriers.into_iter().map(|barrier| async move { Ok(barrier.enter().await?) });
         let (time, members) = steps(pause, enter.collect()).await?;
@@ -60,26 +60,11 @@ impl Commands for All {
     async fn run(&mut self, words: &[&str]) -> Result<String> {
         let pause = |millis: &str| Result::Ok(Duration::from_millis(millis.parse()?));
         Ok(match *words {
-            ["connect", count, servers] => {
-                for _ in 0..count.parse()? {
-                    self.clients.push(Ours::Own.connect(servers).await?);
-                }
-                "connected".to_owned()
-            }
+            ["connect", count, servers] => self.clients.connect(count, servers).await?,
             ["enter", path, millis] => format!("entered {}", self.enter(path, pause(millis)?).await?.as_nanos()),
             ["leave", millis] => format!("left {}", self.leave(pause(millis)?).await?.as_nanos()),
-            ["end"] => {
-                for client in self.clients.drain(..) {
-                    client.close().await;
-                }
-                "ended".to_owned()
-            }
+            ["end"] => self.clients.end().await?,
             _ => return Err(format!("{words:?} is unknown").into()),
         })
     }
-}
-
-/// Does what the lines of the standard input say.
-pub(crate) async fn serve() -> Result<()> {
-    process::serve(All::default()).await
 }

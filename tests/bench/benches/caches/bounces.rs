@@ -1,21 +1,23 @@
 //! Reads behind a lost connection: of one cache, and of a hundred.
 
+use curator_bench::figures::float;
+use curator_bench::harness::{CURATOR, Figures, KAZOO, Report, Side, Target, names};
 use curator_bench::process::Result;
+use curator_bench::servers::cell;
 
-use crate::Side;
 use crate::ground::{Ground, leaf};
+use crate::{end, load};
 
 const CLIENTS: usize = 100;
 
 /// Prints the requests of one cache behind a lost connection with and without changes.
-pub(crate) async fn of_one(ground: &Ground, sides: &mut [Side], nodes: usize) -> Result<()> {
+pub(crate) async fn of_one(ground: &Ground, sides: &mut [Side], nodes: usize, report: &mut Report) -> Result<()> {
     let all = ground.plant("/flat", 1, nodes).await?;
-    println!(
-        "\n| a bounce of {all} nodes | side | reads | all requests | bytes sent a node |\n| --- | --- | --- | --- | --- |"
-    );
+    let all_changes = [0, 1, 100.min(nodes)];
+    let mut rows = all_changes.map(|_| (Figures::default(), Figures::default(), Vec::new()));
     for side in &mut *sides {
-        side.load(1, &ground.counted(), "/flat", all).await?.complete()?;
-        for changes in [0, 1, 100] {
+        load(side, 1, &ground.counted(), "/flat", all).await?;
+        for (changes, (reads, bytes, cells)) in all_changes.into_iter().zip(&mut rows) {
             let data = format!("bounce-{}-{changes}", side.name);
             let before = ground.counts();
             ground
@@ -30,34 +32,45 @@ pub(crate) async fn of_one(ground: &Ground, sides: &mut [Side], nodes: usize) ->
                 side.process.tell(&format!("shows {} {data}", leaf("/flat", changes - 1)), "shown").await?;
             }
             let counts = ground.settled(&before).await;
-            #[allow(clippy::cast_precision_loss, reason = "not that many")]
-            let sent = counts.sent as f64 / all as f64;
-            println!("| {changes} changes | {} | {} | {} | {sent:.1} |", side.name, counts.reads, counts.cell());
+            reads.add(side.name, counts.reads());
+            bytes.add(side.name, counts.sent_each(all));
+            cells.push(cell(&counts.kinds));
         }
-        side.end().await?;
+        end(side).await?;
     }
-    println!("\nThe path of a node has {} bytes.", leaf("/flat", 0).len());
+    report.table(&format!("behind a lost connection, {nodes} nodes"), &names(sides), &[CURATOR]);
+    for (changes, (reads, bytes, cells)) in all_changes.into_iter().zip(&rows) {
+        let title = format!("behind a lost connection, {changes} changes");
+        report.row(&format!("reads {title}"), reads, Target::Figure(float(2 * changes)));
+        report.text("all requests", cells);
+        // The path of the node, and some more.
+        let most = float(leaf("/flat", 0).len() + 60);
+        report.row(&format!("bytes sent a node {title}"), bytes, Target::Figure(most));
+    }
     Ok(())
 }
 
 /// Prints the requests of many caches behind a restart of the server.
-pub(crate) async fn of_many(ground: &Ground, sides: &mut [Side], nodes: usize) -> Result<()> {
+pub(crate) async fn of_many(ground: &Ground, sides: &mut [Side], nodes: usize, report: &mut Report) -> Result<()> {
     let all = ground.plant("/thousand", 1, nodes).await?;
-    println!(
-        "\n| the server restarts, {CLIENTS} clients with {all} nodes each | reads | all requests |\n| --- | --- | --- |"
-    );
-    for side in sides.iter_mut().filter(|side| side.name != crate::KAZOO) {
-        side.load(CLIENTS, &ground.counted(), "/thousand", all).await?.complete()?;
+    let (mut reads, mut cells, mut names) = (Figures::default(), Vec::new(), Vec::new());
+    for side in sides.iter_mut().filter(|side| side.name != KAZOO) {
+        load(side, CLIENTS, &ground.counted(), "/thousand", all).await?;
         ground.settled(&ground.counts()).await;
         let before = ground.counts();
         ground.restart(CLIENTS).await?;
         let counts = ground.settled(&before).await;
-        println!("| {} | {} | {} |", side.name, counts.reads, counts.cell());
+        reads.add(side.name, counts.reads());
+        cells.push(cell(&counts.kinds));
+        names.push(side.name);
         // All follow the tree.
         let data = format!("restart-{}", side.name);
         ground.set(&leaf("/thousand", 0), &data).await?;
         side.process.tell(&format!("shows {} {data}", leaf("/thousand", 0)), "shown").await?;
-        side.end().await?;
+        end(side).await?;
     }
+    report.table(&format!("the server restarts, {CLIENTS} clients with {all} nodes each"), &names, &[CURATOR]);
+    report.row("reads when the server restarts", &reads, Target::Figure(0.0));
+    report.text("all requests", &cells);
     Ok(())
 }

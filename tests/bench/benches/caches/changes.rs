@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use curator_bench::figures::{median, quantile, ratio};
+use curator_bench::figures::{float, quantile};
+use curator_bench::harness::{CURATOR, Figures, Report, Side, Suite, Target, names};
 use curator_bench::process::{Result, now};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 
 use crate::ground::{Ground, SIZE, leaf};
-use crate::{CURATOR, OURS, Side};
+use crate::{end, load};
 
 /// The writes of each node.
 const EACH: usize = 20;
@@ -17,14 +18,6 @@ const AT_ONCE: usize = 64;
 
 /// The number and the version of a node, and the time.
 type Moment = (usize, i32, Duration);
-
-/// The figures of a round: changes told, and the delay at the 99th percentile in milliseconds.
-#[derive(Default)]
-struct Figures {
-    told: Vec<f64>,
-    delays: Vec<f64>,
-    rates: Vec<f64>,
-}
 
 /// Writes each node so often; returns the time of each reply.
 async fn write(ground: &Ground, path: &str, nodes: usize) -> Result<Vec<Moment>> {
@@ -62,55 +55,43 @@ fn delays(replies: &[Moment], told: &[Moment]) -> Result<Vec<f64>> {
     replies.iter().map(delay).collect()
 }
 
-async fn round(ground: &Ground, side: &mut Side, path: &str, nodes: usize, figures: &mut Figures) -> Result<()> {
+/// Lets a side tell all changes of a tree. Returns the changes, the delay at the 99th percentile in milliseconds, and the
+/// writes per second.
+async fn round(ground: &Ground, side: &mut Side, path: &str, nodes: usize) -> Result<[f64; 3]> {
     let all = ground.plant(path, 1, nodes).await?;
     let file = tempfile::NamedTempFile::new()?;
-    side.load(1, &ground.direct(), path, all).await?.complete()?;
+    load(side, 1, &ground.direct(), path, all).await?;
     side.process.tell("record", "recording").await?;
     let began = now();
     let replies = write(ground, path, nodes).await?;
     let wrote = now() - began;
     side.process.tell(&format!("recorded {nodes} {EACH} {}", file.path().display()), "recorded").await?;
-    side.end().await?;
+    end(side).await?;
     let told = told(&std::fs::read_to_string(file.path())?)?;
     let different: HashSet<_> = told.iter().map(|(node, version, _)| (node, version)).collect();
     if different.len() < told.len() {
         println!("{} told {} changes twice.", side.name, told.len() - different.len());
     }
-    #[allow(clippy::cast_precision_loss, reason = "not that many")]
-    {
-        figures.told.push(different.len() as f64);
-        figures.rates.push(replies.len() as f64 / wrote.as_secs_f64());
-    }
-    figures.delays.extend(quantile(&delays(&replies, &told)?, 0.99));
-    Ok(())
+    let delay = quantile(&delays(&replies, &told)?, 0.99).unwrap_or(f64::NAN);
+    Ok([float(different.len()), delay, float(replies.len()) / wrote.as_secs_f64()])
 }
 
-/// Prints the figures of all sides, as medians.
-pub(crate) async fn run(ground: &Ground, sides: &mut [Side], nodes: usize, rounds: usize) -> Result<()> {
-    let mut figures: Vec<_> = sides.iter().map(|_| Figures::default()).collect();
-    // The first round is for all to get warm.
-    for number in 0..=rounds {
-        for (side, figures) in sides.iter_mut().zip(&mut figures) {
-            if number == 1 {
-                *figures = Figures::default();
-            }
-            round(ground, side, &format!("/busy-{}-{number}", side.name), nodes, figures).await?;
+/// Prints the figures of all sides.
+pub(crate) async fn run(suite: &Suite, ground: &Ground, sides: &mut [Side], report: &mut Report) -> Result<()> {
+    let nodes = suite.size.unwrap_or_default().div_ceil(10);
+    let mut rows = <[Figures; 3]>::default();
+    for turn in suite.turns(sides.len()) {
+        let side = &mut sides[turn.side];
+        let figures = round(ground, side, &format!("/busy-{}-{}", side.name, turn.round), nodes).await?;
+        if turn.counts {
+            rows.iter_mut().zip(figures).for_each(|(row, figure)| row.add(side.name, figure));
         }
     }
-    println!(
-        "\n| {} writes over {nodes} nodes | changes told | told behind the reply, 99th percentile, ms | writes/s |",
-        nodes * EACH
-    );
-    println!("| --- | --- | --- | --- |");
-    for (side, figures) in sides.iter().zip(&figures) {
-        let [told, delay, rate] =
-            [&figures.told, &figures.delays, &figures.rates].map(|of| median(of).unwrap_or(f64::NAN));
-        println!("| {} | {told:.0} | {delay:.1} | {rate:.0} |", side.name);
-    }
-    let of = |name| sides.iter().zip(&figures).find(|(side, _)| side.name == name).map(|(_, of)| of);
-    let [told, delay] = [|of: &Figures| median(&of.told), |of: &Figures| median(&of.delays)]
-        .map(|figure| ratio(of(OURS).and_then(figure), of(CURATOR).and_then(figure)));
-    println!("\nTo Curator: changes told {told}, delay {delay}");
+    let writes = format!("{} writes over {nodes} nodes", nodes * EACH);
+    report.table(&writes, &names(sides), &[CURATOR]);
+    let [told, delay, rate] = &rows;
+    report.row(&format!("{writes}: changes told"), told, Target::AtLeast(1.0));
+    report.row("told behind the reply of the write, 99th percentile, ms", delay, Target::AtMost(0.5));
+    report.row("writes/s", rate, Target::None);
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! The server, the proxy that counts, and the trees.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use curator_bench::clients::{SESSION, connect};
+use curator_bench::figures::float;
 use curator_bench::process::Result;
-use curator_framework::{CuratorFramework, CuratorOp, Error, ExponentialBackoffRetry};
+use curator_bench::servers::{Requests, apache};
+use curator_framework::{CuratorFramework, CuratorOp, Error};
 use curator_test::wire::OpCode;
 use curator_test::{ApacheServer, FaultProxy};
 use tokio::task::block_in_place;
@@ -28,30 +30,25 @@ const REST: [OpCode; 6] = [
 ];
 
 /// The requests that were answered since an earlier look, apart from pings and connects, and the bytes to the server.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug)]
 pub(crate) struct Counts {
-    pub(crate) by_kind: BTreeMap<&'static str, usize>,
-    pub(crate) reads: usize,
+    pub(crate) kinds: Requests,
     pub(crate) sent: u64,
 }
 
 impl Counts {
-    pub(crate) fn requests(&self) -> usize {
-        self.by_kind.values().sum()
+    pub(crate) fn requests(&self) -> f64 {
+        float(self.kinds.values().sum())
     }
 
-    fn since(mut self, before: &Self) -> Self {
-        for (kind, count) in &mut self.by_kind {
-            *count -= before.by_kind[kind];
-        }
-        self.by_kind.retain(|_, count| *count > 0);
-        Self { reads: self.reads - before.reads, sent: self.sent - before.sent, ..self }
+    pub(crate) fn reads(&self) -> f64 {
+        float(READS.iter().filter_map(|op| self.kinds.get(op.name())).sum())
     }
 
-    /// Describes the requests in a cell of a table.
-    pub(crate) fn cell(&self) -> String {
-        let kinds: Vec<_> = self.by_kind.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        format!("{}: {}", self.requests(), kinds.join(", "))
+    /// Returns the bytes to the server for each of these nodes.
+    #[allow(clippy::cast_precision_loss, reason = "not that many")]
+    pub(crate) fn sent_each(&self, nodes: usize) -> f64 {
+        self.sent as f64 / float(nodes)
     }
 }
 
@@ -64,15 +61,9 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) async fn new() -> Result<Self> {
-        let builder = ApacheServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60));
-        let server = block_in_place(|| builder.compiles_fully().start())?;
+        let server = apache()?;
         let proxy = FaultProxy::start(server.address())?;
-        let client = CuratorFramework::builder(server.connect_string())
-            .session_timeout(Duration::from_secs(60))
-            .retry_policy(ExponentialBackoffRetry::new(Duration::from_millis(100), 10)?)
-            .build()?;
-        client.start()?;
-        client.block_until_connected().await?;
+        let client = connect(&server.connect_string(), SESSION).await?;
         Ok(Self { server, proxy, client })
     }
 
@@ -129,19 +120,19 @@ impl Ground {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        let by_kind: BTreeMap<_, _> =
-            READS.into_iter().chain(REST).map(|op| (op.name(), self.proxy.replies(op))).collect();
-        let reads = READS.iter().map(|op| by_kind[op.name()]).sum();
-        Counts { by_kind, reads, sent: self.proxy.traffic().received }
+        let kinds = READS.into_iter().chain(REST).map(|op| (op.name(), self.proxy.replies(op)));
+        Counts { kinds: kinds.collect(), sent: self.proxy.traffic().received }
     }
 
     /// Returns the requests since an earlier look, when no more come.
     pub(crate) async fn settled(&self, since: &Counts) -> Counts {
-        let mut last = usize::MAX;
+        let mut last = -1.0;
         loop {
-            let now = self.counts();
-            if now.requests() == last {
-                return now.since(since);
+            let mut now = self.counts();
+            if now.requests() <= last {
+                now.kinds.iter_mut().for_each(|(kind, count)| *count -= since.kinds[kind]);
+                now.kinds.retain(|_, count| *count > 0);
+                return Counts { sent: now.sent - since.sent, ..now };
             }
             last = now.requests();
             sleep(QUIET).await;

@@ -26,10 +26,9 @@ mod ours;
 use std::alloc::System;
 use std::process::ExitCode;
 
-use clap::Parser;
-use curator_bench::process::{Java, Process, Result, exit_code, program};
+use curator_bench::harness::{self, CURATOR, KAZOO, OURS, Report, Side, Suite};
+use curator_bench::process::{Program, Result};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
-use tokio::process::Command;
 
 use crate::ground::Ground;
 
@@ -37,148 +36,72 @@ use crate::ground::Ground;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-#[derive(Parser)]
-#[command(about = "Caches of this project beside Curator's and kazoo's")]
-struct Options {
-    /// Rounds of each time.
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// The nodes of a tree; a large one has ten times as many.
-    #[arg(long, default_value_t = 10_000)]
-    nodes: usize,
-    /// Only these parts, as often as given: `requests`, `times`, `heap`, `bounces`, `restart`, `changes`, `mutex`.
-    #[arg(long)]
-    only: Vec<String>,
-    /// Only these sides, as often as given: `this`, `Curator`, `kazoo`.
-    #[arg(long)]
-    side: Vec<String>,
-    /// The program is a process with caches.
-    #[arg(long, hide = true)]
-    caches: bool,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
+/// Begins with so many clients and their caches of a path.
+async fn load(side: &mut Side, clients: usize, servers: &str, path: &str, nodes: usize) -> Result<f64> {
+    side.process.tell(&format!("connect {clients} {servers}"), "connected").await?;
+    load_again(side, path, nodes).await
 }
 
-const OURS: &str = "this";
-const CURATOR: &str = "Curator";
-const KAZOO: &str = "kazoo";
-
-/// The outcome of a load.
-enum Load {
-    /// The caches have all nodes, and say that they are initialized.
-    Complete { seconds: f64 },
-    /// A cache has so many nodes, and no more come.
-    Stuck { nodes: usize },
-}
-
-impl Load {
-    /// Fails if the caches have not all nodes.
-    fn complete(self) -> Result<()> {
-        match self {
-            Self::Complete { .. } => Ok(()),
-            Self::Stuck { nodes } => Err(format!("no more than {nodes} nodes are loaded").into()),
-        }
+/// Loads caches in the clients that are connected. Returns the seconds until they have all nodes.
+async fn load_again(side: &mut Side, path: &str, nodes: usize) -> Result<f64> {
+    let answer = side.process.ask(&format!("load {path} {nodes}")).await?;
+    match answer.split_once(' ') {
+        Some((nanos, "initialized")) => Ok(nanos.parse::<f64>()? / 1e9),
+        Some(("stuck", nodes)) => Err(format!("{} stops at {nodes} nodes", side.name).into()),
+        _ => Err(format!("{}: {answer}", side.name).into()),
     }
 }
 
-/// An implementation, and its process.
-struct Side {
-    name: &'static str,
-    process: Process,
-    /// The classes, which Java loads when it needs them.
-    _java: Option<Java>,
+/// Closes all caches and clients.
+async fn end(side: &mut Side) -> Result<()> {
+    side.process.tell("close", "closed").await?;
+    side.process.tell("end", "ended").await
 }
 
-impl Side {
-    /// Begins with so many clients and their caches of a path.
-    async fn load(&mut self, clients: usize, servers: &str, path: &str, nodes: usize) -> Result<Load> {
-        self.process.tell(&format!("connect {clients} {servers}"), "connected").await?;
-        self.load_again(path, nodes).await
-    }
-
-    /// Loads caches in the clients that are connected.
-    async fn load_again(&mut self, path: &str, nodes: usize) -> Result<Load> {
-        let answer = self.process.ask(&format!("load {path} {nodes}")).await?;
-        match answer.split_once(' ') {
-            Some((nanos, "initialized")) => Ok(Load::Complete { seconds: nanos.parse::<f64>()? / 1e9 }),
-            Some(("stuck", at)) => Ok(Load::Stuck { nodes: at.parse()? }),
-            _ => Err(format!("{}: {answer}", self.name).into()),
-        }
-    }
-
-    /// Closes all caches and clients.
-    async fn end(&mut self) -> Result<()> {
-        self.process.tell("close", "closed").await?;
-        self.process.tell("end", "ended").await
-    }
-}
-
-/// Returns the processes of the sides that are meant, ours first.
-async fn sides(names: &[String]) -> Result<Vec<Side>> {
-    let mut sides = Vec::new();
-    for name in [OURS, CURATOR, KAZOO] {
-        if !names.is_empty() && !names.iter().any(|meant| meant == name) {
-            continue;
-        }
-        let mut java = None;
-        let command = match name {
-            OURS => {
-                let mut command = Command::new(std::env::current_exe()?);
-                command.arg("--caches");
-                command
-            }
-            CURATOR => java.insert(Java::compile("CuratorCaches").await?).command(),
-            _ => {
-                let mut python = Command::new("/usr/bin/python3");
-                python.arg(program("kazoo_caches.py"));
-                python
-            }
-        };
-        let process = Process::start(command, |_| false).await?;
-        sides.push(Side { name, process, _java: java });
-    }
-    Ok(sides)
-}
-
-async fn run(options: Options) -> Result<()> {
-    let is_meant = |part: &str| options.only.is_empty() || options.only.iter().any(|only| only == part);
-    let mut sides = sides(&options.side).await?;
+async fn run(suite: Suite) -> Result<Report> {
+    let nodes = suite.size.unwrap_or_default();
+    let (mut report, mut sides) = (Report::default(), suite.start().await?);
     let ground = Ground::new().await?;
-    println!("Apache ZooKeeper {}, {} rounds", ground.version(), options.rounds);
-    if is_meant("requests") {
-        loads::requests(&ground, &mut sides, options.nodes).await?;
+    println!("Apache ZooKeeper {}", ground.version());
+    if suite.wants("requests") {
+        loads::requests(&ground, &mut sides, nodes, &mut report).await?;
     }
-    if is_meant("times") {
-        loads::times(&ground, &mut sides, options.nodes, options.rounds).await?;
+    if suite.wants("times") {
+        loads::times(&suite, &ground, &mut sides, &mut report).await?;
     }
-    if is_meant("heap") {
-        loads::heap(&ground, &mut sides, options.nodes).await?;
+    if suite.wants("heap") {
+        loads::heap(&ground, &mut sides, nodes, &mut report).await?;
     }
-    if is_meant("bounces") {
-        bounces::of_one(&ground, &mut sides, options.nodes).await?;
+    if suite.wants("bounces") {
+        bounces::of_one(&ground, &mut sides, nodes, &mut report).await?;
     }
-    if is_meant("restart") {
-        bounces::of_many(&ground, &mut sides, options.nodes / 10).await?;
+    if suite.wants("restart") {
+        bounces::of_many(&ground, &mut sides, nodes.div_ceil(10), &mut report).await?;
     }
-    if is_meant("changes") {
-        changes::run(&ground, &mut sides, options.nodes / 10, options.rounds).await?;
+    if suite.wants("changes") {
+        changes::run(&suite, &ground, &mut sides, &mut report).await?;
     }
-    if is_meant("mutex") {
-        mutexes::run(&ground, &mut sides, options.nodes * 10, options.rounds).await?;
+    if suite.wants("mutex") {
+        mutexes::run(&suite, &ground, &mut sides, &mut report).await?;
     }
-    Ok(())
+    Ok(report)
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Options::parse();
-    let work = async move {
-        match options.caches {
-            true => ours::serve().await,
-            false => run(options).await,
-        }
-        .map(|()| true)
+    let suite = Suite {
+        name: "caches",
+        sides: vec![
+            (OURS, Program::Ours),
+            (CURATOR, Program::Java("CuratorCaches", "")),
+            (KAZOO, Program::Python("kazoo_caches.py")),
+        ],
+        parts: vec!["requests", "times", "heap", "bounces", "restart", "changes", "mutex"],
+        without_rounds: &["requests", "heap", "bounces", "restart"],
+        rounds: Some(5),
+        warm_up: Some(1),
+        size: Some(10_000),
+        ..Suite::default()
     };
-    exit_code(work).await
+    harness::main(suite, ours::All::default(), run).await
 }

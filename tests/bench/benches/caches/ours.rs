@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use curator_bench::process::{self, Commands, Result, now};
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
+use curator_bench::clients::Clients;
+use curator_bench::process::{Commands, Result, now};
+use curator_framework::CuratorFramework;
 use curator_recipes::{ChildData, CuratorCache, CuratorCacheListener, InterProcessMutex};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
@@ -20,21 +21,10 @@ const POLL: Duration = Duration::from_millis(1);
 type Told = (String, i32, Duration);
 
 #[derive(Default)]
-struct All {
-    clients: Vec<CuratorFramework>,
+pub(crate) struct All {
+    clients: Clients,
     caches: Vec<CuratorCache>,
     told: Arc<Mutex<Vec<Told>>>,
-}
-
-async fn connect(servers: &str) -> Result<CuratorFramework> {
-    let client = CuratorFramework::builder(servers)
-        .session_timeout(Duration::from_secs(60))
-        .connection_timeout(Duration::from_secs(15))
-        .retry_policy(ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?)
-        .build()?;
-    client.start()?;
-    client.block_until_connected().await?;
-    Ok(client)
 }
 
 async fn until(is_true: impl Fn() -> bool) -> Result<()> {
@@ -75,14 +65,10 @@ async fn cycles(client: CuratorFramework, path: &str, goes_on: impl Fn(usize) ->
 }
 
 impl All {
-    fn client(&self) -> Result<CuratorFramework> {
-        Ok(self.clients.first().ok_or("no client")?.clone())
-    }
-
     /// Starts a cache in each client, and waits until all have their nodes.
     async fn load(&mut self, path: &str, nodes: usize) -> Result<String> {
         let began = Instant::now();
-        for client in &self.clients {
+        for client in &self.clients.0 {
             let cache = CuratorCache::new(client.clone(), path)?;
             cache.start()?;
             self.caches.push(cache);
@@ -109,7 +95,7 @@ impl All {
 
     /// Takes and releases a mutex as long as a cache is loaded in the same client.
     async fn mutex_beside(&mut self, path: &str, cached: &str, nodes: usize) -> Result<String> {
-        let client = self.client()?;
+        let client = self.clients.first()?;
         let cache = CuratorCache::new(client.clone(), cached)?;
         self.caches.push(cache.clone());
         cache.start()?;
@@ -124,12 +110,7 @@ impl All {
 impl Commands for All {
     async fn run(&mut self, words: &[&str]) -> Result<String> {
         Ok(match *words {
-            ["connect", count, servers] => {
-                for _ in 0..count.parse()? {
-                    self.clients.push(connect(servers).await?);
-                }
-                "connected".to_owned()
-            }
+            ["connect", count, servers] => self.clients.connect(count, servers).await?,
             ["load", path, nodes] => self.load(path, nodes.parse()?).await?,
             ["heap"] => heap().await.to_string(),
             ["shows", path, data] => {
@@ -150,7 +131,7 @@ impl Commands for All {
             ["recorded", nodes, version, file] => self.recorded(nodes.parse()?, version.parse()?, file).await?,
             ["mutex", path, count] => {
                 let count: usize = count.parse()?;
-                cycles(self.client()?, path, |cycle| cycle < count).await?
+                cycles(self.clients.first()?, path, |cycle| cycle < count).await?
             }
             ["mutex-beside", path, cached, nodes] => self.mutex_beside(path, cached, nodes.parse()?).await?,
             ["close"] => {
@@ -159,18 +140,8 @@ impl Commands for All {
                 }
                 "closed".to_owned()
             }
-            ["end"] => {
-                for client in self.clients.drain(..) {
-                    client.close().await;
-                }
-                "ended".to_owned()
-            }
+            ["end"] => self.clients.end().await?,
             _ => return Err(format!("{words:?} is unknown").into()),
         })
     }
-}
-
-/// Does what the lines of the standard input say.
-pub(crate) async fn serve() -> Result<()> {
-    process::serve(All::default()).await
 }

@@ -20,96 +20,41 @@ mod rows;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use curator_bench::process::{Java, Process, Result, exit_code, program};
-use tokio::process::Command;
+use curator_bench::harness::{self, CURATOR, KAZOO, OURS, Report, Suite};
+use curator_bench::process::{Program, Result};
 
-#[derive(Parser)]
-#[command(about = "Counters of this project beside Curator's and kazoo's")]
-struct Options {
-    /// Rounds of each row.
-    #[arg(long, default_value_t = 7)]
-    rounds: usize,
-    /// The time of a round.
-    #[arg(long, default_value_t = 1_000)]
-    millis: u64,
-    /// Only these parts, as often as given: `times`, `requests`.
-    #[arg(long)]
-    only: Vec<String>,
-    /// Only these sides, as often as given.
-    #[arg(long)]
-    side: Vec<String>,
-    /// The program is a process with counters.
-    #[arg(long, hide = true)]
-    counters: bool,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
-}
-
-const OURS: &str = "this";
 const IDS: &str = "this, unique ids";
-const CURATOR: &str = "Curator";
 const CURATOR_PAUSES: &str = "Curator, with pauses";
-const KAZOO: &str = "kazoo";
 
-/// An implementation, and its process.
-struct Side {
-    name: &'static str,
-    /// The word for a round of clients.
-    verb: &'static str,
-    process: Process,
-}
-
-async fn start(name: &'static str, java: &Java) -> Result<Side> {
-    let command = match name {
-        OURS | IDS => {
-            let mut command = Command::new(std::env::current_exe()?);
-            command.arg("--counters");
-            command
-        }
-        KAZOO => {
-            let mut python = Command::new("/usr/bin/python3");
-            python.arg(program("kazoo_counters.py"));
-            python
-        }
-        _ => {
-            let mut command = java.command();
-            command.arg(if name == CURATOR { "none" } else { "pauses" });
-            command
-        }
-    };
-    let verb = if name == IDS { "ids" } else { "count" };
-    Ok(Side { name, verb, process: Process::start(command, |_| false).await? })
-}
-
-async fn run(options: Options) -> Result<()> {
-    let is_meant = |part: &str| options.only.is_empty() || options.only.iter().any(|only| only == part);
-    let java = Java::compile("CuratorCounters").await?;
-    let mut sides = Vec::new();
-    for name in rows::all() {
-        if options.side.is_empty() || options.side.iter().any(|side| side == name) {
-            sides.push(start(name, &java).await?);
-        }
+async fn run(suite: Suite) -> Result<Report> {
+    let mut report = Report::default();
+    let mut sides = suite.start().await?;
+    if suite.wants("times") {
+        rows::times(&suite, &mut sides, &mut report).await?;
     }
-    if is_meant("times") {
-        rows::times(&mut sides, &rows::Options { rounds: options.rounds, millis: options.millis }).await?;
+    if suite.wants("requests") {
+        rows::asked(&mut sides, &mut report).await?;
     }
-    if is_meant("requests") {
-        rows::asked(&mut sides, options.millis).await?;
-    }
-    Ok(())
+    Ok(report)
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Options::parse();
-    let work = async move {
-        match options.counters {
-            true => ours::serve().await,
-            false => run(options).await,
-        }
-        .map(|()| true)
+    let suite = Suite {
+        name: "counters",
+        sides: vec![
+            (OURS, Program::Ours),
+            (IDS, Program::Ours),
+            (CURATOR, Program::Java("CuratorCounters", "none")),
+            (CURATOR_PAUSES, Program::Java("CuratorCounters", "pauses")),
+            (KAZOO, Program::Python("kazoo_counters.py")),
+        ],
+        parts: vec!["times", "requests"],
+        without_rounds: &["requests"],
+        rounds: Some(7),
+        warm_up: Some(2),
+        millis: Some(1_000),
+        ..Suite::default()
     };
-    exit_code(work).await
+    harness::main(suite, ours::All::default(), run).await
 }

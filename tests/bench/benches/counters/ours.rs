@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use curator_bench::cycles::Ours;
-use curator_bench::process::{self, Commands, Result};
+use curator_bench::clients::Clients;
+use curator_bench::process::{Commands, Result};
 use curator_framework::{CuratorFramework, RetryNTimes};
 use curator_recipes::{DistributedAtomicLong, UniqueIds};
 use futures_util::future::try_join_all;
 
 #[derive(Default)]
-struct All {
-    clients: Vec<CuratorFramework>,
+pub(crate) struct All {
+    clients: Clients,
 }
 
 fn number(client: &CuratorFramework, path: &str) -> Result<DistributedAtomicLong> {
@@ -48,7 +48,7 @@ fn answer((time, counts): (Duration, Vec<u64>)) -> String {
 
 impl All {
     async fn count(&self, path: &str, time: Duration) -> Result<String> {
-        let numbers = self.clients.iter().map(|client| number(client, path)).collect::<Result<Vec<_>>>()?;
+        let numbers = self.clients.0.iter().map(|client| number(client, path)).collect::<Result<Vec<_>>>()?;
         let counted = increment(&numbers, time).await?;
         for number in numbers {
             number.release_marker().await;
@@ -57,7 +57,7 @@ impl All {
     }
 
     async fn share(&self, path: &str, time: Duration, tasks: usize) -> Result<String> {
-        let number = number(self.clients.first().ok_or("no client")?, path)?;
+        let number = number(&self.clients.first()?, path)?;
         let counted = increment(&vec![number.clone(); tasks], time).await?;
         number.release_marker().await;
         Ok(counted)
@@ -67,7 +67,7 @@ impl All {
     async fn ids(&self, path: &str, time: Duration) -> Result<String> {
         let (sender, receiver) = std::sync::mpsc::channel();
         let mut loops = Vec::new();
-        for client in &self.clients {
+        for client in &self.clients.0 {
             let (ids, sender) = (UniqueIds::new(client.clone(), path)?, sender.clone());
             loops.push(async move {
                 let (began, mut taken) = (Instant::now(), Vec::new());
@@ -93,27 +93,12 @@ impl Commands for All {
     async fn run(&mut self, words: &[&str]) -> Result<String> {
         let time = |millis: &str| Result::Ok(Duration::from_millis(millis.parse()?));
         Ok(match *words {
-            ["connect", count, servers] => {
-                for _ in 0..count.parse()? {
-                    self.clients.push(Ours::Own.connect(servers).await?);
-                }
-                "connected".to_owned()
-            }
+            ["connect", count, servers] => self.clients.connect(count, servers).await?,
             ["count", path, millis] => self.count(path, time(millis)?).await?,
             ["share", path, millis, tasks] => self.share(path, time(millis)?, tasks.parse()?).await?,
             ["ids", path, millis] => self.ids(path, time(millis)?).await?,
-            ["end"] => {
-                for client in self.clients.drain(..) {
-                    client.close().await;
-                }
-                "ended".to_owned()
-            }
+            ["end"] => self.clients.end().await?,
             _ => return Err(format!("{words:?} is unknown").into()),
         })
     }
-}
-
-/// Does what the lines of the standard input say.
-pub(crate) async fn serve() -> Result<()> {
-    process::serve(All::default()).await
 }

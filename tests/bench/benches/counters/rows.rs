@@ -1,216 +1,142 @@
 //! The rows of the tables: increments per second, shares and requests.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use curator_bench::cycles::Ours;
-use curator_bench::figures::median;
+use curator_bench::clients::{SESSION, connect};
+use curator_bench::figures::float;
+use curator_bench::harness::{CURATOR, Figures, KAZOO, Report, Side, Suite, Target, names, tell};
 use curator_bench::process::Result;
-use curator_bench::requests::{requests, server};
+use curator_bench::servers::{apache, far, requests, server};
 use curator_framework::CuratorFramework;
-use curator_test::{ApacheServer, FaultProxy};
-use tokio::task::block_in_place;
 
-use crate::{CURATOR, CURATOR_PAUSES, IDS, KAZOO, OURS, Side};
+use crate::{CURATOR_PAUSES, IDS};
 
-const DELAY: Duration = Duration::from_millis(5);
-/// The rounds for all to get warm.
-const WARM_UP: usize = 2;
+/// The time in which requests are counted, in milliseconds.
+const COUNTED: u128 = 1_000;
 
-/// The callers of a counter.
-#[derive(Debug, Clone, Copy)]
-enum Callers {
-    /// So many clients, each in a session of its own.
-    Clients(usize),
-    /// So many tasks or threads that share one object.
-    Tasks(usize),
-}
-
-impl Callers {
-    const fn clients(self) -> usize {
-        match self {
-            Self::Clients(clients) => clients,
-            Self::Tasks(_) => 1,
-        }
-    }
-
-    /// Returns the line of a round, or `None` if the side has no such round.
-    fn line(self, side: &Side, path: &str, millis: u64) -> Option<String> {
-        match self {
-            Self::Clients(_) => Some(format!("{} {path} {millis}", side.verb)),
-            Self::Tasks(_) if side.name == IDS => None,
-            Self::Tasks(tasks) => Some(format!("share {path} {millis} {tasks}")),
-        }
+/// Returns the line of a round of all clients, or of so many tasks that share one object. `None` if the side has no such
+/// round.
+fn line(side: &Side, path: &str, millis: u128, tasks: Option<usize>) -> Option<String> {
+    match tasks {
+        None if side.name == IDS => Some(format!("ids {path} {millis}")),
+        None => Some(format!("count {path} {millis}")),
+        Some(_) if side.name == IDS => None,
+        Some(tasks) => Some(format!("share {path} {millis} {tasks}")),
     }
 }
 
 /// The increments of a round.
 struct Round {
     per_second: f64,
-    sum: u64,
+    sum: usize,
     /// The share of the client or task with the fewest.
     least: f64,
 }
 
 impl Round {
-    #[allow(clippy::cast_precision_loss, reason = "not that many")]
     fn of(answer: &str) -> Result<Self> {
         let figures = answer.split(' ').map(|figure| figure.parse().map_err(|_| answer.to_owned()));
-        let figures: Vec<u64> = figures.collect::<std::result::Result<_, _>>()?;
+        let figures: Vec<usize> = figures.collect::<std::result::Result<_, _>>()?;
         let [nanos, ref counts @ ..] = figures[..] else { return Err(answer.into()) };
-        let sum = counts.iter().sum::<u64>();
-        let least = counts.iter().min().copied().unwrap_or_default() as f64 / sum as f64;
-        Ok(Self { per_second: sum as f64 / nanos as f64 * 1e9, sum, least })
+        let sum = counts.iter().sum();
+        let least = float(counts.iter().min().copied().unwrap_or_default()) / float(sum);
+        Ok(Self { per_second: float(sum) / float(nanos) * 1e9, sum, least })
     }
 }
 
 /// Checks that the number at a path is the sum of all increments.
-async fn check(client: &CuratorFramework, side: &Side, path: &str, sum: u64) -> Result<()> {
+async fn check(client: &CuratorFramework, side: &Side, path: &str, sum: usize) -> Result<()> {
     let (data, _) = client.get_data().for_path(path).await?;
-    let number = match <[u8; 8]>::try_from(&*data) {
-        Ok(bytes) if side.name != KAZOO => u64::from_be_bytes(bytes),
+    let number: usize = match <[u8; 8]>::try_from(&*data) {
+        Ok(bytes) if side.name != KAZOO => u64::from_be_bytes(bytes).try_into()?,
         _ => String::from_utf8(data)?.parse()?,
     };
     if number == sum { Ok(()) } else { Err(format!("{}: {number}, not {sum}", side.name).into()) }
 }
 
-/// The rounds of all sides.
-type Rounds = BTreeMap<&'static str, Vec<Round>>;
-
-async fn row(sides: &mut [Side], servers: &str, callers: Callers, name: &str, options: &Options) -> Result<Rounds> {
+/// Returns the increments per second, and the smallest shares in percent.
+async fn row(
+    suite: &Suite,
+    sides: &mut [Side],
+    servers: &str,
+    (clients, tasks): (usize, Option<usize>),
+    name: &str,
+) -> Result<(Figures, Figures)> {
     let path = |side: &Side| format!("/{name}-{}", side.name.replace([' ', ','], "-"));
-    for side in &mut *sides {
-        side.process.tell(&format!("connect {} {servers}", callers.clients()), "connected").await?;
-    }
-    let (mut rounds, mut sums) = (Rounds::new(), BTreeMap::<_, u64>::new());
-    for round in 0..options.rounds + WARM_UP {
-        // Each second round goes backwards.
-        let mut order: Vec<_> = (0..sides.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
-            let side = &mut sides[index];
-            let Some(line) = callers.line(side, &path(side), options.millis) else { continue };
-            let answer = side.process.ask(&line).await?;
-            let done = Round::of(&answer).map_err(|error| format!("{}: {error}", side.name))?;
-            *sums.entry(index).or_default() += done.sum;
-            if round >= WARM_UP {
-                rounds.entry(side.name).or_default().push(done);
-            }
+    tell(sides, &format!("connect {clients} {servers}"), "connected").await?;
+    let (mut rates, mut shares, mut sums) = (Figures::default(), Figures::default(), BTreeMap::<_, usize>::new());
+    for turn in suite.turns(sides.len()) {
+        let side = &mut sides[turn.side];
+        let Some(line) = line(side, &path(side), suite.time().as_millis(), tasks) else { continue };
+        let round = Round::of(&side.process.ask(&line).await?).map_err(|error| format!("{}: {error}", side.name))?;
+        *sums.entry(turn.side).or_default() += round.sum;
+        if turn.counts {
+            rates.add(side.name, round.per_second);
+            shares.add(side.name, round.least * 100.0);
         }
     }
-    let reader = Ours::Own.connect(servers).await?;
+    let reader = connect(servers, SESSION).await?;
     for (index, sum) in sums {
         if sides[index].name != IDS {
             check(&reader, &sides[index], &path(&sides[index]), sum).await?;
         }
     }
     reader.close().await;
-    for side in sides {
-        side.process.tell("end", "ended").await?;
-    }
-    Ok(rounds)
+    tell(sides, "end", "ended").await?;
+    Ok((rates, shares))
 }
 
-/// The rounds of a row.
-pub(crate) struct Options {
-    pub(crate) rounds: usize,
-    pub(crate) millis: u64,
-}
-
-/// Describes the median of a side, and the medians of the ratios within the rounds to both of Curator's sides.
-fn cell(rounds: &Rounds, side: &str) -> String {
-    let per_second = |side: &str| rounds.get(side).into_iter().flatten().map(|round| round.per_second);
-    let Some(figure) = median(&per_second(side).collect::<Vec<_>>()) else { return "–".to_owned() };
-    let to = |other: &str| {
-        let ratios: Vec<_> = per_second(side).zip(per_second(other)).map(|(one, other)| one / other).collect();
-        median(&ratios).filter(|_| side != other).map(|ratio| format!("{ratio:.2}"))
-    };
-    let ratios: Vec<_> = [CURATOR, CURATOR_PAUSES].into_iter().filter_map(to).collect();
-    format!("{figure:.0} ({})", ratios.join("; "))
-}
-
-/// Describes the smallest share of a client in any round, and the median of the smallest shares of the rounds.
-fn shares(rounds: &Rounds, side: &str) -> String {
-    let least: Vec<_> = rounds.get(side).into_iter().flatten().map(|round| round.least).collect();
-    match (median(&least), least.iter().copied().reduce(f64::min)) {
-        (Some(median), Some(least)) => format!("1/{:.0} (median 1/{:.0})", 1.0 / least, 1.0 / median),
-        _ => "–".to_owned(),
-    }
-}
-
-/// Returns the sides of a row of shares: all that count at one path.
-fn sharing(sides: &[Side]) -> impl Iterator<Item = &'static str> {
-    sides.iter().map(|side| side.name)
-}
-
-/// Prints the increments per second of all sides, and the shares of their clients.
-pub(crate) async fn times(sides: &mut [Side], options: &Options) -> Result<()> {
-    let builder = ApacheServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60));
-    let server = block_in_place(|| builder.compiles_fully().start())?;
-    let proxy = FaultProxy::start(server.address())?;
-    proxy.latency(DELAY);
+/// Prints the increments per second of all sides, and the smallest shares of their clients.
+pub(crate) async fn times(suite: &Suite, sides: &mut [Side], report: &mut Report) -> Result<()> {
+    let server = apache()?;
+    let proxy = far(&server)?;
     let (near, far) = (server.connect_string(), proxy.connect_string());
-    println!("Apache ZooKeeper {}, {} rounds of {} ms", server.version(), options.rounds, options.millis);
-    let mut head = Vec::new();
-    let mut least = Vec::new();
-    for (title, name, callers, servers) in [
-        ("1 client", "one", Callers::Clients(1), &near),
-        ("8 clients in sessions of their own", "eight", Callers::Clients(8), &near),
-        ("32 clients in sessions of their own", "many", Callers::Clients(32), &near),
-        ("32 tasks that share one object", "tasks", Callers::Tasks(32), &near),
-        ("1 client, 5 ms each way", "one-far", Callers::Clients(1), &far),
-        ("32 clients, 5 ms each way", "many-far", Callers::Clients(32), &far),
-        ("32 tasks that share one object, 5 ms each way", "tasks-far", Callers::Tasks(32), &far),
+    let title = format!("increments/s, Apache ZooKeeper {}", server.version());
+    report.table(&title, &names(sides), &[CURATOR, CURATOR_PAUSES]);
+    let mut all_shares = Vec::new();
+    for (title, name, callers @ (clients, _), servers, target) in [
+        ("1 client", "one", (1, None), &near, Target::AtLeast(1.8)),
+        ("8 clients in sessions of their own", "eight", (8, None), &near, Target::AtLeast(2.0)),
+        ("32 clients in sessions of their own", "many", (32, None), &near, Target::AtLeast(2.0)),
+        ("32 tasks that share one object", "tasks", (1, Some(32)), &near, Target::AtLeast(10.0)),
+        ("1 client, 5 ms each way", "one-far", (1, None), &far, Target::None),
+        ("32 clients, 5 ms each way", "many-far", (32, None), &far, Target::None),
+        ("32 tasks that share one object, 5 ms each way", "tasks-far", (1, Some(32)), &far, Target::None),
     ] {
-        let rounds = row(sides, servers, callers, name, options).await?;
-        let names: Vec<_> = sharing(sides).collect();
-        if head.is_empty() {
-            println!("\n| increments/s (ratios to Curator; with pauses) | {} |", names.join(" | "));
-            println!("| --- |{}", " --- |".repeat(names.len()));
-            head.clone_from(&names);
-        }
-        let cells: Vec<_> = names.iter().map(|side| cell(&rounds, side)).collect();
-        println!("| {title} | {} |", cells.join(" | "));
-        if callers.clients() > 1 {
-            let cells: Vec<_> = names.iter().map(|side| shares(&rounds, side)).collect();
-            least.push(format!("| {title} | {} |", cells.join(" | ")));
+        let (rates, shares) = row(suite, sides, servers, callers, name).await?;
+        report.row(&format!("increments, {title}"), &rates, target);
+        if clients > 1 {
+            all_shares.push((title, shares));
         }
     }
-    println!("\n| smallest share of a client in any round | {} |", head.join(" | "));
-    println!("| --- |{}", " --- |".repeat(head.len()));
-    least.iter().for_each(|row| println!("{row}"));
+    report.table("smallest share of a client in a round, %", &names(sides), &[]);
+    for (title, shares) in all_shares {
+        report.row(&format!("smallest share, {title}"), &shares, Target::None);
+    }
     Ok(())
 }
 
 /// Prints the requests of an increment, by the log of an in-process server.
-pub(crate) async fn asked(sides: &mut [Side], millis: u64) -> Result<()> {
-    let names: Vec<_> = sharing(sides).collect();
-    println!("\n| requests of an increment | {} |", names.join(" | "));
-    println!("| --- |{}", " --- |".repeat(names.len()));
+pub(crate) async fn asked(sides: &mut [Side], report: &mut Report) -> Result<()> {
+    report.table("requests of an increment", &names(sides), &[CURATOR, CURATOR_PAUSES]);
     for clients in [1, 8, 32] {
-        let mut cells = Vec::new();
+        let (mut figures, mut cells) = (Figures::default(), Vec::new());
         for side in &mut *sides {
             let server = server()?;
             side.process.tell(&format!("connect {clients} {}", server.connect_string()), "connected").await?;
+            let line = |millis| line(side, "/app/number", millis, None).ok_or("no such round");
+            let (first, counted) = (line(100)?, line(COUNTED)?);
             // The first increments create the node and its parents.
-            Round::of(&side.process.ask(&format!("{} /app/number 100", side.verb)).await?)?;
+            Round::of(&side.process.ask(&first).await?)?;
             requests(&server).await;
-            let done = Round::of(&side.process.ask(&format!("{} /app/number {millis}", side.verb)).await?)?;
+            let done = Round::of(&side.process.ask(&counted).await?)?;
             let sent = requests(&server).await;
-            let kinds: Vec<_> = sent.keys().copied().collect();
-            #[allow(clippy::cast_precision_loss, reason = "not that many")]
-            let each = sent.values().sum::<usize>() as f64 / done.sum as f64;
-            cells.push(format!("{each:.2}: {}", kinds.join(", ")));
+            figures.add(side.name, float(sent.values().sum()) / float(done.sum));
+            cells.push(sent.into_keys().collect::<Vec<_>>().join(", "));
             side.process.tell("end", "ended").await?;
         }
-        println!("| {clients} client{} | {} |", if clients > 1 { "s" } else { "" }, cells.join(" | "));
+        report.row(&format!("requests of an increment, {clients} in sessions of their own"), &figures, Target::None);
+        report.text("of which", &cells);
     }
     Ok(())
-}
-
-/// Returns the names of all sides, ours first.
-pub(crate) const fn all() -> [&'static str; 5] {
-    [OURS, IDS, CURATOR, CURATOR_PAUSES, KAZOO]
 }

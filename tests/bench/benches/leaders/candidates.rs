@@ -1,17 +1,16 @@
-//! This project's candidates, in a process of their own. The words are those of [`process`](crate::process).
+//! This project's candidates, in a process of their own. The words are those of `main.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use curator_bench::process::{lines, say};
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
+use curator_bench::clients::{SESSION, connect};
+use curator_bench::process::{Commands, Result, now, say};
+use curator_framework::CuratorFramework;
 use curator_recipes::{LeaderLatch, LeaderLatchOptions};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-
-use crate::process::{Result, now};
 
 /// A pause between two looks at all candidates.
 const LOOK: Duration = Duration::from_micros(200);
@@ -58,23 +57,12 @@ fn look(candidates: &Candidates) {
     }
 }
 
-async fn connect(servers: &str, session: Duration) -> Result<CuratorFramework> {
-    let client = CuratorFramework::builder(servers)
-        .session_timeout(session)
-        .connection_timeout(Duration::from_secs(15))
-        .retry_policy(ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?)
-        .build()?;
-    client.start()?;
-    client.block_until_connected().await?;
-    Ok(client)
-}
-
 impl Queue {
     /// Queues candidates in so many sessions, one behind the other. Each will lead once, and close its latch.
     async fn fill(size: usize, sessions: usize, servers: &str, path: &str) -> Result<Self> {
         let mut queue = Self::default();
         for _ in 0..sessions {
-            queue.clients.push(connect(servers, Duration::from_secs(60)).await?);
+            queue.clients.push(connect(servers, SESSION).await?);
         }
         for number in 0..size {
             let options = LeaderLatchOptions::new().id(format!("candidate-{number}"));
@@ -109,41 +97,50 @@ impl Queue {
     }
 }
 
-/// Does what the lines of the standard input say.
-pub(crate) async fn serve() -> Result<()> {
-    let candidates = Candidates::default();
-    std::thread::spawn({
-        let candidates = Arc::clone(&candidates);
-        move || look(&candidates)
-    });
-    let (mut queue, mut lines) = (Queue::default(), lines());
-    while let Some(line) = lines.recv().await {
-        let words: Vec<_> = line.split(' ').collect();
-        match words[..] {
+#[derive(Default)]
+pub(crate) struct All {
+    /// Those that a thread looks at, once there is one.
+    candidates: Option<Candidates>,
+    queue: Queue,
+}
+
+impl All {
+    fn candidates(&mut self) -> &Candidates {
+        self.candidates.get_or_insert_with(|| {
+            let candidates = Candidates::default();
+            let looked_at = Arc::clone(&candidates);
+            std::thread::spawn(move || look(&looked_at));
+            candidates
+        })
+    }
+}
+
+impl Commands for All {
+    async fn run(&mut self, words: &[&str]) -> Result<String> {
+        Ok(match *words {
             ["join", name, _, servers, millis, path] => {
                 let client = connect(servers, Duration::from_millis(millis.parse()?)).await?;
                 let latch = LeaderLatch::with_options(client.clone(), path, LeaderLatchOptions::new().id(name))?;
                 latch.start()?;
                 let candidate = Candidate { client, latch, leads: false, seen: Duration::ZERO };
-                candidates.lock().insert(name.to_owned(), candidate);
-                say(&format!("joined {name}"));
+                self.candidates().lock().insert(name.to_owned(), candidate);
+                format!("joined {name}")
             }
             ["leave", name] => {
-                let candidate = candidates.lock().remove(name).ok_or("no such candidate")?;
+                let candidate = self.candidates().lock().remove(name).ok_or("no such candidate")?;
                 if candidate.leads {
                     say(&format!("down {name} {}", candidate.seen.as_nanos()));
                 }
                 candidate.latch.close().await;
                 candidate.client.close().await;
-                say(&format!("left {name}"));
+                format!("left {name}")
             }
             ["queue", size, sessions, servers, path] => {
-                queue = Queue::fill(size.parse()?, sessions.parse()?, servers, path).await?;
-                say("queued");
+                self.queue = Queue::fill(size.parse()?, sessions.parse()?, servers, path).await?;
+                "queued".to_owned()
             }
-            ["drain"] => say(&format!("drained {}", std::mem::take(&mut queue).drain().await?.as_nanos())),
-            _ => return Err(format!("{line:?} is unknown").into()),
-        }
+            ["drain"] => format!("drained {}", std::mem::take(&mut self.queue).drain().await?.as_nanos()),
+            _ => return Err(format!("{words:?} is unknown").into()),
+        })
     }
-    Ok(())
 }

@@ -2,58 +2,56 @@
 //!
 //! Candidate `a` leads over a follower, through proxies; `b` waits, connected to the other two servers.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use curator_bench::process::{Java, Process};
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
+use curator_bench::clients::connect;
+use curator_bench::harness::{CURATOR, Figures, OURS, Report, Suite, Target};
+use curator_bench::process::{Process, Program, Result, now};
+use curator_framework::CuratorFramework;
 use curator_test::{ApacheCluster, FaultProxy, kill_session};
 use futures_util::future::try_join_all;
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-use crate::outcome::{Outcome, outcome};
-use crate::process::{self, Result, Term, Terms, now};
+use crate::SESSION_POLICY;
+use crate::outcome::{Outcome, Term, cell, outcome};
 
 /// The session timeout of all candidates.
-pub(crate) const SESSION: Duration = Duration::from_secs(4);
-pub(crate) const TICK: Duration = Duration::from_millis(500);
+const SESSION: Duration = Duration::from_secs(4);
+const TICK: Duration = Duration::from_millis(500);
 /// With the tick: 10 s, as in Apache's own configuration.
-pub(crate) const SYNC_LIMIT: u32 = 20;
+const SYNC_LIMIT: u32 = 20;
 /// The time for which all servers are away.
 const AWAY: Duration = Duration::from_millis(4_600);
 const POLL: Duration = Duration::from_millis(2);
 /// The limit of the wait for another leader.
 const LIMIT: Duration = Duration::from_secs(12);
 
-/// The implementations that are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    Ours,
-    /// Curator with its default error policy, which ends a term with the connection.
-    Curator,
-    /// Curator with the policy that ends a term with the session.
-    CuratorSession,
-}
+/// The terms of each candidate, which all processes fill.
+type Terms = Arc<Mutex<BTreeMap<String, Vec<Term>>>>;
 
-impl Side {
-    pub(crate) const ALL: [Self; 3] = [Self::Ours, Self::Curator, Self::CuratorSession];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Ours => "ours",
-            Self::Curator => "curator",
-            Self::CuratorSession => "curator-session",
+/// Records a term that begins or ends. Returns `false` for other lines.
+fn record(line: &str, terms: &Terms) -> bool {
+    let words: Vec<_> = line.split(' ').collect();
+    let at = |nanos: &str| nanos.parse().map(Duration::from_nanos).unwrap_or_default();
+    match words[..] {
+        ["up", name, nanos] => {
+            let term = Term { from: at(nanos), until: None };
+            terms.lock().entry(name.to_owned()).or_default().push(term);
         }
-    }
-
-    const fn policy(self) -> &'static str {
-        match self {
-            Self::CuratorSession => "session",
-            _ => "default",
+        ["down", name, nanos] => {
+            if let Some(term) = terms.lock().get_mut(name).and_then(|terms| terms.last_mut()) {
+                term.until = Some(at(nanos));
+            }
         }
+        _ => return false,
     }
+    true
 }
 
 /// A fault under the leader.
@@ -73,41 +71,25 @@ pub(crate) enum Fault {
     ProcessKilled,
 }
 
+/// All faults, with their titles.
+pub(crate) const FAULTS: [(Fault, &str); 12] = [
+    (Fault::Reset, "TCP connection reset"),
+    (Fault::ServerKilled, "leader's server killed, it knows the others"),
+    (Fault::OnlyServerKilled, "leader's server killed, it knows no other"),
+    (Fault::Partition, "leader's network silent"),
+    (Fault::CutFromLeader, "leader's server cut off from the servers' leader"),
+    (Fault::ServerFrozen, "leader's server frozen"),
+    (Fault::ClientFrozen, "leader's process frozen for longer than its session"),
+    (Fault::AllAway, "all servers away for 4.6 s"),
+    (Fault::SessionKilled, "session killed by the server"),
+    (Fault::NodeDeleted, "own node deleted"),
+    (Fault::ParentRemoved, "path removed with all nodes"),
+    (Fault::ProcessKilled, "leader's process killed"),
+];
+
 impl Fault {
-    pub(crate) const ALL: [Self; 12] = [
-        Self::Reset,
-        Self::ServerKilled,
-        Self::OnlyServerKilled,
-        Self::Partition,
-        Self::CutFromLeader,
-        Self::ServerFrozen,
-        Self::ClientFrozen,
-        Self::AllAway,
-        Self::SessionKilled,
-        Self::NodeDeleted,
-        Self::ParentRemoved,
-        Self::ProcessKilled,
-    ];
-
-    pub(crate) const fn title(self) -> &'static str {
-        match self {
-            Self::Reset => "TCP connection reset",
-            Self::ServerKilled => "leader's server killed, it knows the others",
-            Self::OnlyServerKilled => "leader's server killed, it knows no other",
-            Self::Partition => "leader's network silent",
-            Self::CutFromLeader => "leader's server cut off from the servers' leader",
-            Self::ServerFrozen => "leader's server frozen",
-            Self::ClientFrozen => "leader's process frozen for longer than its session",
-            Self::AllAway => "all servers away for 4.6 s",
-            Self::SessionKilled => "session killed by the server",
-            Self::NodeDeleted => "own node deleted",
-            Self::ParentRemoved => "path removed with all nodes",
-            Self::ProcessKilled => "leader's process killed",
-        }
-    }
-
     /// True if the leader can prove its loss before another candidate leads.
-    pub(crate) const fn is_provable(self) -> bool {
+    const fn is_provable(self) -> bool {
         !matches!(self, Self::SessionKilled | Self::NodeDeleted | Self::ParentRemoved)
     }
 
@@ -123,10 +105,9 @@ impl Fault {
 }
 
 /// The servers and processes of all rounds.
-pub(crate) struct Stage {
+struct Stage {
     cluster: ApacheCluster,
-    sides: Vec<Side>,
-    java: Java,
+    sides: Vec<&'static str>,
     terms: Terms,
     /// For Java's and for our candidates: the process of the leaders, and that of the others.
     processes: [[Process; 2]; 2],
@@ -143,12 +124,12 @@ struct Ground {
 }
 
 impl Ground {
-    fn path(&self, side: Side) -> String {
-        format!("{}/{}", self.folder, side.name())
+    fn path(&self, side: &str) -> String {
+        format!("{}/{side}", self.folder)
     }
 
     /// The nodes of a side in their order.
-    async fn nodes(&self, side: Side) -> Result<Vec<String>> {
+    async fn nodes(&self, side: &str) -> Result<Vec<String>> {
         let path = self.path(side);
         let mut nodes = self.client.get_children().for_path(&path).await?;
         nodes.sort_by_key(|node| node.rsplit('-').next().map(ToOwned::to_owned));
@@ -156,7 +137,7 @@ impl Ground {
     }
 
     /// Takes away what the leader of a side has on the servers.
-    async fn harm(&self, fault: Fault, side: Side, server: SocketAddr) -> Result<()> {
+    async fn harm(&self, fault: Fault, side: &str, server: SocketAddr) -> Result<()> {
         let nodes = self.nodes(side).await?;
         match fault {
             Fault::SessionKilled => {
@@ -176,54 +157,50 @@ impl Ground {
     }
 }
 
-/// The outcome of a side in a round, and the time from the fault to the first term of another candidate.
-pub(crate) struct Row {
-    pub(crate) side: Side,
-    pub(crate) outcome: Outcome,
-    pub(crate) takeover: Option<Duration>,
-}
+/// A side in a round: its outcome, and the time from the fault to the first term of another candidate.
+type Row = (&'static str, Outcome, Option<Duration>);
 
-async fn processes(java: &Java, terms: &Terms) -> Result<[Process; 2]> {
-    Ok([process::java(java, terms).await?, process::java(java, terms).await?])
+/// The programs of Java's and of our candidates.
+const PROGRAMS: [Program; 2] = [Program::Java("CuratorLeaders", ""), Program::Ours];
+
+async fn start(program: Program, terms: &Terms) -> Result<Process> {
+    let terms = Arc::clone(terms);
+    Process::start_beside(program, move |line| record(line, &terms)).await
 }
 
 impl Stage {
-    pub(crate) async fn new(sides: Vec<Side>) -> Result<Self> {
+    async fn new(sides: Vec<&'static str>) -> Result<Self> {
         let cluster = block_in_place(|| ApacheCluster::builder().tick(TICK).sync_limit(SYNC_LIMIT).start())?;
-        let (java, terms) = (process::compile().await?, Terms::default());
-        let ours = [process::ours(&terms).await?, process::ours(&terms).await?];
-        let processes = [processes(&java, &terms).await?, ours];
-        Ok(Self { cluster, sides, java, terms, processes })
-    }
-
-    pub(crate) fn version(&self) -> &str {
-        self.cluster.version()
+        let terms = Terms::default();
+        let pair = async |program| Result::Ok([start(program, &terms).await?, start(program, &terms).await?]);
+        let processes = [pair(PROGRAMS[0]).await?, pair(PROGRAMS[1]).await?];
+        Ok(Self { cluster, sides, terms, processes })
     }
 
     /// Returns the process of a side's leader, or that of its other candidate.
-    fn process(&mut self, side: Side, is_leader: bool) -> &mut Process {
-        &mut self.processes[usize::from(side == Side::Ours)][usize::from(!is_leader)]
+    fn process(&mut self, side: &str, is_leader: bool) -> &mut Process {
+        &mut self.processes[usize::from(side == OURS)][usize::from(!is_leader)]
     }
 
     /// Returns the terms of a candidate.
-    fn terms(&self, side: Side, which: &str) -> Vec<Term> {
-        self.terms.lock().get(&format!("{}-{which}", side.name())).cloned().unwrap_or_default()
+    fn terms(&self, side: &str, which: &str) -> Vec<Term> {
+        self.terms.lock().get(&format!("{side}-{which}")).cloned().unwrap_or_default()
     }
 
-    fn leads(&self, side: Side, which: &str) -> bool {
+    fn leads(&self, side: &str, which: &str) -> bool {
         self.terms(side, which).last().is_some_and(|term| term.until.is_none())
     }
 
     /// True if a candidate has begun to lead since this time.
-    fn has_led(&self, side: Side, which: &str, since: Duration) -> bool {
+    fn has_led(&self, side: &str, which: &str, since: Duration) -> bool {
         self.terms(side, which).iter().any(|term| term.from > since)
     }
 
     /// Waits until this holds for all sides, or for so long.
-    async fn wait(&self, limit: Duration, holds: impl Fn(Side) -> bool) -> bool {
+    async fn wait(&self, limit: Duration, holds: impl Fn(&str) -> bool) -> bool {
         let began = now();
         while now() - began < limit {
-            if self.sides.iter().all(|side| holds(*side)) {
+            if self.sides.iter().all(|side| holds(side)) {
                 return true;
             }
             sleep(POLL).await;
@@ -239,12 +216,7 @@ impl Stage {
         for index in 0..self.cluster.servers() {
             proxies.push(FaultProxy::start(self.cluster.server(index)?)?);
         }
-        let client = CuratorFramework::builder(self.cluster.connect_string())
-            .session_timeout(Duration::from_secs(10))
-            .retry_policy(ExponentialBackoffRetry::new(Duration::from_millis(100), 10)?)
-            .build()?;
-        client.start()?;
-        client.block_until_connected().await?;
+        let client = connect(&self.cluster.connect_string(), Duration::from_secs(10)).await?;
         Ok(Ground { server, proxies, client, folder: folder.to_owned() })
     }
 
@@ -254,11 +226,12 @@ impl Stage {
         others.map(|index| Ok(self.cluster.server(index)?)).collect()
     }
 
-    async fn join(&mut self, side: Side, which: &str, servers: &[SocketAddr], ground: &Ground) -> Result<()> {
-        let name = format!("{}-{which}", side.name());
+    async fn join(&mut self, side: &str, which: &str, servers: &[SocketAddr], ground: &Ground) -> Result<()> {
+        let name = format!("{side}-{which}");
         let servers: Vec<_> = servers.iter().map(ToString::to_string).collect();
         let (servers, millis, path) = (servers.join(","), SESSION.as_millis(), ground.path(side));
-        let line = format!("join {name} {} {servers} {millis} {path}", side.policy());
+        let policy = if side == SESSION_POLICY { "session" } else { "default" };
+        let line = format!("join {name} {policy} {servers} {millis} {path}");
         self.process(side, which == "a").tell(&line, &format!("joined {name}")).await
     }
 
@@ -267,9 +240,8 @@ impl Stage {
         let all: Vec<_> = ground.proxies.iter().map(FaultProxy::address).collect();
         let first = if fault.leaves_a_way() { all } else { vec![all[ground.server]] };
         let others = self.others(ground)?;
-        (0..ground.proxies.len())
-            .filter(|index| *index != ground.server)
-            .for_each(|index| ground.proxies[index].refuse());
+        let away = ground.proxies.iter().enumerate().filter(|(index, _)| *index != ground.server);
+        away.for_each(|(_, proxy)| proxy.refuse());
         self.terms.lock().clear();
         for side in self.sides.clone() {
             self.join(side, "a", &first, ground).await?;
@@ -289,12 +261,8 @@ impl Stage {
 
     /// Starts the processes that replace those of the leaders.
     async fn spares(&self, fault: Fault) -> Result<Vec<Process>> {
-        match fault {
-            Fault::ProcessKilled => {
-                Ok(vec![process::java(&self.java, &self.terms).await?, process::ours(&self.terms).await?])
-            }
-            _ => Ok(Vec::new()),
-        }
+        let programs = if fault == Fault::ProcessKilled { &PROGRAMS[..] } else { &[] };
+        try_join_all(programs.iter().map(|program| start(*program, &self.terms))).await
     }
 
     async fn act(&mut self, fault: Fault, ground: &Ground, spares: Vec<Process>) -> Result<()> {
@@ -314,7 +282,7 @@ impl Stage {
             }
             Fault::SessionKilled | Fault::NodeDeleted | Fault::ParentRemoved => {
                 let address = cluster.server(server)?;
-                try_join_all(self.sides.iter().map(|side| ground.harm(fault, *side, address))).await?;
+                try_join_all(self.sides.iter().map(|side| ground.harm(fault, side, address))).await?;
             }
             Fault::ProcessKilled => {
                 for (processes, spare) in self.processes.iter_mut().zip(spares) {
@@ -370,7 +338,7 @@ impl Stage {
                 if has_left || which == "c" && fault != Fault::ParentRemoved {
                     continue;
                 }
-                let name = format!("{}-{which}", side.name());
+                let name = format!("{side}-{which}");
                 self.process(side, which == "a").tell(&format!("leave {name}"), &format!("left {name}")).await?;
             }
         }
@@ -378,7 +346,7 @@ impl Stage {
     }
 
     /// Runs one round of all sides under one fault.
-    pub(crate) async fn round(&mut self, fault: Fault, round: usize) -> Result<Vec<Row>> {
+    async fn round(&mut self, fault: Fault, round: usize) -> Result<Vec<Row>> {
         let ground = self.ground(&format!("/{fault:?}-{round}")).await?;
         let spares = self.spares(fault).await?;
         self.fill(fault, &ground).await?;
@@ -389,23 +357,45 @@ impl Stage {
         self.observe(fault, &ground, since).await?;
         let until = now();
         let sides = self.sides.iter().map(|side| {
-            let mut terms = ["a", "b", "c"].map(|which| self.terms(*side, which));
+            let mut terms = ["a", "b", "c"].map(|which| self.terms(side, which));
             if fault == Fault::ProcessKilled {
                 // The process took its last look with it.
                 terms[0].last_mut().map(|term| term.until.get_or_insert(since));
             }
-            let takeover = terms[1..]
-                .iter()
-                .flatten()
-                .map(|term| term.from)
-                .filter(|from| *from > since)
-                .min()
-                .map(|from| from - since);
-            Row { side: *side, outcome: outcome(&terms, since, until), takeover }
+            let led = terms[1..].iter().flatten().map(|term| term.from).filter(|from| *from > since);
+            (*side, outcome(&terms, since, until), led.min().map(|from| from - since))
         });
         let rows = sides.collect();
         self.heal(fault, &ground).await?;
         ground.client.close().await;
         Ok(rows)
     }
+}
+
+/// Prints what comes of each fault that is meant. Ours may not overlap where the old leader can prove its loss.
+pub(crate) async fn run(suite: &Suite, report: &mut Report) -> Result<()> {
+    let faults: Vec<_> = FAULTS.into_iter().filter(|(_, title)| suite.wants(title)).collect();
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let sides: Vec<_> = suite.sides.iter().map(|(name, _)| *name).collect();
+    let mut stage = Stage::new(sides.clone()).await?;
+    let servers = format!("three servers, session {SESSION:?}, tick {TICK:?}, syncLimit {SYNC_LIMIT}");
+    report.table(&format!("fault; Apache ZooKeeper {}, {servers}", stage.cluster.version()), &sides, &[CURATOR]);
+    for (fault, title) in faults {
+        let (mut outcomes, mut takeovers) = (BTreeMap::<_, Vec<_>>::new(), Figures::default());
+        for round in 0..suite.rounds.unwrap_or_default() {
+            for (side, outcome, takeover) in stage.round(fault, round).await? {
+                eprintln!("{title}, round {round}, {side}: {outcome:?}");
+                report.judge(side != OURS || !fault.is_provable() || !outcome.overlaps());
+                outcomes.entry(side).or_default().push(outcome);
+                takeover.into_iter().for_each(|takeover| takeovers.add(side, takeover.as_secs_f64()));
+            }
+        }
+        let provable = if fault.is_provable() { "provable" } else { "not provable" };
+        let cells: Vec<_> = sides.iter().map(|side| cell(&outcomes[side])).collect();
+        report.text(&format!("{title}, {provable}"), &cells);
+        report.row(&format!("{title}: next leader after, s"), &takeovers, Target::None);
+    }
+    Ok(())
 }

@@ -2,7 +2,15 @@
 
 use std::time::Duration;
 
-use crate::process::Term;
+use curator_bench::figures::spread;
+
+/// The time for which a candidate's flag said that it leads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Term {
+    pub(crate) from: Duration,
+    /// The last look that found it; `None` while it leads.
+    pub(crate) until: Option<Duration>,
+}
 
 /// The outcome of one round of one side.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,6 +85,17 @@ impl Outcome {
         }
     }
 
+    /// Returns the kind, in the order of a cell, and the seconds.
+    const fn kind(self) -> (usize, f64) {
+        match self {
+            Self::Next(seconds) => (0, seconds),
+            Self::BothAtTheEnd(seconds) => (1, seconds),
+            Self::Kept(seconds) => (2, seconds),
+            Self::Again(seconds) => (3, seconds),
+            Self::NoLeader => (4, 0.0),
+        }
+    }
+
     fn max(self, other: Self) -> Self {
         match (self, other) {
             (Self::BothAtTheEnd(_), Self::Next(_)) => self,
@@ -89,34 +108,21 @@ impl Outcome {
 
 /// Describes the outcomes of all rounds in a cell of a table.
 pub(crate) fn cell(outcomes: &[Outcome]) -> String {
-    let mut parts = Vec::new();
-    let mut add = |pick: &dyn Fn(&Outcome) -> Option<f64>, text: &dyn Fn(&[f64]) -> String| {
-        let mut values: Vec<_> = outcomes.iter().filter_map(pick).collect();
-        values.sort_by(f64::total_cmp);
-        if !values.is_empty() {
-            let share = if values.len() == outcomes.len() { String::new() } else { format!(" ({})", values.len()) };
-            parts.push(format!("{}{share}", text(&values)));
-        }
+    let of_kind = |kind: usize| {
+        let of_kind = outcomes.iter().map(|outcome| outcome.kind()).filter(|of| of.0 == kind);
+        let seconds: Vec<_> = of_kind.map(|(_, seconds)| seconds).collect();
+        let range = spread(&seconds, |seconds| format!("{seconds:+.2}"));
+        let text = match kind {
+            _ if seconds.is_empty() => return None,
+            0 => range,
+            1 => format!("both lead until the end, {range}"),
+            2 if seconds.iter().all(|seconds| *seconds == 0.0) => "leads on".to_owned(),
+            2 => format!("leads again after {range}"),
+            3 => format!("the same leads again after {range}"),
+            _ => "no leader any more".to_owned(),
+        };
+        let share = if seconds.len() == outcomes.len() { String::new() } else { format!(" ({})", seconds.len()) };
+        Some(format!("{text}{share}"))
     };
-    let range = |values: &[f64]| match (values[0], values[values.len() / 2], values[values.len() - 1]) {
-        (least, _, most) if values.len() == 1 || format!("{least:+.2}") == format!("{most:+.2}") => {
-            format!("{most:+.2}")
-        }
-        (least, median, most) => format!("{median:+.2} [{least:+.2} to {most:+.2}]"),
-    };
-    add(&|outcome| if let Outcome::Next(seconds) = outcome { Some(*seconds) } else { None }, &|values| range(values));
-    add(&|outcome| if let Outcome::BothAtTheEnd(seconds) = outcome { Some(*seconds) } else { None }, &|values| {
-        format!("both lead until the end, {}", range(values))
-    });
-    add(&|outcome| if let Outcome::Kept(seconds) = outcome { Some(*seconds) } else { None }, &|values| match values
-        [values.len() - 1]
-    {
-        0.0 => "leads on".to_owned(),
-        _ => format!("leads again after {}", range(values)),
-    });
-    add(&|outcome| if let Outcome::Again(seconds) = outcome { Some(*seconds) } else { None }, &|values| {
-        format!("the same leads again after {}", range(values))
-    });
-    add(&|outcome| (*outcome == Outcome::NoLeader).then_some(0.0), &|_| "no leader any more".to_owned());
-    parts.join(", ")
+    (0..5).filter_map(of_kind).collect::<Vec<_>>().join(", ")
 }

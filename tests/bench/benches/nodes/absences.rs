@@ -6,18 +6,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_bench::clients::connect;
+use curator_bench::harness::{CURATOR, Figures, Report, Side, Suite, Target, Turn, names, tell};
 use curator_bench::process::{Result, now};
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
+use curator_bench::servers::far;
+use curator_framework::CuratorFramework;
 use curator_test::{ApacheServer, FaultProxy, kill_session};
 use parking_lot::Mutex;
 use tokio::task::{AbortHandle, block_in_place};
 use tokio::time::sleep;
 
-use crate::Sides;
-
 const SESSION: Duration = Duration::from_secs(4);
 const TICK: Duration = Duration::from_millis(200);
-const DELAY: Duration = Duration::from_millis(5);
 /// The limit of the wait for a node.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -79,138 +79,122 @@ impl Observer {
     }
 }
 
-/// A median, and the range.
-fn cell(times: &[Duration]) -> String {
-    let mut millis: Vec<_> = times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
-    millis.sort_by(f64::total_cmp);
-    match millis[..] {
-        [] => "–".to_owned(),
-        [first, .., last] => format!("{:.1} [{first:.1} to {last:.1}]", millis[millis.len() / 2]),
-        [only] => format!("{only:.1}"),
-    }
-}
-
 struct Ground {
     server: ApacheServer,
     client: CuratorFramework,
 }
 
-/// The times of one row: for which the name was missing, and from the cause to the node that stands again.
+/// The milliseconds of one row: for which the name was missing, and from the cause to the node that stands again.
 #[derive(Default)]
 struct Times {
-    missing: Vec<Duration>,
-    again: Vec<Duration>,
+    missing: Figures,
+    again: Figures,
+}
+
+impl Times {
+    fn add(&mut self, turn: Turn, side: &'static str, missing: Duration, again: Option<Duration>) {
+        if turn.counts {
+            self.missing.add(side, missing.as_secs_f64() * 1e3);
+            again.into_iter().for_each(|again| self.again.add(side, again.as_secs_f64() * 1e3));
+        }
+    }
+
+    fn print(&self, title: &str, report: &mut Report) {
+        report.row(&format!("name missing, {title}, ms"), &self.missing, Target::None);
+        report.row(&format!("node stands again behind the cause, {title}, ms"), &self.again, Target::None);
+    }
 }
 
 impl Ground {
     async fn new() -> Result<Self> {
         let builder = ApacheServer::builder().tick(TICK).session_timeouts(Duration::from_secs(1), SESSION * 15);
         let server = block_in_place(|| builder.compiles_fully().start())?;
-        let client = CuratorFramework::builder(server.connect_string())
-            .session_timeout(SESSION * 15)
-            .retry_policy(ExponentialBackoffRetry::new(Duration::from_millis(100), 10)?)
-            .build()?;
-        client.start()?;
-        client.block_until_connected().await?;
+        let client = connect(&server.connect_string(), SESSION * 15).await?;
         Ok(Self { server, client })
     }
 
-    /// The server ends the session of a node that stands.
-    async fn expire(&self, sides: &mut Sides, round: usize, address: SocketAddr, times: &mut [Times; 2]) -> Result<()> {
-        for ((name, process), times) in sides.all.iter_mut().zip(times) {
-            let path = format!("/expiry-{}/{name}-{round}", address.port());
-            process.tell(&format!("connect one {address} {}", SESSION.as_millis()), "connected").await?;
-            process.tell(&format!("stand one {path}"), "stands").await?;
-            let observer = Observer::start(self.client.clone(), path);
-            let before = observer.another(0).await?.node.unwrap_or_default();
-            sleep(Duration::from_millis(300)).await;
-            let since = now();
-            kill_session(self.server.address(), before.1).await?;
-            let again = observer.another(before.0).await?;
-            times.again.push(again.at.saturating_sub(since));
-            times.missing.push(observer.missing());
-            process.tell("close one", "closed").await?;
-            process.tell("end one", "ended").await?;
-        }
-        Ok(())
+    /// A side has a node, which an observer has seen: its `czxid` and its session.
+    async fn stand(&self, side: &mut Side, address: SocketAddr, path: String) -> Result<(Observer, (i64, i64))> {
+        let process = &mut side.process;
+        process.tell(&format!("connect one {address} {}", SESSION.as_millis()), "connected").await?;
+        process.tell(&format!("stand one {path}"), "stands").await?;
+        let observer = Observer::start(self.client.clone(), path);
+        let node = observer.another(0).await?.node.unwrap_or_default();
+        Ok((observer, node))
     }
 
-    /// The network between both nodes and the server is silent for so long.
-    async fn partition(&self, sides: &mut Sides, round: usize, silent: Duration, times: &mut [Times; 2]) -> Result<()> {
+    /// The server ends the session of a node that stands.
+    async fn expire(&self, side: &mut Side, turn: Turn, address: SocketAddr, times: &mut Times) -> Result<()> {
+        let path = format!("/expiry-{}/{}-{}", address.port(), side.name, turn.round);
+        let (observer, before) = self.stand(side, address, path).await?;
+        sleep(Duration::from_millis(300)).await;
+        let since = now();
+        kill_session(self.server.address(), before.1).await?;
+        let again = observer.another(before.0).await?;
+        times.add(turn, side.name, observer.missing(), Some(again.at.saturating_sub(since)));
+        end(side).await
+    }
+
+    /// The network between all nodes and the server is silent for so long.
+    async fn partition(&self, sides: &mut [Side], turn: Turn, silent: Duration, times: &mut Times) -> Result<()> {
         let proxy = FaultProxy::start(self.server.address())?;
         let mut observers = Vec::new();
-        for (name, process) in &mut sides.all {
-            let path = format!("/partition-{}/{name}-{round}", silent.as_millis());
-            process.tell(&format!("connect one {} {}", proxy.address(), SESSION.as_millis()), "connected").await?;
-            process.tell(&format!("stand one {path}"), "stands").await?;
-            let observer = Observer::start(self.client.clone(), path);
-            let before = observer.another(0).await?.node.unwrap_or_default();
-            observers.push((observer, before));
+        for side in &mut *sides {
+            let path = format!("/partition-{}/{}-{}", silent.as_millis(), side.name, turn.round);
+            observers.push(self.stand(side, proxy.address(), path).await?);
         }
-        // The silence of both begins now, as the server sees it.
-        for (_, process) in &mut sides.all {
-            process.tell("touch one", "touched").await?;
-        }
+        // The silence of all begins now, as the server sees it.
+        tell(sides, "touch one", "touched").await?;
         proxy.partition();
         sleep(silent).await;
         let repaired = now();
         proxy.repair();
         // Long enough for the old sessions to end.
         sleep(SESSION * 3 / 2).await;
-        for ((observer, before), times) in observers.iter().zip(times) {
-            let is_another =
-                observer.sights.lock().last().is_some_and(|last| last.node.is_none_or(|now| now != *before));
-            if is_another {
-                let again = observer.another(before.0).await?;
-                times.again.push(again.at.saturating_sub(repaired));
-            }
-            times.missing.push(observer.missing());
+        for ((observer, before), side) in observers.iter().zip(&*sides) {
+            let last = observer.sights.lock().last().copied();
+            let again = if last.is_some_and(|last| last.node.is_none_or(|now| now != *before)) {
+                Some(observer.another(before.0).await?.at.saturating_sub(repaired))
+            } else {
+                None
+            };
+            times.add(turn, side.name, observer.missing(), again);
         }
-        for (_, process) in &mut sides.all {
-            process.tell("close one", "closed").await?;
-            process.tell("end one", "ended").await?;
+        for side in sides {
+            end(side).await?;
         }
         Ok(())
     }
 }
 
-fn row(title: &str, times: &[Times; 2]) {
-    let [ours, javas] = times;
-    let cells = [&ours.missing, &javas.missing, &ours.again, &javas.again].map(|times| cell(times));
-    println!("| {title} | {} |", cells.join(" | "));
+async fn end(side: &mut Side) -> Result<()> {
+    side.process.tell("close one", "closed").await?;
+    side.process.tell("end one", "ended").await
 }
 
-/// Prints the times of both sides.
-pub(crate) async fn run(sides: &mut Sides, rounds: usize) -> Result<()> {
+/// Prints the times of all sides.
+pub(crate) async fn run(suite: &Suite, sides: &mut [Side], report: &mut Report) -> Result<()> {
     let ground = Ground::new().await?;
-    println!(
-        "\nApache ZooKeeper {}, session {SESSION:?}, tick {TICK:?}, {rounds} rounds, ms\n",
-        ground.server.version()
-    );
-    println!("| | name missing: this | Curator | node stands again after the cause: this | Curator |");
-    println!("| --- | --- | --- | --- | --- |");
-    let far = FaultProxy::start(ground.server.address())?;
-    far.latency(DELAY);
-    for (title, address) in
-        [("session ended by the server", ground.server.address()), ("the same, 5 ms each way", far.address())]
-    {
-        let mut times = <[Times; 2]>::default();
-        // The first two rounds are for all to get warm.
-        for round in 0..rounds + 2 {
-            if round == 2 {
-                times = Default::default();
-            }
-            ground.expire(sides, round, address, &mut times).await?;
+    let title = format!("Apache ZooKeeper {}, session {SESSION:?}, tick {TICK:?}, ms", ground.server.version());
+    report.table(&title, &names(sides), &[CURATOR]);
+    let far = far(&ground.server)?;
+    for (title, address) in [
+        ("session ended by the server", ground.server.address()),
+        ("session ended by the server, 5 ms each way", far.address()),
+    ] {
+        let mut times = Times::default();
+        for turn in suite.turns(sides.len()) {
+            ground.expire(&mut sides[turn.side], turn, address, &mut times).await?;
         }
-        row(title, &times);
+        times.print(title, report);
     }
     for (title, silent) in [("silent network for 3.5 s", SESSION * 7 / 8), ("silent network for 6 s", SESSION * 3 / 2)]
     {
-        let mut times = <[Times; 2]>::default();
-        for round in 0..rounds {
-            ground.partition(sides, round, silent, &mut times).await?;
+        let mut times = Times::default();
+        for turn in suite.turns(1) {
+            ground.partition(sides, turn, silent, &mut times).await?;
         }
-        row(title, &times);
+        times.print(title, report);
     }
     Ok(())
 }

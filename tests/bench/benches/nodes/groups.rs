@@ -1,44 +1,40 @@
 //! Groups: two processes with one id, and the requests of fifty members.
 
-use std::collections::BTreeMap;
-
+use curator_bench::harness::{Report, Side, Suite, names};
 use curator_bench::process::{Process, Result};
-use curator_bench::requests::{cell, requests, server};
+use curator_bench::servers::{requests, server};
 use curator_test::{FaultProxy, TestingServer};
 
-use crate::Sides;
-use crate::life::reset;
+use crate::life::{Steps, print, reset};
 
 const MEMBERS: usize = 50;
 
 /// Prints what each of two processes with one id says.
-async fn one_id(sides: &mut Sides) -> Result<()> {
-    println!("\n| two processes with one id | the first says | the second says |");
-    println!("| --- | --- | --- |");
-    for side in 0..sides.all.len() {
-        let mut second = sides.another(side).await?;
+async fn one_id(suite: &Suite, sides: &mut [Side], report: &mut Report) -> Result<()> {
+    report.table("two processes with one id", &names(sides), &[]);
+    let mut says = [Vec::new(), Vec::new()];
+    for (side, (_, program)) in sides.iter_mut().zip(&suite.sides) {
+        let mut second = Process::start(*program).await?;
         let server = server()?;
-        let address = server.address();
-        let (name, first) = &mut sides.all[side];
+        let first = &mut side.process;
         for (process, client) in [(&mut *first, "first"), (&mut second, "second")] {
-            process.tell(&format!("connect {client} {address} 60000"), "connected").await?;
+            process.tell(&format!("connect {client} {} 60000", server.address()), "connected").await?;
             process.tell(&format!("join {client} /group same"), "joined").await?;
             requests(&server).await;
         }
-        let says = [first.ask("tell first").await?, second.ask("tell second").await?];
-        println!("| {name} | {} | {} |", says[0], says[1]);
+        says[0].push(first.ask("tell first").await?);
+        says[1].push(second.ask("tell second").await?);
         second.kill().await?;
         first.tell("leave first", "left").await?;
         first.tell("end first", "ended").await?;
     }
+    report.text("two processes with one id: the first says", &says[0]);
+    report.text("the second says", &says[1]);
     Ok(())
 }
 
 /// The requests of all members for each step.
-async fn steps(
-    process: &mut Process,
-    server: &TestingServer,
-) -> Result<Vec<(&'static str, BTreeMap<&'static str, usize>)>> {
+async fn steps(process: &mut Process, server: &TestingServer) -> Result<Steps> {
     let proxy = FaultProxy::start(server.address())?;
     for number in 0..MEMBERS {
         process.tell(&format!("connect {number} {} 60000", proxy.connect_string()), "connected").await?;
@@ -65,16 +61,13 @@ async fn steps(
     Ok(steps)
 }
 
-/// Prints what both sides say and send.
-pub(crate) async fn run(sides: &mut Sides) -> Result<()> {
-    one_id(sides).await?;
-    println!("\n| {MEMBERS} members in {MEMBERS} sessions, requests of all | this | Curator |");
-    println!("| --- | --- | --- |");
-    let [(_, ours), (_, javas)] = &mut sides.all;
-    let ours = steps(ours, &server()?).await?;
-    let javas = steps(javas, &server()?).await?;
-    for ((title, ours), (_, javas)) in ours.iter().zip(&javas) {
-        println!("| {title} | {} | {} |", cell(ours), cell(javas));
+/// Prints what all sides say and send.
+pub(crate) async fn run(suite: &Suite, sides: &mut [Side], report: &mut Report) -> Result<()> {
+    one_id(suite, sides, report).await?;
+    let mut all = Vec::new();
+    for side in &mut *sides {
+        all.push(steps(&mut side.process, &server()?).await?);
     }
+    print(&format!("{MEMBERS} members in {MEMBERS} sessions"), sides, &all, report);
     Ok(())
 }

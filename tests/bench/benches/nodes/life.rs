@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use curator_bench::process::Result;
-use curator_bench::requests::{cell, requests, server};
+use curator_bench::figures::float;
+use curator_bench::harness::{CURATOR, Figures, Report, Side, Target, names};
+use curator_bench::process::{Process, Result};
+use curator_bench::servers::{Requests, cell, requests, server};
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
 use tokio::time::sleep;
-
-use crate::{Side, Sides};
 
 /// Resets all connections, and waits until so many clients have connected again.
 pub(crate) async fn reset(server: &TestingServer, proxy: &FaultProxy, clients: usize) {
@@ -20,8 +20,24 @@ pub(crate) async fn reset(server: &TestingServer, proxy: &FaultProxy, clients: u
     }
 }
 
-/// The requests of each step of a life: title and cell.
-async fn life((_, process): &mut Side) -> Result<Vec<(&'static str, String)>> {
+/// The requests of each step, by its title.
+pub(crate) type Steps = Vec<(&'static str, Requests)>;
+
+/// Prints the requests of all steps, of which each side has the same.
+pub(crate) fn print(of: &str, sides: &[Side], all: &[Steps], report: &mut Report) {
+    report.table(&format!("requests of {of}"), &names(sides), &[CURATOR]);
+    for (place, (title, _)) in all.first().into_iter().flatten().enumerate() {
+        let mut figures = Figures::default();
+        for (side, steps) in sides.iter().zip(all) {
+            figures.add(side.name, float(steps[place].1.values().sum()));
+        }
+        report.row(&format!("requests of {of}: {title}"), &figures, Target::None);
+        report.text("of which", &all.iter().map(|steps| cell(&steps[place].1)).collect::<Vec<_>>());
+    }
+}
+
+/// The requests of a registration's life.
+async fn life(process: &mut Process) -> Result<Steps> {
     let server = server()?;
     let proxy = FaultProxy::start(server.address())?;
     process.tell(&format!("connect one {} 60000", proxy.connect_string()), "connected").await?;
@@ -31,10 +47,10 @@ async fn life((_, process): &mut Side) -> Result<Vec<(&'static str, String)>> {
     requests(&server).await;
     let mut steps = Vec::new();
     process.tell("stand one /group/one", "stands").await?;
-    steps.push(("create", cell(&requests(&server).await)));
+    steps.push(("create", requests(&server).await));
     for title in ["bounce of the connection", "second bounce"] {
         reset(&server, &proxy, 1).await;
-        steps.push((title, cell(&requests(&server).await)));
+        steps.push((title, requests(&server).await));
     }
     let session = server.sessions().first().copied().ok_or("no session")?;
     if !server.kill_session(session) {
@@ -43,20 +59,19 @@ async fn life((_, process): &mut Side) -> Result<Vec<(&'static str, String)>> {
     while !server.exists("/group/one") {
         sleep(Duration::from_millis(10)).await;
     }
-    steps.push(("expiry, and the node again", cell(&requests(&server).await)));
+    steps.push(("expiry, and the node again", requests(&server).await));
     process.tell("close one", "closed").await?;
-    steps.push(("close", cell(&requests(&server).await)));
+    steps.push(("close", requests(&server).await));
     process.tell("end one", "ended").await?;
     Ok(steps)
 }
 
-/// Prints the requests of both sides.
-pub(crate) async fn run(sides: &mut Sides) -> Result<()> {
-    println!("\n| requests | this | Curator |");
-    println!("| --- | --- | --- |");
-    let [ours, javas] = &mut sides.all;
-    for ((title, ours), (_, javas)) in life(ours).await?.into_iter().zip(life(javas).await?) {
-        println!("| {title} | {ours} | {javas} |");
+/// Prints the requests of all sides.
+pub(crate) async fn run(sides: &mut [Side], report: &mut Report) -> Result<()> {
+    let mut all = Vec::new();
+    for side in &mut *sides {
+        all.push(life(&mut side.process).await?);
     }
+    print("a registration", sides, &all, report);
     Ok(())
 }

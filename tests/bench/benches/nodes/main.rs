@@ -25,83 +25,33 @@ mod ours;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use curator_bench::process::{Java, Process, Result, exit_code};
-use tokio::process::Command;
+use curator_bench::harness::{self, CURATOR, OURS, Report, Suite};
+use curator_bench::process::{Program, Result};
 
-#[derive(Parser)]
-#[command(about = "Nodes that stand and groups of this project beside Curator's")]
-struct Options {
-    /// Rounds of each time.
-    #[arg(long, default_value_t = 9)]
-    rounds: usize,
-    /// Only these parts, as often as given: `life`, `absences`, `groups`.
-    #[arg(long)]
-    only: Vec<String>,
-    /// The program is a process with nodes.
-    #[arg(long, hide = true)]
-    nodes: bool,
-    /// Given by `cargo bench`.
-    #[arg(long, hide = true)]
-    bench: bool,
-}
-
-/// The name of a side, and its process.
-type Side = (&'static str, Process);
-
-/// Both implementations, ours first.
-struct Sides {
-    java: Java,
-    all: [Side; 2],
-}
-
-impl Sides {
-    async fn start() -> Result<Self> {
-        let java = Java::compile("CuratorNodes").await?;
-        let all = [("this", ours().await?), ("Curator", javas(&java).await?)];
-        Ok(Self { java, all })
+async fn run(suite: Suite) -> Result<Report> {
+    let (mut report, mut sides) = (Report::default(), suite.start().await?);
+    if suite.wants("life") {
+        life::run(&mut sides, &mut report).await?;
     }
-
-    /// Starts one more process of the same side.
-    async fn another(&self, side: usize) -> Result<Process> {
-        if side == 0 { ours().await } else { javas(&self.java).await }
+    if suite.wants("absences") {
+        absences::run(&suite, &mut sides, &mut report).await?;
     }
-}
-
-async fn ours() -> Result<Process> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg("--nodes");
-    Process::start(command, |_| false).await
-}
-
-async fn javas(java: &Java) -> Result<Process> {
-    Process::start(java.command(), |_| false).await
-}
-
-async fn run(options: Options) -> Result<()> {
-    let is_meant = |part: &str| options.only.is_empty() || options.only.iter().any(|only| only == part);
-    let mut sides = Sides::start().await?;
-    if is_meant("life") {
-        life::run(&mut sides).await?;
+    if suite.wants("groups") {
+        groups::run(&suite, &mut sides, &mut report).await?;
     }
-    if is_meant("absences") {
-        absences::run(&mut sides, options.rounds).await?;
-    }
-    if is_meant("groups") {
-        groups::run(&mut sides).await?;
-    }
-    Ok(())
+    Ok(report)
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Options::parse();
-    let work = async move {
-        match options.nodes {
-            true => ours::serve().await,
-            false => run(options).await,
-        }
-        .map(|()| true)
+    let suite = Suite {
+        name: "nodes",
+        sides: vec![(OURS, Program::Ours), (CURATOR, Program::Java("CuratorNodes", ""))],
+        parts: vec!["life", "absences", "groups"],
+        without_rounds: &["life", "groups"],
+        rounds: Some(9),
+        warm_up: Some(2),
+        ..Suite::default()
     };
-    exit_code(work).await
+    harness::main(suite, ours::All::default(), run).await
 }

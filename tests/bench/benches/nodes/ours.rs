@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use curator_bench::process::{self, Commands, Result};
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
+use curator_bench::clients::connect;
+use curator_bench::process::{Commands, Result};
+use curator_framework::CuratorFramework;
 use curator_recipes::{GroupMember, GroupMemberOptions, GroupState, PersistentNode};
 use tokio::time::timeout;
 
@@ -12,21 +13,10 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(50);
 
 #[derive(Default)]
-struct All {
+pub(crate) struct All {
     clients: BTreeMap<String, CuratorFramework>,
     nodes: BTreeMap<String, PersistentNode>,
     members: BTreeMap<String, GroupMember>,
-}
-
-async fn connect(servers: &str, session: Duration) -> Result<CuratorFramework> {
-    let client = CuratorFramework::builder(servers)
-        .session_timeout(session)
-        .connection_timeout(Duration::from_secs(15))
-        .retry_policy(ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?)
-        .build()?;
-    client.start()?;
-    client.block_until_connected().await?;
-    Ok(client)
 }
 
 impl All {
@@ -48,12 +38,15 @@ impl All {
 }
 
 /// Returns all that a member says of its group and of itself.
-async fn tell(member: &GroupMember) -> String {
+async fn tell(member: &GroupMember) -> Result<String> {
     let joined = match member.join_timeout(Duration::from_millis(500)).await {
         Ok(Some(_)) => "joined".to_owned(),
         Ok(None) => "not joined yet".to_owned(),
         Err(error) => error.to_string(),
     };
+    // A group is followed from the first look on.
+    let is_known = |state: &GroupState| matches!(state, GroupState::Known(_));
+    drop(timeout(PATIENCE, member.watch().wait_for(is_known)).await.map_err(|_| "the group is not known")??);
     let members = member.members();
     let each = members.iter().flat_map(|members| {
         members.iter().map(|one| format!("{}={}", one.id, String::from_utf8_lossy(&one.data))).collect::<Vec<_>>()
@@ -64,7 +57,7 @@ async fn tell(member: &GroupMember) -> String {
         }
         _ => None,
     };
-    format!("{}; {joined}{}", each.collect::<Vec<_>>().join(","), foreign.unwrap_or_default())
+    Ok(format!("{}; {joined}{}", each.collect::<Vec<_>>().join(","), foreign.unwrap_or_default()))
 }
 
 impl Commands for All {
@@ -98,7 +91,7 @@ impl Commands for All {
                 "joined".to_owned()
             }
             ["see", count] => self.see(count.parse()?).await?,
-            ["tell", name] => tell(self.members.get(name).ok_or("no such member")?).await,
+            ["tell", name] => tell(self.members.get(name).ok_or("no such member")?).await?,
             ["leave", name] => {
                 self.members.remove(name).ok_or("no such member")?.close().await;
                 "left".to_owned()
@@ -110,9 +103,4 @@ impl Commands for All {
             _ => return Err(format!("{words:?} is unknown").into()),
         })
     }
-}
-
-/// Does what the lines of the standard input say.
-pub(crate) async fn serve() -> Result<()> {
-    process::serve(All::default()).await
 }

@@ -1,88 +1,81 @@
 //! What a lock costs: requests and bytes, processor time, and how long the many wait.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use curator_bench::clients::{Ours, SESSION, connect};
+use curator_bench::cycles::{Client, Cycler, processor_time};
+use curator_bench::figures::{float, quantile};
+use curator_bench::harness::{CURATOR, Figures, OURS, Report, Suite, Target};
+use curator_bench::process::Result;
+use curator_bench::servers::{Requests, cell, requests, server};
 use curator_recipes::InterProcessMutex;
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer, Traffic};
-use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
 use crate::other_languages::Spawned;
-use crate::ours::{connect, queue, queue_in};
-use crate::peer::{BARE_CRATE, CURATOR, OURS, OURS_SECOND, Result, Run, SOCKETS, TOKIO_SOCKETS};
-use crate::workload::{median, quantile};
-use curator_bench::cycles::{Client, Cycler, Ours, processor_time};
+use crate::ours::queue_in;
+use crate::peer::{BARE_CRATE, OURS_SECOND, Run, SOCKETS, TOKIO_SOCKETS};
+use crate::report::BYTES;
+use crate::workload::Recipe;
 
 /// The most waiters that Curator is asked to queue: each is a thread.
 const MOST_THREADS: usize = 1_000;
-/// The processor time that a cycle may take, against the bare crate's same three requests.
-const MOST_TIMES: f64 = 0.8;
+/// The waiters of a client that connects again.
+const WAITERS: usize = 10_000;
 const POLL: Duration = Duration::from_millis(1);
 
-fn testing_server() -> Result<TestingServer> {
-    Ok(TestingServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start()?)
-}
-
-/// What the server saw in the meantime, for each hand-off.
-#[allow(clippy::cast_precision_loss, reason = "not that many")]
-fn hand_offs(server: &TestingServer, before: Traffic, waiters: usize) -> (f64, f64) {
+/// Returns the requests and bytes that the server saw in the meantime, for each hand-off.
+fn hand_offs(server: &TestingServer, before: Traffic, waiters: usize) -> [f64; 2] {
     let after = server.traffic();
     let bytes = (after.received - before.received) + (after.sent - before.sent);
     // A close and pings are no part of it.
     let own = |op: OpCode| !matches!(op, OpCode::Ping | OpCode::CreateSession | OpCode::CloseSession);
     let requests = server.requests().iter().filter(|request| own(request.op)).count();
-    (requests as f64 / waiters as f64, bytes as f64 / waiters as f64)
+    #[allow(clippy::cast_precision_loss, reason = "not that many")]
+    [requests as f64, bytes as f64].map(|figure| figure / float(waiters))
 }
 
 /// Requests and bytes of a hand-off in a queue that is drained, for queues of many lengths.
-pub(crate) async fn of_queues(curator: &mut Option<Spawned>) -> Result<Value> {
-    let mut rows = Vec::new();
-    println!(
-        "\n| waiters | requests per hand-off | bytes per hand-off | Curator: requests | bytes |\n| --- | --- | --- | --- | --- |"
-    );
+pub(crate) async fn of_queues(suite: &Suite, mut curator: Option<Spawned>, report: &mut Report) -> Result<()> {
+    report.table("hand-offs in a queue that is drained", &[OURS, CURATOR], &[CURATOR]);
     for waiters in [1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000] {
-        let server = testing_server()?;
-        let path = "/queue".to_owned();
-        let queue = queue(&server.connect_string(), &path, waiters).await?;
-        server.clear_requests();
-        let before = server.traffic();
-        queue.drain().await?;
-        let (requests, bytes) = hand_offs(&server, before, waiters);
-        let mut row = json!({ "waiters": waiters, OURS: { "requests": requests, "bytes": bytes } });
-        let mut line = format!("| {waiters} | {requests:.2} | {bytes:.0} |");
-        match curator {
-            Some(curator) if waiters <= MOST_THREADS => {
-                let server = testing_server()?;
-                let run = Run { server: server.address(), path, time: Duration::ZERO, size: waiters };
-                curator.queue(&run).await?;
-                server.clear_requests();
-                let before = server.traffic();
-                curator.drain().await?;
-                let (requests, bytes) = hand_offs(&server, before, waiters);
-                row[CURATOR] = json!({ "requests": requests, "bytes": bytes });
-                line += &format!(" {requests:.2} | {bytes:.0} |");
-            }
-            _ => line += " | |",
+        let mut rows = <[Figures; 2]>::default();
+        let mut add = |side, figures| rows.iter_mut().zip(figures).for_each(|(row, figure)| row.add(side, figure));
+        if suite.has(OURS) {
+            let server = server()?;
+            let client = connect(&server.connect_string(), SESSION).await?;
+            let queue = queue_in(client, "/queue", waiters).await?;
+            server.clear_requests();
+            let before = server.traffic();
+            queue.drain().await?;
+            add(OURS, hand_offs(&server, before, waiters));
         }
-        println!("{line}");
-        rows.push(row);
+        if let Some(curator) = curator.as_mut().filter(|_| waiters <= MOST_THREADS) {
+            let (server, path) = (server()?, "/queue".to_owned());
+            let recipe = Recipe::Drain;
+            curator.queue(&Run { recipe, server: server.address(), path, time: Duration::ZERO, size: waiters }).await?;
+            server.clear_requests();
+            let before = server.traffic();
+            curator.drain().await?;
+            add(CURATOR, hand_offs(&server, before, waiters));
+        }
+        report.row(&format!("requests of a hand-off, waiters: {waiters}"), &rows[0], Target::None);
+        report.row(&format!("{BYTES}{waiters}"), &rows[1], Target::None);
     }
-    Ok(Value::Array(rows))
+    Ok(())
 }
 
 /// How long an acquire takes when many contend, in milliseconds.
-pub(crate) async fn of_waiting(server: SocketAddr) -> Result<Value> {
+pub(crate) async fn of_waiting(server: SocketAddr, report: &mut Report) -> Result<()> {
     const SESSIONS: usize = 16;
-    let mut rows = Vec::new();
-    println!("\n| contenders in 16 sessions | acquires | p50, ms | p99, ms |\n| --- | --- | --- | --- |");
+    report.table("an acquire of contenders in 16 sessions, ms", &[OURS], &[]);
     for (contenders, rounds) in [(10, 200), (100, 30), (1_000, 4)] {
         let path = format!("/waiting-{contenders}");
         let mut clients = Vec::new();
         for _ in 0..SESSIONS {
-            clients.push(connect(&server.to_string()).await?);
+            clients.push(connect(&server.to_string(), SESSION).await?);
         }
         let mut tasks = JoinSet::new();
         for contender in 0..contenders {
@@ -105,72 +98,62 @@ pub(crate) async fn of_waiting(server: SocketAddr) -> Result<Value> {
         for client in clients {
             client.close().await;
         }
-        let (half, most) = (quantile(&waits, 0.5), quantile(&waits, 0.99));
-        println!("| {contenders} | {} | {half:.1} | {most:.1} |", waits.len());
-        rows.push(json!({ "contenders": contenders, "acquires": waits.len(), "p50_ms": half, "p99_ms": most }));
+        for (title, share) in [("p50", 0.5), ("p99", 0.99)] {
+            let mut figures = Figures::default();
+            quantile(&waits, share).into_iter().for_each(|figure| figures.add(OURS, figure));
+            let title = format!("an acquire of {contenders} contenders, {} acquires, {title}, ms", waits.len());
+            report.row(&title, &figures, Target::None);
+        }
     }
-    Ok(Value::Array(rows))
+    Ok(())
 }
 
 /// Processor time of a cycle of this process, beside the same requests of the bare crate and over bare sockets.
-/// Whether it is within its bound.
-pub(crate) async fn of_cycles(server: SocketAddr, rounds: usize) -> Result<(Value, bool)> {
-    const CYCLES: u32 = 200;
-    let clients = [
+pub(crate) async fn of_cycles(suite: &Suite, server: SocketAddr, report: &mut Report) -> Result<()> {
+    let mut clients = vec![
         (Client::Ours, OURS),
         (Client::OursAsync, OURS_SECOND),
         (Client::Async, BARE_CRATE),
         (Client::Bare, SOCKETS),
         (Client::BareTokio, TOKIO_SOCKETS),
     ];
+    clients.retain(|(_, name)| suite.has(name));
     let mut cyclers = Vec::new();
-    for (client, name) in clients {
-        let path = format!("/cycles-of-{}", name.replace(' ', "-"));
-        cyclers.push((name, Cycler::connect(client, server, &path).await?, Vec::new()));
+    for (client, name) in &clients {
+        cyclers.push(Cycler::connect(*client, server, &format!("/cycles-of-{}", name.replace(' ', "-"))).await?);
     }
-    for round in 0..=rounds {
-        for (_, cycler, times) in &mut cyclers {
-            let began = processor_time();
-            for _ in 0..CYCLES {
-                cycler.cycle().await?;
-            }
-            // The first round is for all to get warm.
-            if round > 0 {
-                times.push((processor_time() - began).as_secs_f64() * 1e6 / f64::from(CYCLES));
-            }
+    let mut figures = Figures::default();
+    for turn in suite.turns(clients.len()) {
+        let (began, used) = (Instant::now(), processor_time());
+        let mut cycles = 0;
+        while began.elapsed() < suite.time() {
+            cyclers[turn.side].cycle().await?;
+            cycles += 1;
+        }
+        if turn.counts {
+            figures.add(clients[turn.side].1, (processor_time() - used).as_secs_f64() * 1e6 / f64::from(cycles));
         }
     }
-    let mut figures = Vec::new();
-    for (name, cycler, times) in cyclers {
+    for cycler in cyclers {
         cycler.close().await?;
-        figures.push((name, times));
     }
-    let of = |client: &str| figures.iter().find(|(name, _)| *name == client).map_or(&[][..], |(_, times)| times);
-    let to = |other: &[f64]| median(&of(OURS).iter().zip(other).map(|(own, other)| own / other).collect::<Vec<_>>());
-    let is_met = to(of(BARE_CRATE)) <= MOST_TIMES;
-    println!("\n| client | processor time of a cycle, µs | ratio of ours to it |\n| --- | --- | --- |");
-    let mut rows = Map::new();
-    for (name, times) in &figures {
-        println!("| {name} | {:.0} | {:.2} |", median(times), to(times));
-        rows.insert(
-            (*name).to_owned(),
-            json!({ "rounds": times, "median": median(times), "ratio_of_ours": to(times) }),
-        );
-    }
-    println!("\nAt most {MOST_TIMES} of the bare crate's: {}", if is_met { "met" } else { "missed" });
-    Ok((json!({ "clients": rows, "is_met": is_met }), is_met))
+    let to = &[BARE_CRATE, OURS_SECOND, SOCKETS, TOKIO_SOCKETS];
+    report.table("processor time, µs", &clients.iter().map(|(_, name)| *name).collect::<Vec<_>>(), to);
+    report.row("processor time of a cycle, µs", &figures, Target::AtMost(0.8));
+    Ok(())
 }
 
-/// The requests of a client that connects, and that connects again with a lock and as many waiters.
-pub(crate) async fn of_connections(waiters: usize) -> Result<Value> {
-    let mut rows = Map::new();
-    println!("\n| client | connect | reconnect with a lock and {waiters} waiters |\n| --- | --- | --- |");
-    for (ours, name) in [(Ours::Own, OURS), (Ours::ZookeeperAsync, OURS_SECOND)] {
-        let server = testing_server()?;
+/// The requests of a client that connects, and that connects again with a lock and many waiters.
+pub(crate) async fn of_connections(suite: &Suite, report: &mut Report) -> Result<()> {
+    let mut clients = vec![(OURS, Ours::Own), (OURS_SECOND, Ours::ZookeeperAsync)];
+    clients.retain(|(name, _)| suite.has(name));
+    let (mut connects, mut reconnects) = (Vec::new(), Vec::new());
+    for (_, ours) in &clients {
+        let server = server()?;
         let proxy = FaultProxy::start(server.address())?;
-        let client = ours.connect(&proxy.connect_string()).await?;
-        let connect = settled(&server).await;
-        let queue = queue_in(client, "/queue", waiters).await?;
+        let client = ours.connect(&proxy.connect_string(), SESSION).await?;
+        connects.push(requests(&server).await);
+        let queue = queue_in(client, "/queue", WAITERS).await?;
         let session = queue.client.session().await?;
         let epoch = session.epoch();
         server.clear_requests();
@@ -178,26 +161,12 @@ pub(crate) async fn of_connections(waiters: usize) -> Result<Value> {
         while session.epoch() == epoch {
             tokio::time::sleep(POLL).await;
         }
-        let reconnect = settled(&server).await;
-        println!("| {name} | {connect:?} | {reconnect:?} |");
-        rows.insert(name.to_owned(), json!({ "connect": connect, "reconnect": reconnect }));
+        reconnects.push(requests(&server).await);
     }
-    Ok(json!({ "waiters": waiters, "clients": rows }))
-}
-
-/// How many requests of each kind the server has logged, once it has logged nothing new for three seconds.
-async fn settled(server: &TestingServer) -> BTreeMap<&'static str, usize> {
-    let mut last = usize::MAX;
-    loop {
-        let mut count = BTreeMap::new();
-        for request in server.requests().iter().filter(|request| request.op != OpCode::Ping) {
-            *count.entry(request.op.name()).or_default() += 1;
-        }
-        let total = count.values().sum();
-        if total == last {
-            return count;
-        }
-        last = total;
-        tokio::time::sleep(Duration::from_secs(3)).await;
-    }
+    let names: Vec<_> = clients.iter().map(|(name, _)| *name).collect();
+    report.table("requests of a connection", &names, &[]);
+    let mut print = |title: &str, all: &[Requests]| report.text(title, &all.iter().map(cell).collect::<Vec<_>>());
+    print("requests to connect", &connects);
+    print(&format!("requests behind a reconnect with a lock and {WAITERS} waiters"), &reconnects);
+    Ok(())
 }

@@ -3,80 +3,54 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use curator_bench::process::{Java, Process, program};
-use tokio::process::Command;
+use curator_bench::figures::median;
+use curator_bench::process::{Process, Program, Result};
 
-use crate::peer::{CURATOR, Peer, Result, Run};
-use crate::workload::{Outcome, Workload};
+use crate::peer::{Peer, Run, per_second};
+use crate::workload::Recipe;
 
-pub(crate) struct Spawned {
-    name: &'static str,
-    process: Process,
-    /// Its classes, which the process loads when it needs them.
-    _java: Option<Java>,
-}
+pub(crate) struct Spawned(Process);
 
 impl Spawned {
-    /// Java's Curator.
-    pub(crate) async fn curator() -> Result<Self> {
-        let java = Java::compile("CuratorBench").await?;
-        let process = Process::start(java.command(), |_| false).await?;
-        Ok(Self { name: CURATOR, process, _java: Some(java) })
-    }
-
-    /// Python's kazoo, from Debian.
-    pub(crate) async fn kazoo() -> Result<Self> {
-        let mut python = Command::new("/usr/bin/python3");
-        python.arg(program("kazoo_bench.py"));
-        Ok(Self { name: "kazoo", process: Process::start(python, |_| false).await?, _java: None })
+    pub(crate) async fn start(program: Program) -> Result<Self> {
+        Ok(Self(Process::start(program).await?))
     }
 
     /// Queues as many waiters in one session as the run says.
     pub(crate) async fn queue(&mut self, run: &Run) -> Result<()> {
-        self.process.tell(&request(Workload::Drain, run), "queued").await
+        self.0.tell(&line(run), "queued").await
     }
 
     /// Gives all waiters their turn.
-    pub(crate) async fn drain(&mut self) -> Result<Outcome> {
-        outcome(Workload::Drain, &self.process.ask("go").await?)
+    pub(crate) async fn drain(&mut self) -> Result<f64> {
+        figure(Recipe::Drain, &self.0.ask("go").await?)
     }
 }
 
 /// Returns the line that asks for a run.
-fn request(workload: Workload, run: &Run) -> String {
-    let Run { server, path, time, size } = run;
-    format!("{} {server} {path} {} {size}", workload.word(), time.as_millis())
+fn line(run: &Run) -> String {
+    format!("{} {} {} {} {}", run.recipe.word(), run.server, run.path, run.time.as_millis(), run.size)
 }
 
-fn outcome(workload: Workload, answer: &str) -> Result<Outcome> {
+fn figure(recipe: Recipe, answer: &str) -> Result<f64> {
     let numbers = answer.split(' ').map(str::parse).collect::<std::result::Result<Vec<u64>, _>>();
-    match (workload, numbers.map_err(|error| format!("{answer:?}: {error}"))?.as_slice()) {
-        (Workload::HandOff, times) => {
-            Ok(Outcome::Times(times.iter().map(|nanos| Duration::from_nanos(*nanos)).collect()))
+    match (recipe, numbers.map_err(|error| format!("{answer:?}: {error}"))?.as_slice()) {
+        (Recipe::HandOff, times) => {
+            let millis = times.iter().map(|nanos| Duration::from_nanos(*nanos).as_secs_f64() * 1e3);
+            Ok(median(&millis.collect::<Vec<_>>()).ok_or("no hand-offs")?)
         }
-        (_, [cycles, nanos]) => Ok(Outcome::Cycles(*cycles, Duration::from_nanos(*nanos))),
+        (_, [cycles, nanos]) => Ok(per_second((*cycles).try_into()?, Duration::from_nanos(*nanos))),
         _ => Err(format!("it says {answer:?}").into()),
     }
 }
 
 #[async_trait]
 impl Peer for Spawned {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn does(&self, workload: Workload) -> bool {
-        // kazoo's readers and writers can wait for each other for ever.
-        self.name == CURATOR || !matches!(workload.recipe(), Workload::ReadWrite | Workload::DirectSemaphore)
-    }
-
-    async fn run(&mut self, workload: Workload, run: &Run) -> Result<Outcome> {
-        // Curator has one protocol, and that is what the other one is measured by.
-        let workload = if workload == Workload::DirectSemaphore { Workload::Semaphore } else { workload };
-        if workload == Workload::Drain {
+    async fn run(&mut self, run: &Run) -> Result<f64> {
+        if run.recipe == Recipe::Drain {
             self.queue(run).await?;
             return self.drain().await;
         }
-        outcome(workload, &self.process.ask(&request(workload, run)).await?)
+        figure(run.recipe, &self.0.ask(&line(run)).await?)
     }
 }

@@ -3,95 +3,41 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Stdio;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use curator_bench::process::Result;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
-use tokio::sync::Barrier;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix};
 
-use crate::peer::{Peer, Result, Run};
-use crate::workload::{Outcome, Workload};
+use crate::peer::{Peer, Run, compete};
 
 /// Between two tries of a lock that nobody tells its waiters of.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How long a key lives whose holder does not come back.
 const LIFE: Duration = Duration::from_secs(30);
 
-fn is_a_mutex(workload: Workload) -> bool {
-    matches!(workload, Workload::Alone | Workload::Contended)
-}
-
-/// Runs cycles of all contenders until the time is over, and returns the contenders.
-pub(crate) async fn compete<C, F>(run: &Run, contenders: Vec<C>, cycle: F) -> Result<(Outcome, Vec<C>)>
-where
-    C: Send + 'static,
-    F: for<'a> Fn(&'a mut C, &'a str) -> futures_util::future::BoxFuture<'a, Result<()>>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-{
-    let begin = Arc::new(Barrier::new(run.size + 1));
-    let mut tasks = JoinSet::new();
-    for mut own in contenders {
-        let (begin, time, path, cycle) = (Arc::clone(&begin), run.time, run.path.clone(), cycle.clone());
-        tasks.spawn(async move {
-            begin.wait().await;
-            let began = Instant::now();
-            let mut cycles = 0;
-            while began.elapsed() < time {
-                cycle(&mut own, &path).await?;
-                cycles += 1;
-            }
-            Result::Ok((cycles, own))
-        });
-    }
-    // Taken before the barrier: a contender that begins may keep this task from its thread.
-    let began = Instant::now();
-    begin.wait().await;
-    let mut cycles = 0;
-    let mut contenders = Vec::new();
-    while let Some(done) = tasks.join_next().await {
-        let (of_this, contender) = done??;
-        cycles += of_this;
-        contenders.push(contender);
-    }
-    Ok((Outcome::Cycles(cycles, began.elapsed()), contenders))
-}
-
 pub(crate) struct ZookeeperClient;
 
 #[async_trait]
 impl Peer for ZookeeperClient {
-    fn name(&self) -> &'static str {
-        "zookeeper-client"
-    }
-
-    fn does(&self, workload: Workload) -> bool {
-        is_a_mutex(workload) || matches!(workload, Workload::AloneFar | Workload::ContendedFar)
-    }
-
-    async fn run(&mut self, _: Workload, run: &Run) -> Result<Outcome> {
+    async fn run(&mut self, run: &Run) -> Result<f64> {
         let server = run.server.to_string();
         let mut contenders = Vec::new();
         for _ in 0..run.size {
             contenders.push(Client::connect(&server).await?);
         }
-        let (outcome, _) = compete(run, contenders, |client, path| {
+        let done = compete(run, contenders, |client, run| {
             Box::pin(async move {
                 let options = LockOptions::new(Acls::anyone_all())
                     .with_ancestor_options(CreateMode::Persistent.with_acls(Acls::anyone_all()))?;
-                drop(client.lock(LockPrefix::new_curator(path, "lock-")?, b"", options).await?);
+                drop(client.lock(LockPrefix::new_curator(&run.path, "lock-")?, b"", options).await?);
                 Ok(())
             })
-        })
-        .await?;
-        Ok(outcome)
+        });
+        Ok(done.await?.0)
     }
 }
 
@@ -128,41 +74,28 @@ impl Redis {
 
 #[async_trait]
 impl Peer for Redis {
-    fn name(&self) -> &'static str {
-        "Redis"
-    }
-
-    fn is_in_zookeeper(&self) -> bool {
-        false
-    }
-
-    fn does(&self, workload: Workload) -> bool {
-        is_a_mutex(workload)
-    }
-
-    async fn run(&mut self, _: Workload, run: &Run) -> Result<Outcome> {
+    async fn run(&mut self, run: &Run) -> Result<f64> {
         const RELEASE: &str =
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
         let mut contenders = Vec::new();
         for _ in 0..run.size {
             contenders.push((self.connect().await?, rand::random::<u64>(), redis::Script::new(RELEASE)));
         }
-        let (outcome, _) = compete(run, contenders, |(connection, token, release), path| {
+        let done = compete(run, contenders, |(connection, token, release), run| {
             Box::pin(async move {
                 loop {
                     let mut set = redis::cmd("SET");
-                    set.arg(path).arg(*token).arg("NX").arg("PX").arg(LIFE.as_secs() * 1000);
+                    set.arg(&run.path).arg(*token).arg("NX").arg("PX").arg(LIFE.as_secs() * 1000);
                     if set.query_async::<Option<String>>(connection).await?.is_some() {
                         break;
                     }
                     sleep(PAUSE).await;
                 }
-                release.key(path).arg(*token).invoke_async::<i32>(connection).await?;
+                release.key(&run.path).arg(*token).invoke_async::<i32>(connection).await?;
                 Ok(())
             })
-        })
-        .await?;
-        Ok(outcome)
+        });
+        Ok(done.await?.0)
     }
 }
 
@@ -189,36 +122,23 @@ impl Sqlite {
 
 #[async_trait]
 impl Peer for Sqlite {
-    fn name(&self) -> &'static str {
-        "SQLite"
-    }
-
-    fn is_in_zookeeper(&self) -> bool {
-        false
-    }
-
-    fn does(&self, workload: Workload) -> bool {
-        is_a_mutex(workload)
-    }
-
-    async fn run(&mut self, _: Workload, run: &Run) -> Result<Outcome> {
+    async fn run(&mut self, run: &Run) -> Result<f64> {
         let mut contenders = Vec::new();
         for _ in 0..run.size {
             contenders.push((self.connect()?, rand::random::<u32>()));
         }
-        let (outcome, _) = compete(run, contenders, |(connection, owner), path| {
+        let done = compete(run, contenders, |(connection, owner), run| {
             Box::pin(async move {
                 const INSERT: &str =
                     "INSERT OR IGNORE INTO locks (name, owner, until) VALUES (?1, ?2, unixepoch() + 30)";
-                while connection.prepare_cached(INSERT)?.execute((&*path, *owner))? == 0 {
+                while connection.prepare_cached(INSERT)?.execute((&run.path, *owner))? == 0 {
                     sleep(PAUSE).await;
                 }
                 const DELETE: &str = "DELETE FROM locks WHERE name = ?1 AND owner = ?2";
-                connection.prepare_cached(DELETE)?.execute((&*path, *owner))?;
+                connection.prepare_cached(DELETE)?.execute((&run.path, *owner))?;
                 Ok(())
             })
-        })
-        .await?;
-        Ok(outcome)
+        });
+        Ok(done.await?.0)
     }
 }

@@ -1,109 +1,67 @@
 //! The locks of this project.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use curator_bench::clients::{Ours, SESSION};
+use curator_bench::figures::median;
+use curator_bench::plain::LEASES;
+use curator_bench::process::Result;
 use curator_framework::CuratorFramework;
 use curator_framework::recipe::RecipeClient as _;
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, SemaphoreOptions, SemaphoreProtocol,
 };
-use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::peer::{OURS, OURS_SECOND, Peer, Result, Run};
-use crate::workload::{Outcome, Workload};
-use curator_bench::cycles::Ours;
+use crate::peer::{Peer, Run, compete, per_second};
+use crate::workload::Recipe;
 
-pub(crate) const LEASES: usize = 4;
 const RESTS: Duration = Duration::from_millis(300);
 
-/// A client with Curator's defaults.
-pub(crate) async fn connect(server: &str) -> Result<CuratorFramework> {
-    Ours::Own.connect(server).await
-}
-
 /// The lock that one session takes again and again.
-enum Contender {
+enum Lock {
     Mutex(InterProcessMutex),
     Semaphore(InterProcessSemaphoreV2),
     ReadWrite(InterProcessReadWriteLock),
 }
 
+struct Contender {
+    client: CuratorFramework,
+    lock: Lock,
+    cycle: usize,
+}
+
 impl Contender {
-    fn new(workload: Workload, client: CuratorFramework, path: &str) -> Result<Self> {
-        Ok(match workload.recipe() {
-            Workload::Semaphore => Self::Semaphore(InterProcessSemaphoreV2::new(client, path, LEASES)?),
-            Workload::DirectSemaphore => {
-                let semaphore = InterProcessSemaphoreV2::with_options(
-                    client,
-                    path,
-                    LEASES,
-                    SemaphoreOptions::new().protocol(SemaphoreProtocol::Direct),
-                )?;
-                Self::Semaphore(semaphore)
-            }
-            Workload::ReadWrite => Self::ReadWrite(InterProcessReadWriteLock::new(client, path)?),
-            _ => Self::Mutex(InterProcessMutex::new(client, path)?),
-        })
+    fn new(run: &Run, client: CuratorFramework, cycle: usize) -> Result<Self> {
+        let (own, path) = (client.clone(), &run.path);
+        let semaphore = |protocol| {
+            let options = SemaphoreOptions::new().protocol(protocol);
+            InterProcessSemaphoreV2::with_options(own.clone(), path, LEASES, options)
+        };
+        let lock = match run.recipe {
+            Recipe::Semaphore => Lock::Semaphore(semaphore(SemaphoreProtocol::default())?),
+            Recipe::DirectSemaphore => Lock::Semaphore(semaphore(SemaphoreProtocol::Direct)?),
+            Recipe::ReadWrite => Lock::ReadWrite(InterProcessReadWriteLock::new(own, path)?),
+            _ => Lock::Mutex(InterProcessMutex::new(own, path)?),
+        };
+        Ok(Self { client, lock, cycle })
     }
 
-    async fn cycle(&self, round: usize) -> Result<()> {
-        assert!(
-            match self {
-                Self::Mutex(mutex) => mutex.acquire().await?.release().await?,
-                Self::Semaphore(semaphore) => semaphore.acquire().await?.release().await?,
-                Self::ReadWrite(lock) if round % 10 == 0 => lock.write_lock().acquire().await?.release().await?,
-                Self::ReadWrite(lock) => lock.read_lock().acquire().await?.release().await?,
-            }
-            .is_released()
-        );
+    async fn cycle(&mut self) -> Result<()> {
+        self.cycle += 1;
+        let outcome = match &self.lock {
+            Lock::Mutex(mutex) => mutex.acquire().await?.release().await?,
+            Lock::Semaphore(semaphore) => semaphore.acquire().await?.release().await?,
+            Lock::ReadWrite(lock) if self.cycle % 10 == 0 => lock.write_lock().acquire().await?.release().await?,
+            Lock::ReadWrite(lock) => lock.read_lock().acquire().await?.release().await?,
+        };
+        assert!(outcome.is_released());
         Ok(())
     }
 }
 
-/// Every contender has a session.
-async fn compete(ours: Ours, workload: Workload, run: &Run) -> Result<Outcome> {
-    let begin = Arc::new(Barrier::new(run.size + 1));
-    let mut contenders = JoinSet::new();
-    for first in 0..run.size {
-        let client = ours.connect(&run.server.to_string()).await?;
-        let contender = Contender::new(workload, client.clone(), &run.path)?;
-        let (begin, time) = (Arc::clone(&begin), run.time);
-        contenders.spawn(async move {
-            begin.wait().await;
-            let began = Instant::now();
-            let mut cycles = 0;
-            while began.elapsed() < time {
-                contender.cycle(first + cycles).await?;
-                cycles += 1;
-            }
-            Result::Ok((cycles as u64, client))
-        });
-    }
-    // Before: whoever begins may keep this task from its thread.
-    let began = Instant::now();
-    begin.wait().await;
-    let mut cycles = 0;
-    let mut clients = Vec::new();
-    while let Some(done) = contenders.join_next().await {
-        let (own, client) = done??;
-        cycles += own;
-        clients.push(client);
-    }
-    let outcome = Outcome::Cycles(cycles, began.elapsed());
-    for client in clients {
-        client.close().await;
-    }
-    Ok(outcome)
-}
-
-/// A client with a lock that is held, and as many who wait for it as there are to be. They let go at once.
-pub(crate) async fn queue(server: &str, path: &str, size: usize) -> Result<Queue> {
-    queue_in(connect(server).await?, path, size).await
-}
-
+/// Queues so many waiters behind a lock that this client holds. Each lets go at once.
 pub(crate) async fn queue_in(client: CuratorFramework, path: &str, size: usize) -> Result<Queue> {
     let held = InterProcessMutex::new(client.clone(), path)?.acquire().await?;
     let mut waiters = JoinSet::new();
@@ -145,9 +103,9 @@ impl Queue {
 }
 
 /// From the release of one session to the grant of the other's.
-async fn hand_off(ours: Ours, run: &Run) -> Result<Outcome> {
+async fn hand_off(ours: Ours, run: &Run) -> Result<f64> {
     let server = run.server.to_string();
-    let clients = [ours.connect(&server).await?, ours.connect(&server).await?];
+    let clients = [ours.connect(&server, SESSION).await?, ours.connect(&server, SESSION).await?];
     let mut held = InterProcessMutex::new(clients[0].clone(), &run.path)?.acquire().await?;
     let mut times = Vec::new();
     for round in 0..run.size {
@@ -160,38 +118,38 @@ async fn hand_off(ours: Ours, run: &Run) -> Result<Outcome> {
         let began = Instant::now();
         assert!(held.release().await?.is_released());
         let (granted, guard) = waiter.await??;
-        times.push(granted - began);
+        times.push((granted - began).as_secs_f64() * 1e3);
         held = guard;
     }
     assert!(held.release().await?.is_released());
     for client in clients {
         client.close().await;
     }
-    Ok(Outcome::Times(times))
+    Ok(median(&times).ok_or("no hand-offs")?)
 }
 
 #[async_trait]
 impl Peer for Ours {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Own => OURS,
-            Self::ZookeeperAsync => OURS_SECOND,
-        }
-    }
-
-    fn does(&self, _: Workload) -> bool {
-        true
-    }
-
-    async fn run(&mut self, workload: Workload, run: &Run) -> Result<Outcome> {
-        match workload {
-            Workload::HandOff => hand_off(*self, run).await,
-            Workload::Drain => {
-                let client = self.connect(&run.server.to_string()).await?;
-                let elapsed = queue_in(client, &run.path, run.size).await?.drain().await?;
-                Ok(Outcome::Cycles(run.size as u64, elapsed))
+    async fn run(&mut self, run: &Run) -> Result<f64> {
+        let server = run.server.to_string();
+        match run.recipe {
+            Recipe::HandOff => return hand_off(*self, run).await,
+            Recipe::Drain => {
+                let elapsed =
+                    queue_in(self.connect(&server, SESSION).await?, &run.path, run.size).await?.drain().await?;
+                return Ok(per_second(run.size, elapsed));
             }
-            _ => compete(*self, workload, run).await,
+            _ => {}
         }
+        // Each contender has a session.
+        let mut contenders = Vec::new();
+        for first in 0..run.size {
+            contenders.push(Contender::new(run, self.connect(&server, SESSION).await?, first)?);
+        }
+        let (figure, contenders) = compete(run, contenders, |own, _| Box::pin(own.cycle())).await?;
+        for contender in contenders {
+            contender.client.close().await;
+        }
+        Ok(figure)
     }
 }

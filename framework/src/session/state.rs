@@ -23,6 +23,7 @@ use crate::model::schema::SchemaSet;
 use crate::session::background::{Background, DeleteBacklog};
 use crate::session::container_reaper::ContainerReaper;
 use crate::session::deadlines::SessionDeadline;
+use crate::session::ephemeral_nodes::EphemeralNodes;
 use crate::session::liveness::SessionLiveness;
 #[cfg(doc)]
 use crate::session::owned_node::OwnedNode;
@@ -41,6 +42,8 @@ pub(crate) struct SessionConfig {
     pub(crate) error_policy: Arc<dyn ConnectionStateErrorPolicy>,
     pub(crate) reaper: Arc<ContainerReaper>,
     pub(crate) schemas: Option<Arc<SchemaSet>>,
+    /// The most bytes of the paths of a session's ephemeral nodes.
+    pub(crate) max_ephemeral_bytes: usize,
 }
 
 /// One ZooKeeper session. A recipe takes one for each attempt and sends every request of that attempt through it.
@@ -82,6 +85,7 @@ pub(super) struct Inner {
     pub(super) silence_is_error: bool,
     pub(super) reaper: Arc<ContainerReaper>,
     pub(super) schemas: Option<Arc<SchemaSet>>,
+    pub(super) ephemeral_nodes: Mutex<EphemeralNodes>,
     /// A server has answered that it does not know the request for one.
     pub(super) refuses_persistent_watches: AtomicBool,
     extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
@@ -157,6 +161,7 @@ impl Session {
                 silence_is_error,
                 reaper: Arc::clone(&config.reaper),
                 schemas: config.schemas.clone(),
+                ephemeral_nodes: Mutex::new(EphemeralNodes::new(config.max_ephemeral_bytes)),
                 refuses_persistent_watches: AtomicBool::new(false),
                 extensions: Mutex::default(),
             }

@@ -22,6 +22,7 @@ pub(super) async fn try_clean(session: &Session, remains: &PendingDelete) -> Res
             }
         }
         if !is_changed {
+            session.creates_are_settled(remains);
             return Ok(());
         }
     }

@@ -251,6 +251,10 @@ impl OwnedNode {
             }
         }
         self.outcome_unknown = false;
+        if let Some(kept) = self.node.as_ref().filter(|_| self.mode.is_ephemeral()) {
+            let prefix = make_path(parent_of(&kept.path), &self.id.prefix());
+            self.session.has_kept(&prefix, &kept.path);
+        }
         Ok(())
     }
 

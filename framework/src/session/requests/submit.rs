@@ -9,7 +9,10 @@ use crate::error::{Chain, Error, PathText, Result};
 use crate::metrics;
 use crate::model::CreateMode;
 use crate::model::namespace::Namespace;
+use crate::model::path::make_path;
 use crate::session::Session;
+use crate::session::background::PendingDelete;
+use crate::session::ephemeral_nodes::NodeChange;
 use crate::sync::report::report;
 use crate::zookeeper::{DEFAULT_CLIENT, Evidence, Request, Response, SessionEnd};
 
@@ -53,9 +56,10 @@ impl Session {
         let through_leader = evidence == Evidence::Leader;
         let path = request.shared_path();
         let name = request.name();
+        let change = NodeChange::of(&request);
         let submitted = match self.end_reason() {
             Some(_) => Err(self.closed_error(request.to_string())),
-            None => Ok(self.inner.handle.submit(request, self.epoch())),
+            None => self.count_nodes(&path, &change).map(|()| self.inner.handle.submit(request, self.epoch())),
         };
         let answered = async move {
             let over = |sent: bool| {
@@ -85,8 +89,14 @@ impl Session {
                 self.answered_at(now, sent, reply.epoch, given);
             }
             // Before the caller sees the reply: an owner must know of its loss before another contender can be granted.
+            if !change.is_none() {
+                self.inner.ephemeral_nodes.lock().answered(&path, &change, &reply.result);
+            }
             match &reply.result {
-                Err(Error::NoNode { .. }) | Ok(Response::Exists(None)) => self.watches().is_missing(&path, reply.zxid),
+                Err(Error::NoNode { .. }) | Ok(Response::Exists(None)) => {
+                    self.watches().is_missing(&path, reply.zxid);
+                    self.inner.ephemeral_nodes.lock().is_gone(&path);
+                }
                 Ok(Response::Children(names)) => self.watches().listed(&path, names, reply.zxid),
                 _ => {}
             }
@@ -111,6 +121,26 @@ impl Session {
             reply.result.map(|response| (response, epoch))
         };
         answered.map_err(|error| self.for_caller(error))
+    }
+
+    /// Counts the ephemeral nodes of a request that is about to be sent.
+    fn count_nodes(&self, path: &Arc<str>, change: &NodeChange) -> Result<()> {
+        if change.is_none() { Ok(()) } else { self.inner.ephemeral_nodes.lock().ask(path, change) }
+    }
+
+    /// Records that the creates whose replies were lost have left no node to delete.
+    pub(in crate::session) fn creates_are_settled(&self, remains: &PendingDelete) {
+        let mut nodes = self.inner.ephemeral_nodes.lock();
+        match remains {
+            PendingDelete::Claimed { parent, prefix, .. } => nodes.settle_all(&make_path(parent, prefix), None),
+            PendingDelete::Uncertain { path, .. } | PendingDelete::Marked { path, .. } => nodes.settle(path),
+            PendingDelete::Created { .. } | PendingDelete::Guaranteed { .. } => {}
+        }
+    }
+
+    /// Records that of the creates at the server's paths with this prefix one node is left.
+    pub(in crate::session) fn has_kept(&self, prefix: &str, kept: &Arc<str>) {
+        self.inner.ephemeral_nodes.lock().settle_all(prefix, Some(kept));
     }
 
     /// Returns the error with the paths as the caller wrote them.

@@ -22,8 +22,8 @@ use crate::model::namespace::Namespace;
 #[cfg(feature = "schema")]
 use crate::model::schema::SchemaSet;
 use crate::retry::RetryPolicy;
-use crate::session::{DEFAULT_MAX_EPHEMERAL_BYTES, SessionConfig};
 use crate::session::container_reaper::ContainerReaper;
+use crate::session::{DEFAULT_MAX_EPHEMERAL_BYTES, SessionConfig};
 #[cfg(doc)]
 use crate::state::connection_state::ConnectionState;
 use crate::state::connection_state::{ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy};

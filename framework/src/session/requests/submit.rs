@@ -13,6 +13,7 @@ use crate::model::path::make_path;
 use crate::session::Session;
 use crate::session::background::PendingDelete;
 use crate::session::ephemeral_nodes::NodeChange;
+use crate::session::known_node::KnownNode;
 use crate::sync::report::report;
 use crate::zookeeper::{DEFAULT_CLIENT, Evidence, Request, Response, SessionEnd};
 
@@ -90,12 +91,12 @@ impl Session {
             }
             // Before the caller sees the reply: an owner must know of its loss before another contender can be granted.
             if !change.is_none() {
-                self.inner.ephemeral_nodes.lock().answered(&path, &change, &reply.result);
+                self.inner.ephemeral_nodes.lock().answered(&path, &change, reply.zxid, &reply.result);
             }
             match &reply.result {
                 Err(Error::NoNode { .. }) | Ok(Response::Exists(None)) => {
                     self.watches().is_missing(&path, reply.zxid);
-                    self.inner.ephemeral_nodes.lock().is_gone(&path);
+                    self.inner.ephemeral_nodes.lock().is_gone(&path, reply.zxid);
                 }
                 Ok(Response::Children(names)) => self.watches().listed(&path, names, reply.zxid),
                 _ => {}
@@ -139,8 +140,8 @@ impl Session {
     }
 
     /// Records that of the creates at the server's paths with this prefix one node is left.
-    pub(in crate::session) fn has_kept(&self, prefix: &str, kept: &Arc<str>) {
-        self.inner.ephemeral_nodes.lock().settle_all(prefix, Some(kept));
+    pub(in crate::session) fn has_kept(&self, prefix: &str, kept: &KnownNode) {
+        self.inner.ephemeral_nodes.lock().settle_all(prefix, Some((&kept.path, kept.czxid)));
     }
 
     /// Returns the error with the paths as the caller wrote them.

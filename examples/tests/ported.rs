@@ -8,9 +8,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use curator_framework::{CuratorFramework, RetryOneTime};
-use curator_test::{ApacheServer, TestingServer};
+use curator_test::{ApacheServer, TestingServer, curator_class_path};
 
-const JARS: &str = "/usr/share/java/curator-recipes.jar:/usr/share/java/slf4j-nop.jar";
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../recipes/docs/migration.md");
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/ported");
 
@@ -62,21 +61,18 @@ fn run(command: &mut Command, package: &str) -> Output {
 }
 
 /// Compiles all Java programs into a folder.
-fn compile(classes: &Path) {
-    for jar in JARS.split(':') {
-        assert!(Path::new(jar).exists(), "{jar} not found: `apt-get install libcurator-recipes-java`");
-    }
+fn compile(classes: &Path, jars: &str) {
     let sources = ALL.iter().map(|program| format!("{FOLDER}/{}.java", program.java));
     let mut compiler = Command::new("javac");
-    run(compiler.args(["-cp", JARS, "-d"]).arg(classes).args(sources), "openjdk-17-jdk-headless");
+    run(compiler.args(["-cp", jars, "-d"]).arg(classes).args(sources), "openjdk-17-jdk-headless");
 }
 
 /// Runs all programs at once on a server, each below a root of its own.
 fn all_print_what_the_page_shows(address: SocketAddr) {
     let classes = tempfile::tempdir().unwrap();
-    compile(classes.path());
-    let servers = roots(address);
-    let (classes, servers) = (classes.path(), &servers);
+    let (jars, servers) = (&curator_class_path().unwrap(), &roots(address));
+    let classes = classes.path();
+    compile(classes, jars);
     std::thread::scope(|scope| {
         for program in &ALL {
             scope.spawn(move || {
@@ -88,7 +84,7 @@ fn all_print_what_the_page_shows(address: SocketAddr) {
             scope.spawn(move || {
                 let mut java = Command::new("java");
                 java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-cp"]);
-                java.arg(format!("{}:{JARS}", classes.display())).arg(program.java).arg(format!("{servers}/java"));
+                java.arg(format!("{}:{jars}", classes.display())).arg(program.java).arg(format!("{servers}/java"));
                 let output = run(&mut java, "openjdk-17-jre-headless");
                 assert_eq!(String::from_utf8_lossy(&output.stdout), program.printed(), "{}.java", program.java);
             });

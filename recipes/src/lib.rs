@@ -232,6 +232,8 @@ mod leader;
 mod locks;
 #[doc = include_str!("../docs/migration.md")]
 pub mod migration {}
+#[cfg(test)]
+mod model;
 mod nodes;
 mod shared;
 mod standing;

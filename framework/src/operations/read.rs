@@ -1,7 +1,7 @@
 //! Reading nodes.
 
 use crate::core::ClientCore;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::new_node::{NodeSpec, Parents};
 use crate::model::path::parent_of;
 use crate::model::{Acl, Reading, Stat};
@@ -49,8 +49,14 @@ impl<'a> ExistsBuilder<'a> {
     }
 
     async fn make_parents(&self, session: &Session, path: &str) -> Result<()> {
-        if self.parents == Parents::Expected || session.exists(parent_of(path)).await?.is_some() {
+        if self.parents == Parents::Expected {
             return Ok(());
+        }
+        match session.exists(parent_of(path)).await {
+            Ok(None) => {}
+            // It exists, and the client may not read it.
+            Err(Error::NoAuth { .. }) => return Ok(()),
+            found => return found.map(|_| ()),
         }
         let node = NodeSpec {
             parents: self.parents,
@@ -66,8 +72,10 @@ impl<'a> ExistsBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `Error::InvalidPath`, `Error::SchemaViolation`; of created parents `Error::NoAuth` and the like;
-    /// `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up.
+    /// * `Error::NoAuth`: the node exists, and the client may not read it. Servers before 3.8.4, and 3.9.0 and 3.9.1,
+    ///   return its stat. A parent that may not be created has this error too, and others of a create.
+    /// * `Error::InvalidPath`, `Error::SchemaViolation`.
+    /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up.
     ///
     /// # Cancel safety
     ///

@@ -101,7 +101,7 @@ impl DistributedBarrier {
     /// * `BarrierError::AlreadySet`: an owned barrier is set, which will fall with its owner. Nothing is changed.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. The barrier may be set.
     /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`, `Error::NoChildrenForEphemerals`: the barrier is not
-    ///   set.
+    ///   set. `Error::NoAuth` also means a barrier that another client has set, and that this one may not read.
     ///
     /// # Cancel safety
     ///
@@ -155,7 +155,11 @@ impl DistributedBarrier {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn is_set(&self) -> Result<bool, BarrierError> {
-        Ok(self.client.check_exists().for_path(&self.path).await?.is_some())
+        match self.client.check_exists().for_path(&self.path).await {
+            // It exists, and the client may not read it.
+            Err(Error::NoAuth { .. }) => Ok(true),
+            found => Ok(found?.is_some()),
+        }
     }
 
     /// Sets the barrier for as long as the returned guard exists and its session lasts.
@@ -165,8 +169,8 @@ impl DistributedBarrier {
     /// * `BarrierError::AlreadySet`: another client, or another guard, has set it. Nothing is changed.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. The barrier is removed in the
     ///   background if it was set.
-    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`, `Error::NoChildrenForEphemerals`: the barrier is not
-    ///   set.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoChildrenForEphemerals`: the barrier is not set by this client.
+    /// * `Error::NoAuth`: this client may not create the barrier, or may not read one that is set.
     ///
     /// # Cancel safety
     ///
@@ -180,6 +184,7 @@ impl DistributedBarrier {
     /// # Errors
     ///
     /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
+    /// * `Error::NoAuth`: the barrier is set, and this client may not read it. Servers from 3.8.4 and 3.9.2 on say so.
     /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety

@@ -29,3 +29,13 @@ impl LockInternalsDriver for LeaseDriver {
         }
     }
 }
+
+/// Returns whether all `own` leases are held without the queue, by a listing that was sent after their creates. Children
+/// that are not leases count as older leases, because Java's clients count them too.
+pub(crate) fn are_held(sorted: &SortedChildren, listed: usize, own: &[&str], max_leases: usize) -> bool {
+    let positions: Option<Vec<usize>> = own.iter().map(|name| sorted.position(name)).collect();
+    let Some(last) = positions.and_then(|positions| positions.into_iter().max()) else { return false };
+    // Near the end, sequence numbers do not order the nodes, so all others count as older.
+    let older = if sorted.is_near_the_end() { listed.saturating_sub(1) } else { listed - sorted.len() + last };
+    older < max_leases
+}

@@ -450,10 +450,14 @@ impl Follower {
     }
 }
 
-/// Reads a member. If the client may not read it, its data is empty.
+/// Reads a member. If the client may not read it, its data is empty. From 3.8.4 and 3.9.2 on the servers then refuse its
+/// stat too, so all of that is zero.
 async fn read_member(reads: &Reads, path: String) -> (String, Result<Option<(Stat, Vec<u8>)>, Error>) {
     let found = match reads.get_data(&path).await {
-        Err(Error::NoAuth { .. }) => reads.exists(&path).await.map(|stat| Some((stat?, Vec::new()))),
+        Err(Error::NoAuth { .. }) => match reads.exists(&path).await {
+            Err(Error::NoAuth { .. }) => Ok(Some(Default::default())),
+            found => found.map(|stat| Some((stat?, Vec::new()))),
+        },
         found => found,
     };
     (path, found)

@@ -17,9 +17,11 @@ pub struct Member {
     pub id: String,
     /// The member's data; empty if this client may not read it.
     pub data: Vec<u8>,
-    /// The session that owns the member's node; `None` if that is not ephemeral.
+    /// The session that owns the member's node; `None` if that is not ephemeral, or not known.
     pub session: Option<SessionId>,
     /// The zxid of the transaction that created the member's node. A member that has joined again has another one.
+    ///
+    /// It is 0 if it is not known: servers from 3.8.4 and 3.9.2 on hide it from a client that may not read the node.
     pub czxid: Zxid,
 }
 
@@ -80,10 +82,12 @@ impl Members {
     }
 
     /// Returns the changes from the earlier members to these: first the members that have left, then the others in the
-    /// order of their ids.
+    /// order of their ids. A member that the server [hides](Member::czxid) may have joined again without a change here.
     #[must_use]
     pub fn changes_since(&self, earlier: &Self) -> Vec<MemberChange> {
-        let is_same_node = |one: &Member, other: &Member| one.czxid == other.czxid;
+        let is_known = |member: &Member| member.czxid.get() != 0;
+        let is_same_node =
+            |one: &Member, other: &Member| one.czxid == other.czxid || !is_known(one) || !is_known(other);
         let stays = |member: &Member| self.get(&member.id).is_some_and(|now| is_same_node(now, member));
         let left = earlier.iter().filter(|member| !stays(member)).cloned().map(MemberChange::Left);
         let arrived = self.iter().filter_map(|member| match earlier.get(&member.id) {
@@ -193,6 +197,15 @@ mod tests {
         ];
         assert_eq!(after.changes_since(&before), expected);
         assert_eq!(after.changes_since(&after), []);
+    }
+
+    #[test]
+    fn node_that_the_server_hides_may_be_the_same() {
+        let (shown, hidden) = (members(&[member("a", "1", 1)]), members(&[member("a", "", 0)]));
+        for (before, after) in [(&shown, &hidden), (&hidden, &shown)] {
+            let now = after.get("a").unwrap().clone();
+            assert_eq!(after.changes_since(before), [MemberChange::DataChanged(now)]);
+        }
     }
 
     #[tokio::test]

@@ -74,6 +74,9 @@ impl PersistentNodeOptions {
 
     /// Sets the access control list of the node. Default: that of the client's
     /// [`AclProvider`](curator_framework::AclProvider).
+    ///
+    /// The client needs the permission to read the node. Without it, servers from 3.8.4 and 3.9.2 on do not show
+    /// whether the node still exists, so it is in the state [`Failed`](crate::NodeState::Failed).
     pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.acl = Some(acl.into());
         self

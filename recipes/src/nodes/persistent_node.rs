@@ -24,8 +24,8 @@ use crate::standing::{StandingTask, first_found};
 /// before this process learns of that. So it gives no right to act alone: use a lock or an election.
 ///
 /// [Clones](crate#handles) are cheap, and all clones are one node. They keep the client open. [`close`](Self::close)
-/// deletes the node in every mode, as Curator does. The drop of the last clone does so in the background. If the client
-/// is closed first, a node of a mode that is not ephemeral stays: await `close` before.
+/// deletes the node in every mode, as Curator does, unless it has children. The drop of the last clone does so in the
+/// background. If the client is closed first, a node of a mode that is not ephemeral stays: await `close` before.
 ///
 /// # A path that is taken
 ///
@@ -329,7 +329,7 @@ impl PersistentNode {
     /// Ends the task and deletes the node. Resolves when the server has deleted it. Resolves also when the delete has
     /// failed, or after the client's
     /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default: then the client
-    /// deletes the node in the background. Closing twice is fine.
+    /// deletes the node in the background. A node with children stays. Closing twice is fine.
     ///
     /// # Cancel safety
     ///

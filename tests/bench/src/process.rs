@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
+use curator_test::curator_class_path;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
@@ -18,7 +19,6 @@ use tokio::time::timeout;
 /// The result of a benchmark.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-const JARS: &str = "/usr/share/java/curator-recipes.jar:/usr/share/java/slf4j-nop.jar";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Returns the time of the clock that all processes read: it counts from the start of the host.
@@ -39,31 +39,30 @@ pub fn program(file: &str) -> PathBuf {
 pub struct Java {
     class: &'static str,
     classes: TempDir,
+    jars: String,
 }
 
 impl Java {
     /// Compiles the class of this name, and those that it names, from the folder `programs`.
     pub async fn compile(class: &'static str) -> Result<Self> {
-        if let Some(missing) = JARS.split(':').find(|jar| !Path::new(jar).exists()) {
-            return Err(format!("{missing} not found: apt-get install libcurator-recipes-java").into());
-        }
+        let jars = curator_class_path()?;
         let classes = tempfile::tempdir()?;
         let programs = program("");
         let mut compiler = Command::new("javac");
-        compiler.args(["-cp", JARS, "-d"]).arg(classes.path()).arg("-sourcepath").arg(&programs);
+        compiler.args(["-cp", &jars, "-d"]).arg(classes.path()).arg("-sourcepath").arg(&programs);
         compiler.arg(programs.join(format!("{class}.java")));
         let compiled = compiler.output().await.map_err(|error| format!("javac: {error}"))?;
         if !compiled.status.success() {
             return Err(String::from_utf8_lossy(&compiled.stderr).into_owned().into());
         }
-        Ok(Self { class, classes })
+        Ok(Self { class, classes, jars })
     }
 
     /// Returns the command that runs the program.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut java = Command::new("java");
-        java.arg("-cp").arg(format!("{}:{JARS}", self.classes.path().display())).arg(self.class);
+        java.arg("-cp").arg(format!("{}:{}", self.classes.path().display(), self.jars)).arg(self.class);
         java
     }
 }

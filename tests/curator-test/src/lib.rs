@@ -16,7 +16,8 @@
 //! | [`ApacheServer`] | a real Apache ZooKeeper server, from Debian's package |
 //! | [`TestAuthority`] | issues certificates for a server and its clients |
 //! | [`ApacheCluster`] | several of them as one ensemble, with links that can be cut |
-//! | [`installed_packages`] | the packages that they come from |
+//! | [`installed_packages`], [`server_version`] | the packages that they come from, and their version |
+//! | [`curator_class_path`] | the class path of Java's Curator, for tests beside it |
 //! | [`FaultProxy`] | a proxy before any server that injects faults on command |
 //! | [`kill_session`] | ends a session on any server |
 //! | [`SimulatedEnsemble`] | an ensemble and its network under paused time, from one seed |
@@ -65,7 +66,8 @@ pub mod wire;
 
 #[cfg(feature = "apache")]
 pub use apache::{
-    ApacheCluster, ApacheClusterBuilder, ApacheError, ApacheServer, ApacheServerBuilder, ClientAuth, installed_packages,
+    ApacheCluster, ApacheClusterBuilder, ApacheError, ApacheServer, ApacheServerBuilder, ClientAuth,
+    curator_class_path, installed_packages, server_version,
 };
 #[cfg(feature = "apache")]
 pub use certificates::{CertificateError, TestAuthority, TestCertificate};

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-use std::io::{self, BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,16 +31,47 @@ async fn handshake(address: SocketAddr, timeout: Duration) -> io::Result<Connect
 
 /// The program of this crate that runs a server, and what its first line names.
 fn program(folder: &std::path::Path) -> (Child, SocketAddr) {
+    let (child, _, line) = start(folder, &[]);
+    let address = line.strip_prefix("CURATOR_TEST_APACHE=").expect("the server started");
+    (child, address.parse().unwrap())
+}
+
+/// The program with arguments, the rest of its output, and its first line.
+fn start(folder: &std::path::Path, arguments: &[&str]) -> (Child, BufReader<ChildStdout>, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_zookeeper-for-tests"))
+        .args(arguments)
         .env("TMPDIR", folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address = line.trim_end().strip_prefix("CURATOR_TEST_APACHE=").expect("the server started");
-    (child, address.parse().unwrap())
+    lines.read_line(&mut line).unwrap();
+    (child, lines, line.trim_end().to_owned())
+}
+
+#[tokio::test]
+async fn program_serves_in_process_and_keeps_sessions_over_a_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut child, mut lines, address) = start(folder.path(), &["--in-process", "0"]);
+    let address = address.parse().unwrap();
+    let session = handshake(address, Duration::from_secs(10)).await.unwrap();
+    let mut commands = child.stdin.take().unwrap();
+    let mut tell = |command: &[u8]| {
+        commands.write_all(command).unwrap();
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert_eq!(line, "done\n");
+    };
+    tell(b"stop\n");
+    assert!(!accepts(address));
+    tell(b"start\n");
+    let next = handshake(address, Duration::from_secs(10)).await.unwrap();
+    assert_eq!(next.session_id, session.session_id + 1);
+    drop(commands);
+    assert!(child.wait().unwrap().success());
+    assert!(!accepts(address));
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
 import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
@@ -99,6 +100,12 @@ public class CuratorPeer {
                 return "" + System.nanoTime();
             case "session":
                 return "" + client.getZookeeperClient().getZooKeeper().getSessionId();
+            case "version": {
+                Properties properties = new Properties();
+                String file = "/META-INF/maven/org.apache.curator/curator-recipes/pom.properties";
+                properties.load(InterProcessMutex.class.getResourceAsStream(file));
+                return properties.getProperty("version");
+            }
             case "acquire": {
                 Held granted = acquire(words[2], words[3], Long.parseLong(words[4]));
                 if (granted == null) {

@@ -1,12 +1,13 @@
 //! What every test stands on: a server, a root of its own, clients.
 
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, RetryNTimes, Session};
-use curator_test::{ApacheServer, FaultProxy, TestingServer, kill_session};
+use curator_test::{ApacheServer, FaultProxy, TestingServer, kill_session, server_version};
 
 use crate::clients::with_client;
 
@@ -45,6 +46,7 @@ pub struct Env {
     kind: Kind,
     server: Server,
     root: String,
+    version: OnceLock<[u32; 3]>,
 }
 
 #[derive(Debug)]
@@ -95,7 +97,7 @@ impl Env {
     fn with(kind: Kind, server: Server) -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let root = format!("/test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        Self { kind, server, root }
+        Self { kind, server, root, version: OnceLock::new() }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -104,6 +106,21 @@ impl Env {
             Server::Apache(server) => server.address(),
             Server::Shared(address) => *address,
         }
+    }
+
+    /// The version that the server names, such as `[3, 8, 0]`: the tests state what differs between versions.
+    pub fn server_version(&self) -> [u32; 3] {
+        *self.version.get_or_init(|| {
+            // One reply may be late on a busy machine.
+            let asked = std::iter::repeat_with(|| server_version(self.address())).take(100);
+            asked.flatten().next().expect("the server names its version")
+        })
+    }
+
+    /// Returns true if `exists` needs the permission to read an existing node (ZOOKEEPER-2590).
+    pub fn exists_needs_read(&self) -> bool {
+        let version = self.server_version();
+        version >= [3, 9, 2] || version[..2] == [3, 8] && version[2] >= 4
     }
 
     /// A path under the test's own root.

@@ -40,7 +40,7 @@ pub(super) async fn attempt_once(session: Session, attempt: Attempt, cleaning: A
     // The first refusal is reported, and not the repetitions.
     let is_refused = !error.is_retryable() && session.end_reason().is_none();
     match &job {
-        DueJob::Delete(remains) if is_refused && remains.is_over(&error) => {
+        DueJob::Delete(remains) if is_refused && remains.is_over(&error, failures) => {
             cleaning.done();
             let remains = remains.clone();
             report(

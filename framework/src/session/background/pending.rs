@@ -49,9 +49,16 @@ impl PendingDelete {
         !matches!(self, Self::Guaranteed { .. } | Self::Claimed { path: Some(_), .. })
     }
 
-    /// Returns `true` if the error shows that the delete is not asked for any more: its caller would get it too.
-    pub(super) fn is_over(&self, error: &Error) -> bool {
-        matches!((self, error), (Self::Guaranteed { .. }, Error::BadVersion { .. } | Error::NotEmpty { .. }))
+    /// Returns `true` if the error ends the delete after this number of failed attempts. `NotEmpty`: others use the node.
+    /// The owner of a child may be about to delete it, so a delete without a caller is tried twice. `BadVersion`: the
+    /// caller's condition has failed.
+    pub(super) fn is_over(&self, error: &Error, failures: u32) -> bool {
+        let has_caller = matches!(self, Self::Guaranteed { .. });
+        match error {
+            Error::NotEmpty { .. } => has_caller || failures > 0,
+            Error::BadVersion { .. } => has_caller,
+            _ => false,
+        }
     }
 }
 

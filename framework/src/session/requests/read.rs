@@ -1,7 +1,7 @@
 //! Reads, with watches or without.
 
 use super::submit::unexpected;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::ids::Zxid;
 use crate::model::{Acl, Stat, WatchKind};
 use crate::session::watches::{Found, Watch};
@@ -14,7 +14,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `Error::ConnectionLoss`, `Error::SessionExpired`.
+    /// `Error::NoAuth`: the node exists, and the client may not read it. Servers before 3.8.4, and 3.9.0 and 3.9.1, return
+    /// its stat. `Error::ConnectionLoss`, `Error::SessionExpired`.
     ///
     /// # Cancel safety
     ///
@@ -57,7 +58,12 @@ impl Session {
             }
             let found = self.in_one_write(futures_util::future::join_all(asked)).await;
             for (question, found) in round.iter().zip(found) {
-                judgement = comparison.decide(judgement, question.judge(found?.as_ref()));
+                let found = match found {
+                    // The client may not read the node any more.
+                    Err(Error::NoAuth { .. }) => None,
+                    found => found?,
+                };
+                judgement = comparison.decide(judgement, question.judge(found.as_ref()));
             }
         }
     }

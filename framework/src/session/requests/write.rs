@@ -15,7 +15,8 @@ impl Session {
     /// Deletes a node in the background, if need be in a later session. Never blocks, and works outside of a runtime too.
     ///
     /// With a `czxid` it deletes only the node that this transaction has created. Without one, an ephemeral mode deletes
-    /// only a node of this session, and another mode only a node that belongs to no session.
+    /// only a node of this session, and another mode only a node that belongs to no session. A node that still has children
+    /// after a second attempt stays.
     pub fn delete_in_background(&self, path: &str, mode: CreateMode, czxid: Option<i64>) {
         let path = self.to_server_path(path).to_string();
         let ephemeral = mode.is_ephemeral();

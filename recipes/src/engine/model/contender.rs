@@ -1,10 +1,12 @@
 //! The contenders: the runner's part in actions, replies and notifications.
 
 use crate::engine::driver::SortedChildren;
+use crate::engine::lease_driver::are_held;
 use crate::engine::model::properties::{self, Cause};
 use crate::engine::model::scenario::{Kind, Quirk, Scenario, Spec};
 use crate::engine::model::state::*;
 use crate::engine::plan::{Action, Arm, Armed, DeletedBy, Input, Listing, Plan, Watched};
+use crate::model::search::tell;
 
 impl Watch {
     fn new(target: Target) -> Self {
@@ -37,6 +39,7 @@ impl Contender {
             session: spec.session,
             kind: spec.kind,
             asks_once: spec.asks_once,
+            tries: spec.tries,
             owner: 0,
             node: None,
             plan: Plan::default(),
@@ -81,7 +84,7 @@ fn has_fired(watch: Option<&Watch>) -> bool {
     watch.is_some_and(|watch| watch.fired.is_some())
 }
 
-impl World {
+impl Locks {
     pub(super) fn steps_of_contender(
         &self,
         index: usize,
@@ -89,7 +92,7 @@ impl World {
         scenario: &Scenario,
         steps: &mut Vec<Step>,
     ) {
-        if self.sessions[contender.session].is_over {
+        if self.world.sessions[contender.session].is_over {
             return;
         }
         match &contender.phase {
@@ -98,11 +101,18 @@ impl World {
                 let is_next = self.contenders[..index].iter().all(|before| before.phase != Phase::Idle);
                 steps.extend((is_next && self.turn.is_none()).then_some(Step::Turn(index)));
             }
-            Phase::Asks(ask) => steps.extend((ask.outstanding == 0).then_some(Step::Run(index))),
+            Phase::Asks(ask) if ask.outstanding == 0 => {
+                steps.push(Step::Run(index));
+                // A look at the queue may have come between.
+                let is_queued = |other: &Contender| other.phase == Phase::Idle;
+                let sees_queue = self.turn.is_some() || self.contenders.iter().any(is_queued);
+                steps.extend((contender.tries && ask.listed.is_some() && sees_queue).then_some(Step::Refuse(index)));
+            }
+            Phase::Asks(_) => {}
             Phase::Failed => steps.push(Step::Run(index)),
             Phase::Wait(wait) => {
                 let hears = self.hears_holder(wait, scenario);
-                let limit_has_changed = contender.limit != self.sessions[contender.session].limit;
+                let limit_has_changed = contender.limit != self.limits[contender.session];
                 let awaited = contender.awaited.as_ref().is_none_or(|watch| watch.fired.is_some());
                 if has_fired(contender.own.as_ref()) || hears.is_some() || awaited || limit_has_changed {
                     steps.push(Step::Run(index));
@@ -114,8 +124,8 @@ impl World {
                 steps.extend((self.owner_delete(*owner) != Delete::Outstanding).then_some(Step::Run(index)));
             }
             Phase::Holds => {
-                let position = self.sessions[contender.session].position;
-                let is_gone = contender.node.is_some_and(|node| !self.nodes[node].exists_at(position));
+                let position = self.world.sessions[contender.session].position;
+                let is_gone = contender.node.is_some_and(|node| !self.world.nodes[node].exists_at(position));
                 steps.push(if is_gone { Step::Look(index) } else { Step::Release(index) });
                 if scenario.downgrades && contender.kind == Kind::Write && !is_gone {
                     steps.push(Step::Downgrade(index));
@@ -132,30 +142,38 @@ impl World {
         self.owners.push(Owner { session, is_entered: true, node: None, says_first: None, delete: Delete::Idle });
     }
 
-    pub(super) fn begin(&mut self, contender: usize, scenario: &Scenario) -> Result<(), Violation> {
+    /// Begins a first try, which the planner has no part in.
+    pub(super) fn try_first(&mut self, contender: usize, scenario: &Scenario) {
+        self.perform(contender, Action::Create, None, scenario);
+    }
+
+    pub(super) fn begin(&mut self, contender: usize, scenario: &Scenario) {
         let (plan, action) = Plan::new();
         let it = &mut self.contenders[contender];
-        (it.plan, it.limit) = (plan, self.sessions[it.session].limit);
+        (it.plan, it.limit) = (plan, self.limits[it.session]);
         if scenario.quirk == Some(Quirk::SaysFirstAtOnce) {
-            self.owners[it.owner].says_first = Some(self.sessions[it.session].epoch);
+            self.owners[it.owner].says_first = Some(self.world.sessions[it.session].epoch);
         }
         self.perform(contender, action, None, scenario)
     }
 
-    /// Ends a failed attempt: its possible nodes are deleted, and another attempt begins.
-    fn begin_again(&mut self, contender: usize, scenario: &Scenario) -> Result<(), Violation> {
+    /// Ends a failed attempt: its possible nodes are deleted, and another attempt begins. After a first try it waits for
+    /// the turn.
+    pub(super) fn begin_again(&mut self, contender: usize, scenario: &Scenario) {
         let owner = self.contenders[contender].owner;
         if self.contenders[contender].is_uncertain
-            || self.nodes.iter().any(|it| it.owner == owner && it.deleted.is_none())
+            || self.world.nodes.iter().any(|it| it.data.owner == owner && it.deleted.is_none())
         {
             self.send(contender, What::Clean);
         }
         self.owners[owner].is_entered = false;
-        let Contender { session, kind, asks_once, limit, .. } = self.contenders[contender];
-        let spec = Spec { session, kind, asks_once };
+        let Contender { session, kind, asks_once, tries, limit, .. } = self.contenders[contender];
+        let spec = Spec { session, kind, asks_once, tries: false };
         self.contenders[contender] = Contender::new(&spec, limit);
         self.new_owner(contender);
-        self.begin(contender, scenario)
+        if !tries {
+            self.begin(contender, scenario);
+        }
     }
 
     /// Ends the contender: it holds nothing, and sends nothing more.
@@ -199,14 +217,14 @@ impl World {
         else {
             return Answer::NoNode;
         };
-        let is_there = self.nodes.iter().any(|node| node.owner == owner && node.deleted.is_none());
-        if is_there { Answer::Done } else { self.create(owner, Kind::Read, self.nodes[writer].number) }
+        let is_there = self.world.nodes.iter().any(|node| node.data.owner == owner && node.deleted.is_none());
+        if is_there { Answer::Done } else { self.create(owner, Kind::Read, self.world.nodes[writer].data.number) }
     }
 
     /// Ends a downgrade: the reader's node exists, and the writer's was read behind it.
     fn is_downgraded(&mut self, contender: usize, writer_is_there: bool) {
         let Phase::Downgrades(reader) = self.contenders[contender].phase else { return };
-        let Some(node) = self.nodes.iter().rposition(|node| node.owner == reader) else { return };
+        let Some(node) = self.world.nodes.iter().rposition(|node| node.data.owner == reader) else { return };
         let writer = self.contenders[contender].node;
         if let (true, Some(writer)) = (writer_is_there, writer) {
             let owner = self.contenders[contender].owner;
@@ -222,7 +240,7 @@ impl World {
         }
     }
 
-    pub(super) fn waits_long(&mut self, contender: usize, scenario: &Scenario) -> Result<(), Violation> {
+    pub(super) fn waits_long(&mut self, contender: usize, scenario: &Scenario) {
         self.decide(contender, Outcome::Plain(Input::WaitsLong, None), scenario)
     }
 
@@ -252,16 +270,16 @@ impl World {
     /// Takes the reply to a read.
     pub(super) fn served(&mut self, request: Request) {
         let Contender { session, owner, .. } = self.contenders[request.contender];
-        let Session { position, epoch, .. } = self.sessions[session];
+        let Session { position, epoch, .. } = self.world.sessions[session];
         if owner != request.owner {
             return;
         }
         if let What::Exists(node) = request.what {
-            return self.is_downgraded(request.contender, self.nodes[node].exists_at(position));
+            return self.is_downgraded(request.contender, self.world.nodes[node].exists_at(position));
         }
         let listed = self.nodes_at(position);
         let found = |node: usize| {
-            let node = &self.nodes[node];
+            let node = &self.world.nodes[node];
             let has_signalled = node.written.is_some_and(|written| written <= position);
             node.exists_at(position).then_some(Found { epoch, has_signalled })
         };
@@ -275,6 +293,7 @@ impl World {
         };
         let (mut others, mut keep) = (Vec::new(), None);
         let it = &mut self.contenders[request.contender];
+        let tries = it.tries;
         let Some(ask) = it.ask() else { return };
         ask.outstanding -= 1;
         match request.what {
@@ -288,10 +307,12 @@ impl World {
             What::ReadOwn(_) => confirm(&mut ask.own, confirmed),
             What::FindOwn => {
                 // By age.
-                others = (0..self.nodes.len())
-                    .filter(|node| self.nodes[*node].owner == owner && listed & 1 << node != 0)
+                others = (0..self.world.nodes.len())
+                    .filter(|node| self.world.nodes[*node].data.owner == owner && listed & 1 << node != 0)
                     .collect();
                 keep = (!others.is_empty()).then(|| others.remove(0));
+                // A first try looks once.
+                ask.listed = tries.then(|| others.iter().fold(listed, |left, other| left & !(1 << other)));
                 ask.what = Asked::Settle { is_gone: keep.is_none() };
                 ask.outstanding = u8::try_from(others.len()).unwrap_or_default();
             }
@@ -309,7 +330,7 @@ impl World {
     pub(super) fn written(&mut self, request: Request) {
         let Some((_, answer)) = request.committed else { return };
         let it = &mut self.contenders[request.contender];
-        let epoch = self.sessions[it.session].epoch;
+        let epoch = self.world.sessions[it.session].epoch;
         if let What::Delete(_) = request.what {
             let delete = if answer == Answer::Done { Delete::Done } else { Delete::Idle };
             self.owners[request.owner].delete = delete;
@@ -334,7 +355,7 @@ impl World {
 
     /// Wakes the waiters of a notification, after the owner of the node.
     pub(super) fn dispatch(&mut self, session: usize, target: Target, event: Event, scenario: &Scenario) {
-        let epoch = self.sessions[session].epoch;
+        let epoch = self.world.sessions[session].epoch;
         for contender in 0..self.contenders.len() {
             let it = &mut self.contenders[contender];
             if it.session != session {
@@ -355,13 +376,13 @@ impl World {
     }
 
     /// Handles what a contender has received, until it must wait.
-    pub(super) fn run(&mut self, contender: usize, scenario: &Scenario) -> Result<(), Violation> {
+    pub(super) fn run(&mut self, contender: usize, scenario: &Scenario) {
         loop {
-            let Some(outcome) = self.outcome(contender, scenario) else { return Ok(()) };
-            self.decide(contender, outcome, scenario)?;
+            let Some(outcome) = self.outcome(contender, scenario) else { return };
+            self.decide(contender, outcome, scenario);
             // Nothing else can happen in between.
             if !matches!(&self.contenders[contender].phase, Phase::Asks(Ask { outstanding: 0, .. })) {
-                return Ok(());
+                return;
             }
         }
     }
@@ -408,6 +429,7 @@ impl World {
             Asked::Settle { is_gone: true } => Outcome::Gone,
             Asked::Settle { .. } => {
                 it.is_uncertain = false;
+                it.early = listed.map(|listed| Prefetched { epoch, listed, sent });
                 self.owners[it.owner].node = it.node;
                 Outcome::Plain(Input::Adopted, None)
             }
@@ -462,7 +484,7 @@ impl World {
         }
         let set_in = found.map_or(epoch, |found| found.epoch);
         let epoch = if scenario.quirk == Some(Quirk::ReplayIsOfTheOldConnection) { set_in } else { epoch };
-        let is_ours = self.owners[self.nodes[node].owner].session == it.session;
+        let is_ours = self.owners[self.world.nodes[node].data.owner].session == it.session;
         let by = match owner.map(|owner| (owner, self.owner_delete(owner))) {
             _ if !is_ours => DeletedBy::OtherSession,
             Some((owner, Delete::Outstanding)) if scenario.quirk != Some(Quirk::BegunDeleteIsDone) => {
@@ -494,8 +516,8 @@ impl World {
     }
 
     /// Passes the result of an action to the planner, and begins the next action.
-    fn decide(&mut self, contender: usize, outcome: Outcome, scenario: &Scenario) -> Result<(), Violation> {
-        let limit = self.sessions[self.contenders[contender].session].limit;
+    fn decide(&mut self, contender: usize, outcome: Outcome, scenario: &Scenario) {
+        let limit = self.limits[self.contenders[contender].session];
         let mut plan = std::mem::take(&mut self.contenders[contender].plan);
         let (kind, asks_once) = (self.contenders[contender].kind, self.contenders[contender].asks_once);
         let listed = match &outcome {
@@ -503,11 +525,14 @@ impl World {
             Outcome::Armed { epoch, listed: Some((listed, sent)), .. } => Some((*epoch, *listed, *sent)),
             _ => None,
         };
+        if self.contenders[contender].tries {
+            return self.decide_first(contender, &outcome, listed, scenario);
+        }
         // If no decision used the limit, the next wait sees that it has changed.
         if listed.is_some() || scenario.quirk == Some(Quirk::AnyReplyTakesTheLimit) {
             self.contenders[contender].limit = limit;
         }
-        let own = self.contenders[contender].node.map(|node| self.nodes[node].name()).unwrap_or_default();
+        let own = self.contenders[contender].node.map(|node| self.world.nodes[node].data.name()).unwrap_or_default();
         let (action, mut cause) = scenario.with_rules(kind, asks_once, |rules| {
             let queue = listed.map(|(_, listed, _)| self.queue(contender, listed, scenario));
             let listing = listed.zip(queue.as_ref()).map(|((epoch, ..), queue)| Listing {
@@ -527,12 +552,8 @@ impl World {
                 },
                 Outcome::Armed { node, own, .. } => (Input::Armed(Armed { node, own, listing }), None),
             };
-            let told = scenario.prints.then(|| format!("{input:?}"));
-            let action = plan.next(input, rules);
-            if let Some(told) = told {
-                println!("      contender {contender}: {told} => {action:?}");
-            }
-            (action, cause)
+            tell(|| format!("contender {contender}: {input:?}"));
+            (plan.next(input, rules), cause)
         });
         if let Some((_, _, sent)) = listed {
             cause = Some(Cause::Listed { sent });
@@ -541,11 +562,42 @@ impl World {
         self.perform(contender, action, cause, scenario)
     }
 
+    /// Decides on a first try: `first_try.rs` is the runner.
+    fn decide_first(
+        &mut self,
+        contender: usize,
+        outcome: &Outcome,
+        listed: Option<(u64, Nodes, Position)>,
+        scenario: &Scenario,
+    ) {
+        let Contender { node, limit, .. } = self.contenders[contender];
+        let action = match (outcome, listed) {
+            (_, Some((epoch, listed, sent))) => {
+                let own = node.map(|node| self.world.nodes[node].data.name()).unwrap_or_default();
+                let (queue, count) = (self.queue(contender, listed, scenario), listed.count_ones() as usize);
+                let limit = usize::from(limit + u8::from(scenario.quirk == Some(Quirk::OneLeaseMore)));
+                if are_held(&queue, count, &[&own], limit) {
+                    properties::check_grant(self, contender, Some(Cause::Listed { sent }));
+                    return self.granted(contender, epoch, false);
+                }
+                Action::Rejoin
+            }
+            (Outcome::Plain(Input::Ordered { .. }, _), _) => Action::Adopt,
+            (Outcome::Plain(Input::Created { certain: true, .. } | Input::Adopted, _), _) => {
+                Action::List { watched: false }
+            }
+            (Outcome::Plain(..), _) if self.contenders[contender].is_uncertain => Action::Barrier,
+            (Outcome::Plain(..), _) => Action::List { watched: false },
+            _ => Action::Rejoin,
+        };
+        self.perform(contender, action, None, scenario);
+    }
+
     fn queue(&self, contender: usize, listed: Nodes, scenario: &Scenario) -> SortedChildren {
         let Contender { kind, node, asks_once, .. } = self.contenders[contender];
         let own = node.filter(|_| scenario.quirk == Some(Quirk::ListingHasOwn)).map_or(0, |own| 1 << own);
         let is_listed = |node: &usize| (listed | own) & 1 << node != 0;
-        let names = (0..self.nodes.len()).filter(is_listed).map(|node| self.nodes[node].name());
+        let names = (0..self.world.nodes.len()).filter(is_listed).map(|node| self.world.nodes[node].data.name());
         scenario.with_rules(kind, asks_once, |rules| SortedChildren::new(names, kind.lock_name(), rules.driver))
     }
 
@@ -555,13 +607,13 @@ impl World {
     }
 
     fn owner_in_session(&self, contender: usize, node: usize) -> Option<usize> {
-        let owner = self.nodes[node].owner;
+        let owner = self.world.nodes[node].data.owner;
         let Owner { session, is_entered, .. } = self.owners[owner];
         (is_entered && session == self.contenders[contender].session).then_some(owner)
     }
 
     fn node(&self, name: &str) -> usize {
-        self.nodes.iter().rposition(|node| node.is_named(name)).unwrap_or_default()
+        self.world.nodes.iter().rposition(|node| node.data.is_named(name)).unwrap_or_default()
     }
 
     /// Registers a waiter for a node, and reads the node unless the session watches it already.
@@ -576,26 +628,21 @@ impl World {
     }
 
     /// Begins an action.
-    fn perform(
-        &mut self,
-        contender: usize,
-        action: Action,
-        cause: Option<Cause>,
-        scenario: &Scenario,
-    ) -> Result<(), Violation> {
+    fn perform(&mut self, contender: usize, action: Action, cause: Option<Cause>, scenario: &Scenario) {
         let it = &mut self.contenders[contender];
-        let Session { epoch, position, .. } = self.sessions[it.session];
+        let Session { epoch, position, .. } = self.world.sessions[it.session];
         let ask =
             Ask { what: Asked::Barrier, epoch, outstanding: 1, node: None, own: None, listed: None, sent: position };
+        tell(|| format!("contender {contender}: => {action:?}"));
         let ask = match action {
             Action::Grant { proof, signals } => {
-                properties::check_grant(self, contender, cause)?;
+                properties::check_grant(self, contender, cause);
                 self.granted(contender, proof.epoch(), signals);
-                return Ok(());
+                return;
             }
             Action::Refuse => {
                 self.release(contender);
-                return Ok(());
+                return;
             }
             Action::Rejoin => return self.begin_again(contender, scenario),
             Action::Wait(set) => {
@@ -603,7 +650,7 @@ impl World {
                 let owner = node.and(self.contenders[contender].awaited_owner);
                 let wait = Wait { node, owner, hears_holder: set.hears_holder };
                 self.contenders[contender].phase = Phase::Wait(wait);
-                return Ok(());
+                return;
             }
             Action::Create => {
                 let prefetches = !it.asks_once;
@@ -625,7 +672,6 @@ impl World {
             Action::Arm(arm) => self.arm(contender, arm, ask),
         };
         self.contenders[contender].phase = Phase::Asks(ask);
-        Ok(())
     }
 
     fn list(&mut self, contender: usize, watched: bool, ask: Ask) -> Ask {

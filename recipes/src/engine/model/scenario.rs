@@ -31,6 +31,8 @@ pub(super) struct Spec {
     pub(super) session: usize,
     pub(super) kind: Kind,
     pub(super) asks_once: bool,
+    /// It tries to take a free lease without the turn first.
+    pub(super) tries: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +105,6 @@ pub(super) struct Scenario {
     /// Waits may last so long that a waiter watches its own node.
     pub(super) waits_last: bool,
     pub(super) quirk: Option<Quirk>,
-    /// Prints the inputs and the actions of the contenders.
-    pub(super) prints: bool,
 }
 
 impl Scenario {
@@ -114,7 +114,7 @@ impl Scenario {
         faults: usize,
         fault_kinds: &'static [Fault],
     ) -> Self {
-        let spec = |(kind, session)| Spec { session, kind, asks_once: false };
+        let spec = |(kind, session)| Spec { session, kind, asks_once: false, tries: false };
         Self {
             contenders: contenders.into_iter().map(spec).collect(),
             faults,
@@ -126,7 +126,6 @@ impl Scenario {
             runs_at_once: true,
             waits_last: false,
             quirk: None,
-            prints: false,
         }
     }
 
@@ -138,6 +137,12 @@ impl Scenario {
     /// Lets one of the contenders ask once.
     pub(super) fn with_try(mut self, contender: usize) -> Self {
         self.contenders[contender].asks_once = true;
+        self
+    }
+
+    /// Lets these contenders take a free lease without the turn first.
+    pub(super) fn with_first_tries(mut self, contenders: &[usize]) -> Self {
+        contenders.iter().for_each(|contender| self.contenders[*contender].tries = true);
         self
     }
 

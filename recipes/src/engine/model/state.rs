@@ -2,15 +2,11 @@
 
 use crate::engine::model::scenario::Kind;
 use crate::engine::plan::Plan;
-
-/// A number of transactions, committed by the leader or applied by a server.
-pub(super) type Position = u8;
+use crate::model::world;
+pub(super) use crate::model::world::{Event, Position};
 
 /// A set of nodes, by their indices.
 pub(super) type Nodes = u32;
-
-/// A broken property.
-pub(super) type Violation = String;
 
 /// One transition of the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +31,8 @@ pub(super) enum Step {
     Learn(usize),
     /// A contender gets the turn to take a lease.
     Turn(usize),
+    /// A first try has seen a queue, or too few leases.
+    Refuse(usize),
     /// A waiter has waited so long that it watches its own node.
     WaitsLong(usize),
     Release(usize),
@@ -54,28 +52,16 @@ pub(super) enum Step {
     Limit(u8),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Node {
+/// The contender that a node is of. Its path is its index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Owned {
     pub(super) owner: usize,
     pub(super) kind: Kind,
     pub(super) number: u8,
-    pub(super) created: Position,
-    pub(super) deleted: Option<Position>,
-    pub(super) written: Option<Position>,
 }
 
-/// The target of a watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Target {
-    Node(usize),
-    Children,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Event {
-    Deleted,
-    Changed,
-}
+pub(super) type Target = world::Target<usize>;
+pub(super) type Session = world::Session<usize, Request>;
 
 /// A request, with the contender and the owner that its reply is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -117,33 +103,12 @@ pub(super) enum Answer {
     NoNode,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub(super) struct Session {
-    pub(super) epoch: u64,
-    /// The position of its server.
-    pub(super) position: Position,
-    /// The newest transaction that the session has caused or been notified of. A lag that the session cannot know of is
-    /// not a separate world: the transactions may as well come later.
-    pub(super) known: Position,
-    /// The position of its server at the newest reply.
-    pub(super) last_seen: Position,
-    pub(super) requests: Vec<Request>,
-    pub(super) stragglers: Vec<Request>,
-    pub(super) mail: Vec<(Target, Event)>,
-    /// The number of notifications that came before a received reply: they are not lost with the connection.
-    pub(super) received: usize,
-    /// The transaction that ended it.
-    pub(super) closed: Option<Position>,
-    pub(super) is_over: bool,
-    pub(super) limit: u8,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct World {
-    pub(super) log: Position,
-    pub(super) nodes: Vec<Node>,
+pub(super) struct Locks {
+    pub(super) world: world::World<usize, Owned, Request>,
     pub(super) owners: Vec<Owner>,
-    pub(super) sessions: Vec<Session>,
+    /// The limits that the sessions know.
+    pub(super) limits: Vec<u8>,
     pub(super) contenders: Vec<Contender>,
     /// The contender that has the turn to take a lease.
     pub(super) turn: Option<usize>,
@@ -178,6 +143,8 @@ pub(super) struct Contender {
     pub(super) session: usize,
     pub(super) kind: Kind,
     pub(super) asks_once: bool,
+    /// It tries to take a free lease without the turn.
+    pub(super) tries: bool,
     pub(super) owner: usize,
     /// Its one node, or the newest that it knows.
     pub(super) node: Option<usize>,

@@ -1,10 +1,9 @@
 //! The bounds of the search, and the broken planners that it must find.
 
-use std::time::Instant;
-
 use crate::engine::model::scenario::Kind::{Read, Write};
 use crate::engine::model::scenario::{Fault, Kind, Quirk, Scenario};
-use crate::engine::model::search::{Found, print, search, shortest};
+use crate::engine::model::state::Locks;
+use crate::model::search::{self, is_long};
 
 const ALL: &[Fault] = &[Fault::DeleteOne, Fault::DeleteBoth, Fault::Kill, Fault::Break, Fault::GiveUp];
 
@@ -15,39 +14,17 @@ const FEW: &[Fault] = &[Fault::DeleteOne, Fault::Kill, Fault::Break];
 const TWO: &[&[usize]] = &[&[0, 0], &[0, 1]];
 const THREE: &[&[usize]] = &[&[0, 0, 0], &[0, 0, 1], &[0, 1, 0], &[0, 1, 1], &[0, 1, 2]];
 
-fn is_long() -> bool {
-    std::env::var("CURATOR_MODEL").is_ok_and(|bounds| bounds == "long")
-}
-
 fn mutex(sessions: &[usize], faults: usize) -> Scenario {
     Scenario::new(sessions.iter().map(|session| (Kind::Mutex, *session)), faults, ALL)
 }
 
-/// Searches scenarios to their ends, and expects that every property holds.
 fn nothing_is_found(scenarios: impl IntoIterator<Item = Scenario>) {
-    let (began, mut all) = (Instant::now(), 0);
-    for scenario in scenarios {
-        match search(&scenario) {
-            Ok(states) => {
-                println!("{states} states: {scenario:?}");
-                all += states;
-            }
-            Err(found) => {
-                let found = shortest(&scenario).unwrap_or(found);
-                print(&scenario, &found.steps);
-                panic!("{} in {} steps: {scenario:?}", found.violation, found.steps.len());
-            }
-        }
-    }
-    println!("{all} states in {:?}", began.elapsed());
+    search::nothing_is_found::<Locks>(scenarios);
 }
 
 /// Searches with a broken planner, and expects a violation with this text.
 fn is_found(scenario: Scenario, quirk: Quirk, why: &str) {
-    let scenario = scenario.with_quirk(quirk);
-    let Err(Found { violation, steps }) = search(&scenario) else { panic!("{quirk:?} is not found") };
-    println!("{quirk:?}: {violation} in {} steps", steps.len());
-    assert!(violation.contains(why), "{quirk:?}: {violation}");
+    search::is_found::<Locks>(&scenario.with_quirk(quirk), why);
 }
 
 #[test]
@@ -123,6 +100,25 @@ fn leases_survive_a_limit_that_changes() {
     nothing_is_found(TWO.iter().map(|sessions| leases_in_turn((1, RAISED), sessions, 2).thorough()));
 }
 
+/// Contenders that take a free lease without the turn, and otherwise wait for it.
+fn first_tries(limit: u8, sessions: &[usize], faults: usize) -> Scenario {
+    let all: Vec<_> = (0..sessions.len()).collect();
+    leases_in_turn((limit, ALL), sessions, faults).with_first_tries(&all)
+}
+
+#[test]
+fn first_tries_survive_faults() {
+    nothing_is_found(TWO.iter().map(|sessions| first_tries(1, sessions, 1).thorough()));
+    nothing_is_found([first_tries(2, &[0, 1, 2], 0), first_tries(1, &[0, 1, 2], 0)]);
+    // Beside a contender that has the turn.
+    nothing_is_found([&[0], &[1]].map(|tries| leases_in_turn((1, ALL), &[0, 1], 1).with_first_tries(tries)));
+    if is_long() {
+        nothing_is_found(TWO.iter().map(|sessions| first_tries(1, sessions, 2)));
+        let few = |sessions: &&[usize]| Scenario { fault_kinds: FEW, ..first_tries(2, sessions, 1) };
+        nothing_is_found(THREE[..2].iter().map(few));
+    }
+}
+
 #[test]
 fn broken_planners_of_leases_are_found() {
     let stuck = "although it could be granted";
@@ -133,6 +129,9 @@ fn broken_planners_of_leases_are_found() {
     is_found(leases(1, &[0, 1], 1), Quirk::LostReplyIsCertain, "no contender");
     is_found(leases(1, &[0, 1], 1), Quirk::WatchesAreNotRestored, stuck);
     is_found(leases_in_turn((1, RAISED), &[0, 1], 1).thorough(), Quirk::AnyReplyTakesTheLimit, stuck);
+    is_found(first_tries(1, &[0, 1], 1), Quirk::ListingHasOwn, "proves nothing");
+    is_found(first_tries(1, &[0, 1], 1), Quirk::LostReplyIsCertain, "no contender");
+    is_found(first_tries(1, &[0, 1], 0), Quirk::OneLeaseMore, "proves nothing");
     // Without turns a lowered limit is exceeded.
     let direct = Scenario { fault_kinds: LOWERED, ..leases(2, &[0, 1, 2], 1) };
     is_found(direct, Quirk::LimitMayChangeWithoutTurns, "beside others");

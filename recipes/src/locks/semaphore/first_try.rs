@@ -12,9 +12,8 @@ use curator_framework::recipe::{OwnedNode, RecipeClient as _};
 use curator_framework::{CreateMode, Error, LossReason, RetryLoop, Session, Watch};
 use futures_util::future::{join, join_all};
 
-use crate::engine::driver::SortedChildren;
 use crate::engine::error::LockError;
-use crate::engine::lease_driver::LEASE_NAME;
+use crate::engine::lease_driver::{LEASE_NAME, are_held};
 use crate::engine::semaphore_protocol::SemaphoreProtocol;
 use crate::engine::{Acquired, WaitMode, adopt, children_of};
 use crate::locks::semaphore::state::{LastLook, LeaseAttempt};
@@ -77,16 +76,6 @@ pub(super) enum FirstTry {
     Granted(Vec<Acquired>),
     /// The owned nodes, which the caller deletes.
     Refused(Vec<OwnedNode>),
-}
-
-/// Returns whether all `own` leases are held, by a listing that was sent after their creates. Children that are not
-/// leases count as older leases, because Java's clients count them too.
-fn are_held(sorted: &SortedChildren, listed: usize, own: &[&str], max_leases: usize) -> bool {
-    let positions: Option<Vec<usize>> = own.iter().map(|name| sorted.position(name)).collect();
-    let Some(last) = positions.and_then(|positions| positions.into_iter().max()) else { return false };
-    // Near the end, sequence numbers do not order the nodes, so all others count as older.
-    let older = if sorted.is_near_the_end() { listed.saturating_sub(1) } else { listed - sorted.len() + last };
-    older < max_leases
 }
 
 impl LeaseAttempt<'_> {

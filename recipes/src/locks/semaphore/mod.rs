@@ -8,8 +8,8 @@
 //! | [`state`] | what the clones of a semaphore share |
 //! | [`lease_set`] | the guards |
 //!
-//! Three places decide that a lease is granted: `engine/lease_driver.rs` in the queue, [`first_try`] without it
-//! (`are_held`), and [`take`] for several leases at once (`check`).
+//! Two places decide that a lease is granted: `engine/lease_driver.rs` in the queue and without it (`are_held`), and
+//! [`take`] for several leases at once (`check`).
 
 mod first_try;
 mod lease_set;

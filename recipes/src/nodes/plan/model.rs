@@ -1,19 +1,20 @@
-//! The plan of one node against a model of a server: all orders of requests, replies, notifications and faults within
+//! The task that keeps a node, around the [world](crate::model): all orders of requests, notifications and faults within
 //! bounds.
 //!
-//! The model repeats the runner by hand (`keeper/task.rs`, `keeper/requests.rs`): a change there must be repeated here.
+//! The server answers a request when the reply arrives: one that is delayed is one that is executed late. A reply may
+//! overtake notifications. The model repeats the runner by hand (`keeper/task.rs`, `keeper/requests.rs`): a change there must be repeated here.
 //! A node of the other client never has the version of a node of ours. On a server it may, and a condition names the
 //! version alone: the plan cannot close the race between a read and a delete.
 
-use std::collections::{HashSet, VecDeque};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::mem::{replace, take};
+use std::mem::replace;
 
 use super::verdict::Known;
 use super::{Failure, Input, NodePlan, Now, Pause, State, Step};
+use crate::model::search::{self, Model, is_long, tell};
+use crate::model::world::{self, Event, Target};
 
-/// The session of the other client.
-const OTHER: i64 = 9;
+/// The session of the other client, by its index and its number.
+const OTHER: (u8, i64) = (8, 9);
 /// The data that the other client writes.
 const FOREIGN: u8 = 99;
 
@@ -22,19 +23,19 @@ type Wanted = (u64, u8);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Move {
-    /// The server executes the outstanding request.
-    Execute,
-    /// The client gets the first message; with `true` the first reply, although a notification is ahead of it.
-    Deliver(bool),
+    /// The server answers the outstanding request.
+    Serve,
+    /// The client gets the oldest notification.
+    Dispatch,
     /// A wait ends; with `true` by the rarer of two causes.
     Wake(bool),
-    /// The server executes a request of a lost connection.
-    Ghost,
+    /// The server executes a write of a lost connection.
+    CommitStraggler,
     /// The server ends the session that the client has lost.
     Expire,
     Stop,
     Set,
-    // Faults: a permanent error; a lost connection, with `true` before its request arrives; the end of the session.
+    // Faults: a permanent error; a lost connection, with `true` if its request may be applied; the end of the session.
     Refuse,
     Lose(bool),
     NewSession,
@@ -44,16 +45,30 @@ enum Move {
     Delete,
 }
 
-impl Move {
-    const fn happens_by_itself(self) -> bool {
-        matches!(self, Self::Execute | Self::Deliver(_) | Self::Wake(_) | Self::Ghost | Self::Expire)
-    }
+/// A node's data, and whether our client has created it, in any session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Content {
+    data: u8,
+    is_ours: bool,
+}
+
+type Node = world::Node<(), Content>;
+
+/// A request, with the data and the session at the time when it was sent.
+type Request = (Step, u8, i64);
+
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    is_ephemeral: bool,
+    mends: bool,
+    /// The numbers of new data, of faults and of steps of the other client.
+    counts: [u8; 3],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct World {
+struct Keeper {
+    world: world::World<(), Content, Request>,
     plan: NodePlan,
-    step: Step,
     is_ephemeral: bool,
     /// The session of the client, and of the newest attempt.
     session: i64,
@@ -65,14 +80,6 @@ struct World {
     is_stopped: bool,
     /// The watch in the process, with the event that has fired it.
     watch: Option<Option<Input>>,
-    is_sent: bool,
-    /// Replies, with `true`, and notifications.
-    inbox: VecDeque<(bool, Input)>,
-    ghost: Option<(Step, Wanted, i64)>,
-    /// The watch on the server.
-    is_armed: bool,
-    zxid: i64,
-    node: Option<(Known, u8)>,
     /// The nodes at the path since the outstanding request was sent.
     since: Vec<i64>,
     sets: u8,
@@ -80,120 +87,145 @@ struct World {
     foreign: u8,
 }
 
-impl World {
-    #[rustfmt::skip]
-    fn new(is_ephemeral: bool, mends: bool, [sets, faults, foreign]: [u8; 3]) -> Self {
-        let plan = NodePlan::new(Some(String::new()), is_ephemeral, mends, false);
-        Self {
-            plan, step: Step::Connect, is_ephemeral, session: 1, attempt: 0, wanted: (1, 1), seen: 0, taken: (0, 0), accepted: 1,
-            is_stopped: false, watch: None, is_sent: false, inbox: VecDeque::new(), ghost: None,
-            is_armed: false, zxid: 10, node: None, since: Vec::new(), sets, faults, foreign,
-        }
+fn is_write((step, ..): &Request) -> bool {
+    !matches!(step, Step::Look | Step::Read(_) | Step::Check)
+}
+
+/// A node of ours has version 0 until it is written. All other versions are different.
+fn known(node: &Node) -> Known {
+    let mzxid = i64::from(node.written.unwrap_or(node.created));
+    let version = if node.data.is_ours && node.written.is_none() { 0 } else { i32::try_from(mzxid).unwrap() };
+    let session = node.session.map_or(0, |session| i64::from(session) + 1);
+    Known { czxid: i64::from(node.created), session, version, mzxid, adopted: false }
+}
+
+impl Keeper {
+    fn is_wait(&self) -> bool {
+        matches!(self.plan.step, Step::Connect | Step::AwaitDeletion | Step::Pause(_) | Step::Wait)
     }
 
-    fn is_wait(&self) -> bool {
-        matches!(self.step, Step::Connect | Step::AwaitDeletion | Step::Pause(_) | Step::Wait)
+    /// Returns `true` if a request is outstanding.
+    fn asks(&self) -> bool {
+        !self.is_wait() && self.plan.step != Step::End
+    }
+
+    fn session_mut(&mut self) -> &mut world::Session<(), Request> {
+        &mut self.world.sessions[usize::from(self.session == 2)]
+    }
+
+    fn node(&self) -> Option<&Node> {
+        self.world.nodes.first()
     }
 
     fn czxid(&self) -> Option<i64> {
-        self.node.map(|(node, _)| node.czxid)
+        self.node().map(|node| node.created.into())
     }
 
-    /// Returns `true` if our client has created the node, in any session: our transactions are even.
     fn is_ours(&self) -> bool {
-        self.czxid().is_some_and(|czxid| czxid % 2 == 0)
+        self.node().is_some_and(|node| node.data.is_ours)
     }
 
-    fn put(&mut self, node: Option<(Known, u8)>) {
-        let event = if node.is_some() { Input::Changed } else { Input::Deleted };
-        self.node = node;
+    /// Ends a transaction.
+    fn is_committed(&mut self) {
+        self.world.apply_everywhere();
         self.since.extend(self.czxid());
-        if take(&mut self.is_armed) {
-            self.inbox.push_back((false, event));
-        }
     }
 
-    /// Creates the node, or changes its data.
-    fn write(&mut self, session: i64, data: u8) -> Known {
-        self.zxid = (self.zxid / 2 + 1) * 2 + i64::from(data == FOREIGN);
-        let (mzxid, version) = (self.zxid, i32::try_from(self.zxid).unwrap());
-        let version_of_new = if data == FOREIGN { version } else { 0 };
-        let node = match self.node {
-            Some((node, _)) => Known { version, mzxid, ..node },
-            None => Known { czxid: mzxid, session, version: version_of_new, mzxid, adopted: false },
-        };
-        self.put(Some((node, data)));
-        node
+    /// Creates the node, or changes its data, in the newest transaction.
+    fn write(&mut self, session: i64, data: u8) {
+        match self.world.at(()) {
+            Some(node) => self.world.write(node).data = data,
+            None => {
+                let session = u8::try_from(session - 1).ok();
+                self.world.create((), Content { data, is_ours: data != FOREIGN }, session);
+            }
+        }
     }
 
     fn delete_ours(&mut self) {
         // A node of a mode that is not ephemeral is adopted.
         assert!(self.is_ours() || !self.is_ephemeral, "a node of the other client is deleted");
-        self.put(None);
+        self.world.delete(0);
     }
 
     /// Executes a request of our client, and returns its reply.
-    fn execute(&mut self, step: &Step, (_, data): Wanted, session: i64) -> Input {
-        let owner = if self.is_ephemeral { session } else { 0 };
-        if !matches!(step, Step::Look | Step::Read(_) | Step::Check) {
-            // A write ends the requests of earlier connections.
-            self.ghost = None;
-        }
-        match (step, self.node) {
-            (Step::Create, None) => {
-                let made = self.write(owner, data);
-                Input::Created { made, found: Some(made) }
+    fn execute(&mut self, request: &Request) -> Input {
+        let (step, data, session) = request;
+        let owner = if self.is_ephemeral { *session } else { 0 };
+        let found = self.node().map(known);
+        match (step, found) {
+            (Step::Create, None) => {}
+            (Step::Create | Step::Look | Step::Check, found) => return Input::Found(found),
+            (_, None) => return Input::Gone,
+            (Step::Read(_), Some(found)) => {
+                return Input::Data { found, foreign: self.node().map(|node| vec![node.data.data]) };
             }
-            (Step::Create | Step::Look | Step::Check, node) => Input::Found(node.map(|(node, _)| node)),
-            (_, None) => Input::Gone,
-            (Step::Read(_), Some((found, data))) => Input::Data { found, foreign: Some(vec![data]) },
             (
                 Step::Write { version } | Step::Delete { version } | Step::Replace(Known { version, .. }),
-                Some((found, _)),
-            ) if *version != found.version => Input::Conflict,
-            (Step::Write { .. }, _) => Input::Written(self.write(owner, data)),
-            (step, _) => {
-                self.delete_ours();
-                if matches!(step, Step::Delete { .. }) {
-                    return Input::Done;
-                }
-                self.write(owner, data);
-                Input::Replaced
-            }
+                Some(found),
+            ) if *version != found.version => return Input::Conflict,
+            _ => {}
+        }
+        self.world.log += 1;
+        if matches!(step, Step::Delete { .. } | Step::Replace(_)) {
+            self.delete_ours();
+        }
+        if !matches!(step, Step::Delete { .. }) {
+            self.write(owner, *data);
+        }
+        self.is_committed();
+        match (step, self.node().map(known)) {
+            (Step::Create, Some(made)) => Input::Created { made, found: Some(made) },
+            (Step::Write { .. }, Some(written)) => Input::Written(written),
+            (Step::Replace(_), _) => Input::Replaced,
+            _ => Input::Done,
         }
     }
 
     /// Returns `true` if the reply to the outstanding request comes with a watch.
     fn sets_watch(&self, reply: &Input) -> bool {
-        matches!(self.step, Step::Create | Step::Look) || matches!(reply, Input::Data { .. })
+        matches!(self.plan.step, Step::Create | Step::Look) || matches!(reply, Input::Data { .. })
     }
 
-    fn take(&mut self) {
+    fn take_data(&mut self) {
         (self.taken, self.seen) = (self.wanted, self.wanted.0);
     }
 
-    fn deliver(&mut self, (is_reply, mut input): (bool, Input)) {
-        if !is_reply {
-            // It may be about an earlier node than this watch.
-            self.watch = self.watch.take().map(|watch| watch.or(Some(input)));
-            return;
+    fn serve(&mut self) {
+        if self.attempt != self.session {
+            return self.next(Input::Failed { failure: Failure::Passing, may_be_applied: true });
         }
+        let request = self.session_mut().requests.remove(0);
+        if is_write(&request) {
+            // It ends the requests of earlier connections.
+            self.world.sessions.iter_mut().for_each(|session| session.stragglers.clear());
+        }
+        let mut input = self.execute(&request);
         if self.sets_watch(&input) {
-            self.watch = Some((self.attempt != self.session).then_some(Input::SessionEnded));
+            self.watch = Some(None);
+            let target = if self.node().is_some() { Target::Node(()) } else { Target::Missing(()) };
+            self.session_mut().armed = vec![target];
         }
         if let Input::Data { foreign, .. } = &mut input {
-            self.take();
+            self.take_data();
             foreign.take_if(|data| data[0] == self.taken.1);
         }
         self.next(input);
     }
 
+    fn dispatch(&mut self) {
+        let (_, event) = self.session_mut().mail.remove(0);
+        let input = if event == Event::Deleted { Input::Deleted } else { Input::Changed };
+        // It may be about an earlier node than this watch.
+        self.watch = self.watch.take().map(|watch| watch.or(Some(input)));
+    }
+
     fn wake(&mut self, is_rare: bool) {
-        let input = match self.step {
+        let input = match self.plan.step {
             _ if self.is_stopped => Input::Stopped,
             Step::Connect if is_rare => Input::SessionEnded,
             Step::Connect => {
-                self.take();
+                self.take_data();
                 Input::Connected { is_new: replace(&mut self.attempt, self.session) != self.session }
             }
             Step::Pause(_) if !is_rare => Input::Done,
@@ -209,15 +241,15 @@ impl World {
     fn next(&mut self, input: Input) {
         let before = self.plan.state.clone();
         let session = (self.attempt != 0).then_some(self.attempt);
-        self.step = self.plan.next(Now { session, wanted: self.wanted.0, taken: self.taken.0 }, input.clone());
-        self.is_sent = false;
+        let step = self.plan.next(Now { session, wanted: self.wanted.0, taken: self.taken.0 }, input.clone());
+        tell(|| format!("{input:?} => {step:?}"));
         if self.plan.confirmed() == Some(self.taken.0) {
             self.accepted = self.taken.1;
         }
         if self.plan.state != before {
             self.check_published(&input);
         }
-        match self.step {
+        match self.plan.step {
             Step::Touch => self.next(Input::Done),
             Step::Claim(_) => self.next(Input::Claimed(true)),
             Step::TakeBack => {
@@ -226,11 +258,16 @@ impl World {
                 }
                 self.next(Input::Done);
             }
-            Step::Create | Step::Write { .. } | Step::Replace(_) => self.take(),
+            Step::Create | Step::Write { .. } | Step::Replace(_) => self.take_data(),
             _ => {}
         }
-        if !self.is_wait() {
+        self.session_mut().requests.clear();
+        if self.asks() {
             self.since = self.czxid().into_iter().collect();
+            if self.attempt == self.session {
+                let request = (self.plan.step.clone(), self.taken.1, self.attempt);
+                self.session_mut().requests.push(request);
+            }
         }
     }
 
@@ -244,12 +281,12 @@ impl World {
                 assert!(has_been(node.czxid.get()), "a node stands that does not exist");
             }
             State::Taken(other) => {
-                assert!(other.session == OTHER, "our node has taken the path: {other:?}");
+                assert!(other.session == OTHER.1, "our node has taken the path: {other:?}");
                 assert!(has_been(other.czxid), "a node has the path that does not exist");
             }
             State::Creating => {
-                let is_of_session = |(node, _): (Known, u8)| !self.is_ephemeral || node.session == self.session;
-                let stands = self.is_known() && self.node.is_some_and(is_of_session) && self.attempt == self.session;
+                let is_of_session = |node: &Node| !self.is_ephemeral || known(node).session == self.session;
+                let stands = self.is_known() && self.node().is_some_and(is_of_session) && self.attempt == self.session;
                 assert!(!stands || *input == Input::Deleted, "{input:?} ends a node that exists");
             }
             _ => {}
@@ -260,105 +297,42 @@ impl World {
         self.czxid() == self.plan.known.map(|known| known.czxid)
     }
 
-    fn apply(&mut self, next: Move) {
+    /// Takes the step of another than the task.
+    fn happens(&mut self, next: Move) {
         match next {
-            Move::Execute if self.attempt != self.session => {
-                self.next(Input::Failed { failure: Failure::Passing, may_be_applied: true });
-            }
-            Move::Execute => {
-                let reply = self.execute(&self.step.clone(), self.taken, self.attempt);
-                self.is_sent = true;
-                self.is_armed |= self.sets_watch(&reply);
-                self.inbox.push_back((true, reply));
-            }
-            Move::Deliver(overtakes) => {
-                let first = self.inbox.iter().position(|(is_reply, _)| !overtakes || *is_reply);
-                let message = first.and_then(|first| self.inbox.remove(first));
-                self.deliver(message.unwrap());
-            }
-            Move::Wake(is_rare) => self.wake(is_rare),
-            Move::Ghost => {
-                let (step, data, session) = self.ghost.take().unwrap();
-                self.execute(&step, data, session);
+            Move::CommitStraggler => {
+                let session = usize::from(self.world.sessions[0].stragglers.is_empty());
+                let request = self.world.sessions[session].stragglers.remove(0);
+                self.execute(&request);
             }
             Move::Expire => {
-                self.ghost = None;
-                self.put(None);
+                self.world.sessions[0].stragglers.clear();
+                self.world.end(0);
+                self.is_committed();
             }
-            Move::Set => self.wanted = (self.wanted.0 + 1, self.wanted.1 + 1),
+            Move::Set => {
+                self.sets -= 1;
+                self.wanted = (self.wanted.0 + 1, self.wanted.1 + 1);
+            }
             Move::Stop => self.is_stopped = true,
-            Move::Refuse => self.next(Input::Failed { failure: Failure::Permanent, may_be_applied: false }),
-            Move::Lose(haunts) => {
-                let may_be_applied = haunts || self.is_sent;
-                if haunts {
-                    self.ghost = Some((self.step.clone(), self.taken, self.attempt));
-                }
-                self.inbox.retain(|(is_reply, _)| !is_reply);
-                self.next(Input::Failed { failure: Failure::Passing, may_be_applied });
-            }
             Move::NewSession => {
-                (self.session, self.is_armed) = (2, false);
-                self.inbox.retain(|(is_reply, _)| *is_reply);
+                let ended = self.session_mut();
+                (ended.armed, ended.mail) = (Vec::new(), Vec::new());
+                ended.lose(is_write);
+                self.session = 2;
                 self.watch = self.watch.take().map(|_| Some(Input::SessionEnded));
             }
-            Move::Create | Move::Write => drop(self.write(if self.is_ephemeral { OTHER } else { 0 }, FOREIGN)),
-            Move::Delete => self.put(None),
-        }
-    }
-
-    fn moves(&self) -> Vec<Move> {
-        let has_fired = self.watch.as_ref().is_some_and(Option::is_some);
-        let is_late = self.is_ephemeral && self.plan.stands() && self.attempt != self.session;
-        let is_refused = matches!(self.plan.state, State::Refused(_));
-        let is_left = self.session == 2 && self.node.is_some_and(|(node, _)| node.session == 1);
-        let is_reply = |(is_reply, _): &(bool, Input)| *is_reply;
-        let is_due = match self.step {
-            _ if self.is_wait() && self.is_stopped => true,
-            Step::Wait => has_fired || self.seen != self.wanted.0,
-            _ => self.is_wait(),
-        };
-        let is_rare = match self.step {
-            Step::Connect => is_late,
-            Step::Pause(Pause::Failure) => is_refused && self.watch == Some(Some(Input::Deleted)),
-            _ => false,
-        };
-        let overtakes = self.inbox.front().is_some_and(|first| !is_reply(first)) && self.inbox.iter().any(is_reply);
-        let is_request = !self.is_wait() && self.step != Step::End && !self.is_sent;
-        let may_fail = self.faults > 0 && self.attempt == self.session;
-        let is_refusable = !matches!(self.step, Step::Write { .. }) || self.is_known();
-        let (exists, is_foreign) = (self.node.is_some(), self.foreign > 0);
-        let all = [
-            (Move::Execute, is_request),
-            (Move::Deliver(false), !self.inbox.is_empty()),
-            (Move::Deliver(true), overtakes),
-            (Move::Wake(false), is_due),
-            (Move::Wake(true), is_rare),
-            (Move::Ghost, self.ghost.is_some()),
-            (Move::Expire, is_left),
-            (Move::Stop, !self.is_stopped),
-            (Move::Set, !self.is_stopped && self.sets > 0),
-            (Move::NewSession, self.faults > 0 && self.session == 1),
-            (Move::Lose(false), may_fail && (is_request || self.is_sent)),
-            (Move::Lose(true), may_fail && is_request),
-            (Move::Refuse, may_fail && is_request && is_refusable),
-            (Move::Create, is_foreign && !exists),
-            (Move::Write, is_foreign && exists),
-            (Move::Delete, is_foreign && exists),
-        ];
-        all.into_iter().filter(|(_, may)| *may).map(|(next, _)| next).collect()
-    }
-
-    fn after(&self, next: Move) -> Self {
-        let mut after = self.clone();
-        match next {
-            Move::Set => after.sets -= 1,
-            Move::Refuse | Move::Lose(_) | Move::NewSession => after.faults -= 1,
-            Move::Create | Move::Write | Move::Delete => after.foreign -= 1,
+            Move::Create | Move::Write | Move::Delete => {
+                self.foreign -= 1;
+                self.world.log += 1;
+                match next {
+                    Move::Delete => self.world.delete(0),
+                    _ => self.write(if self.is_ephemeral { OTHER.1 } else { 0 }, FOREIGN),
+                }
+                self.is_committed();
+            }
             _ => {}
         }
-        after.apply(next);
-        after.check_remains();
-        after
     }
 
     /// Checks that the task knows what it leaves: at its end, and if it is dropped, the client deletes that.
@@ -367,26 +341,100 @@ impl World {
             return;
         }
         let remains = self.plan.remains();
-        let is_left = self.node.is_some_and(|(node, _)| node.session == 1 && self.attempt == 2);
+        let is_left = self.node().is_some_and(|node| known(node).session == 1 && self.attempt == 2);
         if self.is_ours() && !is_left {
             let is_found = remains.is_some_and(|known| known.is_none() || self.is_known());
             assert!(is_found, "the task does not know its node: {remains:?}");
         }
-        let may_create = |(step, _, session): &(Step, Wanted, i64)| {
-            matches!(step, Step::Create | Step::Replace(_)) && *session == self.attempt
-        };
-        let is_forgotten = self.ghost.as_ref().is_some_and(may_create) && remains != Some(None);
+        // Each may have been executed, with its reply on the way.
+        let open = self.world.sessions.iter().flat_map(|session| session.stragglers.iter().chain(&session.requests));
+        let creates =
+            |(step, _, session): &Request| matches!(step, Step::Create | Step::Replace(_)) && *session == self.attempt;
+        let is_forgotten = open.into_iter().any(creates) && remains != Some(None);
         assert!(!is_forgotten, "the task has forgotten a create: {remains:?}");
     }
+}
 
-    /// Checks a state in which nothing happens by itself.
-    fn check_rest(&self) {
-        match (&self.step, &self.plan.state) {
+impl Model for Keeper {
+    type Scenario = Bounds;
+    type Step = Move;
+
+    #[rustfmt::skip]
+    fn new(bounds: &Bounds) -> Self {
+        let Bounds { is_ephemeral, mends, counts: [sets, faults, foreign] } = *bounds;
+        Self {
+            world: world::World::new(2), plan: NodePlan::new(Some(String::new()), is_ephemeral, mends, false),
+            is_ephemeral, session: 1, attempt: 0, wanted: (1, 1), seen: 0, taken: (0, 0), accepted: 1,
+            is_stopped: false, watch: None, since: Vec::new(), sets, faults, foreign,
+        }
+    }
+
+    fn must_happen(step: Move) -> bool {
+        matches!(step, Move::Serve | Move::Dispatch | Move::Wake(_) | Move::Expire)
+    }
+
+    fn steps(&self, _: &Bounds) -> Vec<Move> {
+        let has_fired = self.watch.as_ref().is_some_and(Option::is_some);
+        let is_late = self.is_ephemeral && self.plan.stands() && self.attempt != self.session;
+        let is_refused = matches!(self.plan.state, State::Refused(_));
+        let is_left = self.session == 2 && self.node().is_some_and(|node| known(node).session == 1);
+        let is_due = match self.plan.step {
+            _ if self.is_wait() && self.is_stopped => true,
+            Step::Wait => has_fired || self.seen != self.wanted.0,
+            _ => self.is_wait(),
+        };
+        let is_rare = match self.plan.step {
+            Step::Connect => is_late,
+            Step::Pause(Pause::Failure) => is_refused && self.watch == Some(Some(Input::Deleted)),
+            _ => false,
+        };
+        let may_fail = self.faults > 0 && self.attempt == self.session;
+        let is_refusable = !matches!(self.plan.step, Step::Write { .. }) || self.is_known();
+        let (exists, is_foreign) = (self.node().is_some(), self.foreign > 0);
+        let all = [
+            (Move::Serve, self.asks()),
+            (Move::Dispatch, self.world.sessions.iter().any(|session| !session.mail.is_empty())),
+            (Move::Wake(false), is_due),
+            (Move::Wake(true), is_rare),
+            (Move::CommitStraggler, self.world.sessions.iter().any(|session| !session.stragglers.is_empty())),
+            (Move::Expire, is_left),
+            (Move::Stop, !self.is_stopped),
+            (Move::Set, !self.is_stopped && self.sets > 0),
+            (Move::NewSession, self.faults > 0 && self.session == 1),
+            (Move::Lose(false), may_fail && self.asks()),
+            (Move::Lose(true), may_fail && self.asks()),
+            (Move::Refuse, may_fail && self.asks() && is_refusable),
+            (Move::Create, is_foreign && !exists),
+            (Move::Write, is_foreign && exists),
+            (Move::Delete, is_foreign && exists),
+        ];
+        all.into_iter().filter(|(_, may)| *may).map(|(next, _)| next).collect()
+    }
+
+    fn take(&mut self, step: Move, _: &Bounds) {
+        self.faults -= u8::from(matches!(step, Move::Refuse | Move::Lose(_) | Move::NewSession));
+        match step {
+            Move::Serve => self.serve(),
+            Move::Dispatch => self.dispatch(),
+            Move::Wake(is_rare) => self.wake(is_rare),
+            Move::Refuse => self.next(Input::Failed { failure: Failure::Permanent, may_be_applied: false }),
+            Move::Lose(may_be_applied) => {
+                self.session_mut().lose(|request| may_be_applied && is_write(request));
+                self.next(Input::Failed { failure: Failure::Passing, may_be_applied });
+            }
+            other => self.happens(other),
+        }
+        self.check_remains();
+    }
+
+    fn check_quiet(&self, _: &Bounds) {
+        match (&self.plan.step, &self.plan.state) {
             // The client deletes in the background what the task knows to be left.
             (Step::End, _) => {}
             (Step::Wait, State::Standing(standing)) => {
-                let (node, data) = self.node.expect("a node that stands exists");
-                assert_eq!(node.czxid, standing.czxid.get(), "another node stands");
+                let node = self.node().expect("a node that stands exists");
+                assert_eq!(i64::from(node.created), standing.czxid.get(), "another node stands");
+                let data = node.data.data;
                 let is_known = standing.foreign_data.as_ref().is_some_and(|foreign| foreign[0] == data);
                 assert!(data == self.wanted.1 || is_known, "the node has other data: {data}");
                 let is_refused = self.plan.refused == self.wanted.0;
@@ -398,38 +446,10 @@ impl World {
     }
 }
 
-/// Searches all states within bounds.
-fn search(world: World) {
-    let of = |world: &World, salt: u64| {
-        let mut hasher = DefaultHasher::new();
-        (salt, world).hash(&mut hasher);
-        hasher.finish()
-    };
-    let mut seen = HashSet::new();
-    let mut open = VecDeque::from([(world, Vec::new())]);
-    while let Some((world, trail)) = open.pop_front() {
-        let tried = std::panic::catch_unwind(|| {
-            let moves = world.moves();
-            if !moves.iter().any(|next| next.happens_by_itself()) {
-                world.check_rest();
-            }
-            moves.into_iter().map(|next| (next, world.after(next))).collect::<Vec<_>>()
-        });
-        for (newest, world) in tried.unwrap_or_else(|_| panic!("after {trail:?} in {world:#?}")) {
-            if seen.insert((of(&world, 1), of(&world, 2))) {
-                open.push_back((world, [&*trail, &[newest]].concat()));
-            }
-        }
-    }
-    println!("{} states", seen.len());
-}
-
 /// Searches within these bounds, and with `CURATOR_MODEL=long` within the larger ones.
 fn search_all(is_ephemeral: bool, mends: bool, bounds: &[[u8; 3]], larger: [u8; 3]) {
-    let is_long = std::env::var("CURATOR_MODEL").is_ok_and(|value| value == "long");
-    for bounds in bounds.iter().copied().chain(is_long.then_some(larger)) {
-        search(World::new(is_ephemeral, mends, bounds));
-    }
+    let counts = bounds.iter().copied().chain(is_long().then_some(larger));
+    search::nothing_is_found::<Keeper>(counts.map(|counts| Bounds { is_ephemeral, mends, counts }));
 }
 
 #[test]

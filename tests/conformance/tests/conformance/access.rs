@@ -101,6 +101,87 @@ async fn lists_are_checked_and_completed() {
     .await;
 }
 
+/// Some clients write each empty string as null.
+#[tokio::test]
+async fn null_id_is_valid_for_auth_only() {
+    compare(async |side| {
+        side.call(0, create("/y", 0)).await;
+        for secret in [None, Some("user:secret")] {
+            if let Some(secret) = secret {
+                side.call(0, Auth("digest", secret)).await;
+            }
+            for (scheme, id) in [
+                ("auth", NULL),
+                ("auth", ""),
+                ("world", NULL),
+                ("digest", NULL),
+                ("ip", NULL),
+                ("nonsense", NULL),
+                ("", NULL),
+                (NULL, "anyone"),
+                (NULL, NULL),
+            ] {
+                let list = acl(&[(31, scheme, id)]);
+                let create = |path, list| Create(OpCode::Create, path, list, 0);
+                side.call(0, create("/x", list.clone())).await;
+                side.call(0, Path(OpCode::GetAcl, "/x")).await;
+                side.call(0, Delete("/x", -1)).await;
+                for first in [(1, "world", "anyone"), (31, "world", "anyone"), (31, "auth", "x"), (31, scheme, id)] {
+                    side.call(0, create("/x", acl(&[first, (31, scheme, id)]))).await;
+                    side.call(0, Path(OpCode::GetAcl, "/x")).await;
+                    side.call(0, Delete("/x", -1)).await;
+                }
+                side.call(0, multi([Check("/y", -1), create("/z", list.clone())])).await;
+                side.call(0, Delete("/z", -1)).await;
+                side.call(0, SetAcl("/y", list, -1)).await;
+                side.call(0, Path(OpCode::GetAcl, "/y")).await;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn addresses_are_of_four_numbers() {
+    compare(async |side| {
+        for id in [
+            "::1",
+            "::1/128",
+            "::ffff:127.0.0.1",
+            "127.0.0.1/0",
+            "127.0.0.1/+8",
+            "127.0.0.1/08",
+            "127.0.0.1/32",
+            "127.0.0.1/-1",
+            "127.0.0.1/",
+            "127.0.0.1/8/8",
+            "127.0.0.1/x",
+            "/8",
+            "",
+            "127.1",
+            "127.0.0.1.",
+            "127.0.0.0.1",
+            "127..0.1",
+            "127.0.0.256",
+            "127.0.0.-1",
+            "127.0.0.-0",
+            "+127.00.0.001",
+            " 127.0.0.1",
+        ] {
+            let list = acl(&[(1, "ip", id), (16 | 8 | 4, "world", "anyone")]);
+            side.call(0, Create(OpCode::Create, "/x", list, 0)).await;
+            side.call(0, Path(OpCode::GetAcl, "/x")).await;
+            side.call(0, get("/x")).await;
+            side.call(0, Delete("/x", -1)).await;
+        }
+        for id in ["a:b:", "a::b", "a:", ":b", ":", "::", "a:b::", ""] {
+            side.call(0, Create(OpCode::Create, "/x", acl(&[(31, "digest", id)]), 0)).await;
+            side.call(0, Delete("/x", -1)).await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn hashes_are_shown_to_administrators_only() {
     compare(async |side| {
@@ -131,11 +212,21 @@ async fn credentials_stay_with_the_connection() {
         side.call(second, get("/mine")).await;
         side.call(second, Auth("digest", "user:secret")).await;
         side.call(second, get("/mine")).await;
-        for (scheme, secret) in [("nonsense", "x"), ("", ""), ("auth", "x"), ("world", "anyone")] {
+        for (scheme, secret) in [
+            ("nonsense", "x"),
+            ("", ""),
+            ("auth", "x"),
+            ("world", "anyone"),
+            ("digest", NULL),
+            ("nonsense", NULL),
+            (NULL, "user:secret"),
+            (NULL, NULL),
+        ] {
             let client = side.connect(TIMEOUT_MS).await;
             side.call(client, Auth(scheme, secret)).await;
             side.closed(client).await;
         }
+        side.call(0, Auth("ip", NULL)).await;
         for secret in ["", "user", ":", "user:", "a:b:c"] {
             side.call(0, Auth("digest", secret)).await;
             side.call(0, Raw(OpCode::WhoAmI, b"")).await;

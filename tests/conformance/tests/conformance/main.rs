@@ -1,4 +1,4 @@
-//! The in-process server against Apache ZooKeeper 3.8: the same raw requests to both,
+//! The in-process server, which answers as ZooKeeper 3.8 does, against Apache ZooKeeper: the same raw requests to both,
 //! and every reply and event compared.
 //!
 //! `CURATOR_TEST_APACHE=host:port` names a server that runs for all tests; without it
@@ -8,6 +8,7 @@
 
 mod access;
 mod differences;
+mod four_letter;
 mod multi;
 mod nodes;
 mod random;
@@ -15,4 +16,5 @@ mod request;
 mod sequence_end;
 mod sessions;
 mod side;
+mod versions;
 mod watches;

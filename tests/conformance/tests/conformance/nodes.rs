@@ -4,7 +4,7 @@ use curator_test::wire::OpCode;
 
 use crate::request::Request::*;
 use crate::request::*;
-use crate::side::{Side, TIMEOUT_MS, compare};
+use crate::side::{Side, TIMEOUT_MS, compare, compare_alone, compare_reconfig};
 
 /// Paths that are refused, or not, by one request or another.
 const ODD_PATHS: [&str; 16] = [
@@ -175,6 +175,59 @@ async fn requests_that_make_no_sense() {
             side.call(client, Raw(OpCode::from_code(code), b"")).await;
             side.closed(client).await;
         }
+        side.call(0, exists("")).await;
+    })
+    .await;
+}
+
+/// With an Apache ZooKeeper of its own: a watch on null stays with its connection.
+#[tokio::test]
+async fn null_paths() {
+    compare_alone(async |side| {
+        call_all(side, [create(NULL, 0), create2(NULL, 2), Delete(NULL, -1), set(NULL, -1), Check(NULL, 7)]).await;
+        call_all(side, [create(NULL, 7), Create(OpCode::Create, NULL, vec![], 0)]).await;
+        call_all(side, [Create(OpCode::CreateContainer, NULL, open(), 4), CreateTtl(NULL, 5, 1000)]).await;
+        call_all(side, [SetAcl(NULL, open(), -1), SetAcl(NULL, vec![], -1)]).await;
+        for watch in [false, true] {
+            for op in [OpCode::Exists, OpCode::GetData, OpCode::GetChildren, OpCode::GetChildren2] {
+                side.call(0, Read(op, NULL, watch)).await;
+            }
+        }
+        for op in [OpCode::GetAcl, OpCode::Sync, OpCode::GetAllChildrenNumber, OpCode::GetEphemerals] {
+            side.call(0, Path(op, NULL)).await;
+        }
+        for kind in [1, 2, 3] {
+            call_all(side, [OpCode::RemoveWatches, OpCode::CheckWatches].map(|op| Watches(op, NULL, kind))).await;
+        }
+        call_all(side, [AddWatch(NULL, 2), AddWatch(NULL, 1)]).await;
+        let second = side.connect(TIMEOUT_MS).await;
+        side.call(second, AddWatch(NULL, 0)).await;
+        for place in 0..5 {
+            let mut lists = [const { Vec::new() }; 5];
+            lists[place] = vec![NULL];
+            side.call(0, SetWatches(OpCode::SetWatches2, lists)).await;
+        }
+        // The newest transaction, and three lists, one of them null.
+        for body in [
+            &[0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0],
+            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255],
+        ] {
+            side.call(0, Raw(OpCode::SetWatches, body)).await;
+        }
+        side.call(0, exists("")).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn other_servers_are_refused() {
+    let no_servers = || Raw(OpCode::Reconfig, &[0xff; 20]);
+    compare(async |side| side.call(0, no_servers()).await).await;
+    compare_reconfig(async |side| {
+        side.call(0, no_servers()).await;
+        side.call(0, Raw(OpCode::Reconfig, &[0; 20])).await;
+        side.call(0, Raw(OpCode::Reconfig, &[0; 3])).await;
         side.call(0, exists("")).await;
     })
     .await;

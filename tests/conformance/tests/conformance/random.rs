@@ -7,6 +7,7 @@ use rand::{Rng, SeedableRng};
 use crate::request::Request::*;
 use crate::request::*;
 use crate::side::{Side, TIMEOUT_MS};
+use crate::versions::Version;
 
 const CLIENTS: usize = 3;
 const STEPS: usize = 150;
@@ -44,7 +45,8 @@ fn write(random: &mut StdRng) -> Request {
     }
 }
 
-fn request(random: &mut StdRng) -> Request {
+/// Sets watches of one mode alone if the server can have several modes on one path.
+fn request(random: &mut StdRng, version: Version) -> Request {
     let path = pick(random, &PATHS);
     match random.random_range(0..24) {
         0..9 => write(random),
@@ -62,12 +64,17 @@ fn request(random: &mut StdRng) -> Request {
             Multi(OpCode::Multi, (0..count).map(|_| part(random)).collect())
         }
         17 => Multi(OpCode::MultiRead, vec![get(path), Read(OpCode::GetChildren, pick(random, &PATHS), false)]),
+        18..20 if version.keeps_modes_apart() => watch_data(path),
         18..20 => AddWatch(path, random.random_range(0..2)),
         20 => Watches(OpCode::RemoveWatches, path, random.random_range(1..4)),
         21 => {
             let op = pick(random, &[OpCode::SetWatches, OpCode::SetWatches2]);
             let mut list = || (0..random.random_range(0..3)).map(|_| pick(random, &PATHS)).collect();
-            SetWatches(op, [list(), list(), list(), list(), list()])
+            let mut lists = [list(), list(), list(), list(), list()];
+            if version.keeps_modes_apart() {
+                lists[3..].fill(Vec::new());
+            }
+            SetWatches(op, lists)
         }
         22 => SetAcl(path, acl(random), -1),
         _ => pick(random, &[Auth("digest", "user:secret"), Path(OpCode::GetEphemerals, ""), Raw(OpCode::WhoAmI, b"")]),
@@ -86,13 +93,13 @@ enum Step {
     Mark(usize),
 }
 
-fn step(random: &mut StdRng) -> Step {
+fn step(random: &mut StdRng, version: Version) -> Step {
     let client = random.random_range(0..CLIENTS);
     match random.random_range(0..60) {
         0 => Step::Again(client),
         1 => Step::Move(client),
         2..5 => Step::Mark(client),
-        _ => Step::Call(client, request(random)),
+        _ => Step::Call(client, request(random, version)),
     }
 }
 
@@ -134,8 +141,9 @@ async fn play(side: &mut Side, steps: &[Step]) -> Vec<usize> {
 
 async fn differential(seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
-    let steps: Vec<Step> = (0..STEPS).map(|_| step(&mut random)).collect();
-    let (mut ours, mut apache) = (Side::in_process().await, Side::apache().await);
+    let mut apache = Side::apache().await;
+    let steps: Vec<Step> = (0..STEPS).map(|_| step(&mut random, apache.version)).collect();
+    let mut ours = Side::in_process_beside(&apache).await;
     let ends = play(&mut ours, &steps).await;
     play(&mut apache, &steps).await;
     let (ours, apaches) = (ours.lines(), apache.lines());

@@ -4,7 +4,12 @@ use std::fmt::Write as _;
 
 use curator_test::wire::{Acl, DecodeError, ErrorCode, OpCode, Reader, Stat, Writer};
 
-/// One request. A path is put behind the root of the test, except after a `!`.
+use crate::versions::Version;
+
+/// A null string: as a path, a scheme, an id or credentials.
+pub(crate) const NULL: &str = "null";
+
+/// One request. A path is put behind the root of the test, except after a `!` and for [`NULL`].
 #[derive(Debug, Clone)]
 pub(crate) enum Request {
     Create(OpCode, &'static str, Vec<Acl>, i32),
@@ -94,38 +99,42 @@ impl Request {
     pub(crate) fn encode(&self, root: &str, seen: i64, to: &mut Writer) {
         let full = |path: &str| match path.strip_prefix('!') {
             Some(raw) => raw.to_owned(),
+            None if path == NULL => path.to_owned(),
             None => format!("{root}{path}"),
         };
         let acls = |to: &mut Writer, acl: &[Acl]| {
-            to.vector(acl, |to, entry| entry.encode(to));
+            to.vector(acl, |to, entry| {
+                text(to.int(entry.perms), &entry.scheme);
+                text(to, &entry.id);
+            });
         };
         match self {
             Create(_, path, acl, flags) => {
-                to.string(&full(path)).buffer(b"data");
+                text(to, &full(path)).buffer(b"data");
                 acls(to, acl);
                 to.int(*flags);
             }
             CreateTtl(path, flags, ttl) => {
-                to.string(&full(path)).buffer(b"data");
+                text(to, &full(path)).buffer(b"data");
                 acls(to, &open());
                 to.int(*flags).long(*ttl);
             }
             Delete(path, version) | Check(path, version) => {
-                to.string(&full(path)).int(*version);
+                text(to, &full(path)).int(*version);
             }
             SetData(path, data, version) => {
-                to.string(&full(path)).optional_buffer(*data).int(*version);
+                text(to, &full(path)).optional_buffer(*data).int(*version);
             }
             SetAcl(path, acl, version) => {
-                to.string(&full(path));
+                text(to, &full(path));
                 acls(to, acl);
                 to.int(*version);
             }
             Read(_, path, watch) => {
-                to.string(&full(path)).bool(*watch);
+                text(to, &full(path)).bool(*watch);
             }
             Path(_, path) => {
-                to.string(&full(path));
+                text(to, &full(path));
             }
             Multi(_, parts) => {
                 for part in parts {
@@ -135,19 +144,20 @@ impl Request {
                 to.int(-1).bool(true).int(-1);
             }
             AddWatch(path, number) | Watches(_, path, number) => {
-                to.string(&full(path)).int(*number);
+                text(to, &full(path)).int(*number);
             }
             SetWatches(op, lists) => {
                 to.long(seen);
                 let count = if *op == OpCode::SetWatches2 { 5 } else { 3 };
                 for list in &lists[..count] {
                     to.vector(list, |to, path| {
-                        to.string(&full(path));
+                        text(to, &full(path));
                     });
                 }
             }
             Auth(scheme, secret) => {
-                to.int(0).string(scheme).buffer(secret.as_bytes());
+                text(to.int(0), scheme);
+                text(to, secret);
             }
             Raw(_, body) => {
                 to.raw(body);
@@ -156,10 +166,10 @@ impl Request {
     }
 
     /// The body of a reply without an error, as text.
-    pub(crate) fn show_reply(&self, body: &[u8]) -> String {
+    pub(crate) fn show_reply(&self, body: &[u8], version: Version) -> String {
         let mut reader = Reader::new(body);
         let mut text = String::new();
-        if let Err(error) = show(self.op(), &mut reader, &mut text) {
+        if let Err(error) = show(self.op(), &mut reader, &mut text, version) {
             let _ = write!(text, " then {error}");
         }
         if !reader.is_empty() {
@@ -169,11 +179,15 @@ impl Request {
     }
 }
 
+fn text<'a>(to: &'a mut Writer, text: &str) -> &'a mut Writer {
+    if text == NULL { to.null() } else { to.string(text) }
+}
+
 pub(crate) fn show_error(error: i32) -> String {
     ErrorCode::from_code(error).map_or_else(|| format!("error {error}"), |code| format!("{code:?}"))
 }
 
-fn show(op: OpCode, body: &mut Reader<'_>, text: &mut String) -> Result<(), DecodeError> {
+fn show(op: OpCode, body: &mut Reader<'_>, text: &mut String, version: Version) -> Result<(), DecodeError> {
     match op {
         OpCode::Create | OpCode::Sync => text.push_str(body.string()?),
         OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => {
@@ -211,7 +225,11 @@ fn show(op: OpCode, body: &mut Reader<'_>, text: &mut String) -> Result<(), Deco
             let _ = write!(text, "{users:?}");
         }
         OpCode::Multi | OpCode::MultiRead => loop {
-            let (kind, is_end, error) = (body.int()?, body.bool()?, body.int()?);
+            let (mut kind, is_end, error) = (body.int()?, body.bool()?, body.int()?);
+            let has_stat =
+                [OpCode::Create2, OpCode::CreateContainer, OpCode::CreateTtl].contains(&OpCode::from_code(kind));
+            let shows_stat = has_stat && version.tells_stats_in_a_multi();
+            kind = if shows_stat { OpCode::Create.code() } else { kind };
             let _ = write!(text, " [{kind} {error}");
             if is_end {
                 text.push(']');
@@ -222,7 +240,10 @@ fn show(op: OpCode, body: &mut Reader<'_>, text: &mut String) -> Result<(), Deco
             } else {
                 text.push(' ');
                 // Deletes and checks have no body.
-                show(OpCode::from_code(kind), body, text)?;
+                show(OpCode::from_code(kind), body, text, version)?;
+                if shows_stat {
+                    Stat::decode(body)?;
+                }
             }
             text.push(']');
         },

@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use curator_test::wire::{
-    ConnectRequest, ConnectResponse, MAX_FRAME, OpCode, Reader, ReplyHeader, RequestHeader, WatchEvent, Writer,
-    XID_AUTH, XID_EVENT, XID_PING, XID_SET_WATCHES, read_frame, write_frame,
+    ConnectRequest, ConnectResponse, ErrorCode, MAX_FRAME, OpCode, Reader, ReplyHeader, RequestHeader, Writer,
+    XID_AUTH, XID_PING, XID_SET_WATCHES, read_frame, write_frame,
 };
-use curator_test::{ApacheServer, TestingServer};
+use curator_test::{ApacheServer, ApacheServerBuilder, TestingServer, TestingServerBuilder, server_version};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::request::{Request, create, show_error};
+use crate::request::{Request, create, get, show_error};
+use crate::versions::Version;
 
 /// Nothing here takes this long unless it is broken.
 const BOUND: Duration = Duration::from_secs(20);
@@ -34,16 +36,37 @@ fn assert_same(ours: &[String], apaches: &[String]) {
     assert_eq!(ours.len(), apaches.len());
 }
 
+/// As [`compare`]. Where a path can have watches of several modes, Apache has these lines besides, each at its place.
+pub(crate) async fn compare_modes(steps: impl AsyncFn(&mut Side), besides: &[(usize, &str)]) {
+    let apache = Side::apache().await;
+    let besides = if apache.version.keeps_modes_apart() { besides } else { &[] };
+    let (ours, mut apaches) = on_each(Side::in_process_beside(&apache).await, apache, steps).await;
+    for (place, line) in besides.iter().rev() {
+        assert_eq!(apaches.get(*place).map(String::as_str), Some(*line), "line {place}");
+        apaches.remove(*place);
+    }
+    assert_same(&ours, &apaches);
+}
+
 /// As [`compare`], with an Apache ZooKeeper that no other test uses: it may be restarted.
 pub(crate) async fn compare_alone(steps: impl AsyncFn(&mut Side)) {
-    let apache = Side::new(Server::Apache(Arc::new(start_apache()))).await;
-    let (ours, apaches) = on_each(Side::in_process().await, apache, steps).await;
+    let apache = Side::new(Server::Apache(Arc::new(start_apache(|builder| builder)))).await;
+    let (ours, apaches) = on_each(Side::in_process_beside(&apache).await, apache, steps).await;
+    assert_same(&ours, &apaches);
+}
+
+/// As [`compare_alone`], with servers that let a client ask for others.
+pub(crate) async fn compare_reconfig(steps: impl AsyncFn(&mut Side)) {
+    let ours = Side::new(start_ours(|builder| builder.reconfig(true))).await;
+    let apache = Side::new(Server::Apache(Arc::new(start_apache(ApacheServerBuilder::reconfig)))).await;
+    let (ours, apaches) = on_each(ours, apache, steps).await;
     assert_same(&ours, &apaches);
 }
 
 /// What the clients of either server have heard.
 pub(crate) async fn both(steps: impl AsyncFn(&mut Side)) -> (Vec<String>, Vec<String>) {
-    on_each(Side::in_process().await, Side::apache().await, steps).await
+    let apache = Side::apache().await;
+    on_each(Side::in_process_beside(&apache).await, apache, steps).await
 }
 
 async fn on_each(mut ours: Side, mut apache: Side, steps: impl AsyncFn(&mut Side)) -> (Vec<String>, Vec<String>) {
@@ -76,15 +99,20 @@ fn apache() -> Server {
         return Server::Shared(address.parse().expect("CURATOR_TEST_APACHE is host:port"));
     }
     let mut running = RUNNING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let server = running.upgrade().unwrap_or_else(|| Arc::new(start_apache()));
+    let server = running.upgrade().unwrap_or_else(|| Arc::new(start_apache(|builder| builder)));
     *running = Arc::downgrade(&server);
     Server::Apache(server)
 }
 
-fn start_apache() -> ApacheServer {
+fn start_apache(set: impl FnOnce(ApacheServerBuilder) -> ApacheServerBuilder) -> ApacheServer {
     let (min, max) = SESSIONS;
-    let started = ApacheServer::builder().tick(TICK).session_timeouts(min, max).start();
+    let started = set(ApacheServer::builder().tick(TICK).session_timeouts(min, max)).start();
     started.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn start_ours(set: impl FnOnce(TestingServerBuilder) -> TestingServerBuilder) -> Server {
+    let (min, max) = SESSIONS;
+    Server::InProcess(Arc::new(set(TestingServer::builder().tick(TICK).session_timeouts(min, max)).start().unwrap()))
 }
 
 struct Client {
@@ -101,6 +129,8 @@ struct Client {
 /// A server, clients, and what they have heard.
 pub(crate) struct Side {
     server: Server,
+    /// The version by which the side is expected to answer.
+    pub(crate) version: Version,
     pub(crate) root: String,
     clients: Vec<Option<Client>>,
     /// All sessions so far: a session is shown as its number here.
@@ -110,9 +140,12 @@ pub(crate) struct Side {
 
 impl Side {
     pub(crate) async fn in_process() -> Self {
-        let (min, max) = SESSIONS;
-        let server = TestingServer::builder().tick(TICK).session_timeouts(min, max).start().unwrap();
-        Self::new(Server::InProcess(Arc::new(server))).await
+        Self::new(start_ours(|builder| builder)).await
+    }
+
+    /// The in-process server, compared with another one.
+    pub(crate) async fn in_process_beside(other: &Self) -> Self {
+        Self { version: other.version, ..Self::in_process().await }
     }
 
     pub(crate) async fn apache() -> Self {
@@ -123,7 +156,10 @@ impl Side {
     async fn new(server: Server) -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(10_000);
         let root = format!("/conform-{:010}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let mut side = Self { server, root, clients: Vec::new(), sessions: Vec::new(), lines: Vec::new() };
+        // One reply may be late on a busy machine.
+        let asked = std::iter::repeat_with(|| server_version(server.address())).take(100);
+        let version = Version(asked.flatten().next().expect("the server names its version"));
+        let mut side = Self { server, version, root, clients: Vec::new(), sessions: Vec::new(), lines: Vec::new() };
         side.connect(TIMEOUT_MS).await;
         side.call(0, create("", 0)).await;
         side
@@ -192,8 +228,37 @@ impl Side {
 
     /// Sends a request; what comes until its reply, and the reply, is noted down.
     pub(crate) async fn call(&mut self, number: usize, request: Request) {
+        if self.version.forbids_a_lone_check() && request.op() == OpCode::Check {
+            return;
+        }
+        if let Some(refusal) = self.expected_refusal(number, &request).await {
+            return self.lines.push(format!("{number}: {request:?} -> {refusal:?} and 0 bytes (xid +0)"));
+        }
         self.send(number, &request).await;
         self.reply(number, &request).await;
+    }
+
+    /// Returns how the version that the in-process server is compared with refuses a request that this server accepts.
+    async fn expected_refusal(&mut self, number: usize, request: &Request) -> Option<ErrorCode> {
+        if !matches!(self.server, Server::InProcess(_)) {
+            return None;
+        }
+        if self.version.refuses(request) {
+            return Some(ErrorCode::MarshallingError);
+        }
+        let path = match request {
+            Request::Read(OpCode::Exists, path, _) if self.version.exists_needs_read() => path,
+            Request::Raw(OpCode::DeleteContainer, body) if self.version.reads_deletes_of_containers() => {
+                let is_path = Reader::new(body).string().is_ok();
+                return Some(if is_path { ErrorCode::NoNode } else { ErrorCode::MarshallingError });
+            }
+            _ => return None,
+        };
+        let read = get(path);
+        self.send(number, &read).await;
+        self.reply(number, &read).await;
+        let is_refused = self.lines.pop().is_some_and(|line| line.contains("-> NoAuth and"));
+        is_refused.then_some(ErrorCode::NoAuth)
     }
 
     /// Sends all requests, then takes their replies.
@@ -206,7 +271,7 @@ impl Side {
             bytes.extend_from_slice(&frame);
         }
         let client = self.client(number);
-        tokio::io::AsyncWriteExt::write_all(&mut client.stream, &bytes).await.unwrap();
+        client.stream.write_all(&bytes).await.unwrap();
         let counts = |request: &Request| i32::from(request.op() != OpCode::Ping);
         client.xid -= requests.iter().map(counts).sum::<i32>();
         for request in &requests {
@@ -222,13 +287,13 @@ impl Side {
         write_frame(&mut client.stream, &frame).await.unwrap();
     }
 
-    async fn reply(&mut self, number: usize, request: &Request) {
+    pub(crate) async fn reply(&mut self, number: usize, request: &Request) {
         let expected = xid_of(request.op()).unwrap_or(self.client(number).xid);
         loop {
             let Some(frame) = self.client(number).frame().await else {
                 return self.lines.push(format!("{number}: closed instead of a reply to {request:?}"));
             };
-            if let Some(event) = event(&frame) {
+            if let Some(event) = self.version.event(&frame) {
                 self.lines.push(format!("{number}: event {event}"));
                 continue;
             }
@@ -241,7 +306,7 @@ impl Side {
                 _ => String::new(),
             };
             let result = match header.err {
-                0 => request.show_reply(reader.rest()),
+                0 => request.show_reply(reader.rest(), self.version),
                 error => format!("{} and {} bytes", show_error(error), reader.rest().len()),
             };
             let xid = header.xid.wrapping_sub(expected);
@@ -261,7 +326,7 @@ impl Side {
         let mut events = Vec::new();
         loop {
             let frame = self.client(number).frame().await.expect("an answer to a ping");
-            match event(&frame) {
+            match self.version.event(&frame) {
                 Some(event) => events.push(event),
                 None => return events,
             }
@@ -271,14 +336,34 @@ impl Side {
     /// Waits for one event, however long it takes.
     pub(crate) async fn wait_for_event(&mut self, number: usize) {
         let frame = self.client(number).frame().await.expect("an event");
-        let event = event(&frame).unwrap_or_else(|| "none, but a reply".to_owned());
+        let event = self.version.event(&frame).unwrap_or_else(|| "none, but a reply".to_owned());
         self.lines.push(format!("{number}: event {event}"));
+    }
+
+    /// Sends a four-letter word and returns the reply. Sessions and transactions are marked, clients numbered.
+    pub(crate) async fn word(&mut self, word: &str) -> String {
+        let mut stream = TcpStream::connect(self.address()).await.unwrap();
+        let asker = stream.local_addr().unwrap();
+        stream.write_all(word.as_bytes()).await.unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.unwrap();
+        reply = reply.replace(&format!("/{asker}"), "/asker");
+        for (number, client) in self.clients.iter().enumerate() {
+            if let Some(client) = client {
+                let address = client.stream.local_addr().unwrap();
+                reply = reply.replace(&format!("/{address}"), &format!("/client {number}"));
+            }
+        }
+        for session in &self.sessions {
+            reply = reply.replace(&format!("{session:#x}"), &format!("<s{session}>"));
+        }
+        reply
     }
 
     /// Notes down that the server closes the connection, after what it still sends.
     pub(crate) async fn closed(&mut self, number: usize) {
         while let Some(frame) = self.client(number).frame().await {
-            let event = event(&frame).unwrap_or_else(|| "none, but a reply".to_owned());
+            let event = self.version.event(&frame).unwrap_or_else(|| "none, but a reply".to_owned());
             self.lines.push(format!("{number}: event {event}"));
         }
         self.lines.push(format!("{number}: closed"));
@@ -368,18 +453,6 @@ const fn xid_of(op: OpCode) -> Option<i32> {
         OpCode::SetWatches | OpCode::SetWatches2 => Some(XID_SET_WATCHES),
         _ => None,
     }
-}
-
-/// The event in a frame, as text.
-fn event(frame: &[u8]) -> Option<String> {
-    let mut reader = Reader::new(frame);
-    let header = ReplyHeader::decode(&mut reader).unwrap();
-    if header.xid != XID_EVENT {
-        return None;
-    }
-    let WatchEvent { kind, state, path } = WatchEvent::decode(&mut reader).unwrap();
-    assert!(reader.is_empty());
-    Some(format!("{kind} {path} state {state} (zxid {} error {})", header.zxid, header.err))
 }
 
 fn marked<'a>(line: &'a str, mark: &'a str) -> impl Iterator<Item = i64> + 'a {

@@ -4,7 +4,7 @@ use curator_test::wire::OpCode;
 
 use crate::request::Request::*;
 use crate::request::*;
-use crate::side::{TIMEOUT_MS, compare};
+use crate::side::{Side, TIMEOUT_MS, compare, compare_modes};
 
 const CHILDREN: i32 = 1;
 const DATA: i32 = 2;
@@ -89,10 +89,15 @@ async fn a_recursive_watch_of_the_root_sees_the_tree() {
     .await;
 }
 
-/// As Apache 3.8 has it: the last watch set on a path counts, whatever it is.
+/// As Apache 3.8 has it: the last watch set on a path counts, whatever it is. From 3.9 on each mode counts.
 #[tokio::test]
 async fn a_watch_replaces_one_of_another_mode() {
-    compare(async |side| {
+    let of_the_others = [
+        (9, "1: event 3 ~/a state 3 (zxid -1 error 0)"),
+        (16, "1: event 4 ~/a state 3 (zxid -1 error 0)"),
+        (18, "1: event 4 ~/a state 3 (zxid -1 error 0)"),
+    ];
+    let steps = async |side: &mut Side| {
         let watcher = side.connect(TIMEOUT_MS).await;
         side.call(0, create("/a", 0)).await;
         side.call(watcher, AddWatch("/a", PERSISTENT)).await;
@@ -110,14 +115,21 @@ async fn a_watch_replaces_one_of_another_mode() {
         for mode in [-1, 2, 7] {
             side.call(watcher, AddWatch("/a", mode)).await;
         }
-    })
-    .await;
+    };
+    compare_modes(steps, &of_the_others).await;
 }
 
 /// The client relies on all of this where it serves a one-shot watch from a persistent one.
 #[tokio::test]
 async fn recursive_watch_keeps_its_events_beside_a_watch_of_the_children() {
-    compare(async |side| {
+    let of_the_others = [
+        (9, "1: event 4 ~/a state 3 (zxid -1 error 0)"),
+        (47, "1: event 1 ~/a/4 state 3 (zxid -1 error 0)"),
+        (50, "1: event 2 ~/a/4 state 3 (zxid -1 error 0)"),
+        (61, "1: event 4 ~/a state 3 (zxid -1 error 0)"),
+        (64, "1: event 4 ~/a state 3 (zxid -1 error 0)"),
+    ];
+    let steps = async |side: &mut Side| {
         let watcher = side.connect(TIMEOUT_MS).await;
         side.call(0, create("/a", 0)).await;
         side.call(watcher, watch_children("/a")).await;
@@ -159,8 +171,8 @@ async fn recursive_watch_keeps_its_events_beside_a_watch_of_the_children() {
             side.call(0, set("/a", -1)).await;
             side.events(watcher).await;
         }
-    })
-    .await;
+    };
+    compare_modes(steps, &of_the_others).await;
 }
 
 #[tokio::test]
@@ -175,6 +187,10 @@ async fn watches_are_found_and_removed() {
             AddWatch("/a", RECURSIVE),
         ] {
             for kind in [CHILDREN, DATA, ANY, 0, 4] {
+                if side.version.keeps_modes_apart() && (kind == 4 || kind < ANY && matches!(watch, AddWatch(..))) {
+                    // The next test has these.
+                    continue;
+                }
                 let watcher = side.connect(TIMEOUT_MS).await;
                 side.call(watcher, Watches(OpCode::RemoveWatches, "/a", kind)).await;
                 side.call(watcher, watch.clone()).await;
@@ -192,6 +208,31 @@ async fn watches_are_found_and_removed() {
         }
     })
     .await;
+}
+
+/// From 3.9 on the persistent modes have kinds of their own.
+#[tokio::test]
+async fn each_mode_has_its_kind_from_3_9_on() {
+    for (mode, own) in [(PERSISTENT, 4), (RECURSIVE, 5)] {
+        let mut side = Side::apache().await;
+        side.call(0, create("/a", 0)).await;
+        side.call(0, AddWatch("/a", mode)).await;
+        for kind in [CHILDREN, DATA, 9 - own, own] {
+            side.call(0, Watches(OpCode::CheckWatches, "/a", kind)).await;
+        }
+        side.call(0, Watches(OpCode::RemoveWatches, "/a", own)).await;
+        side.call(0, set("/a", -1)).await;
+        let (found, missing, unknown) = ("->  (xid +0)", "-> NoWatcher and", "-> MarshallingError and");
+        let (expected, event) = match side.version.keeps_modes_apart() {
+            true => ([missing, missing, missing, found, found], None),
+            false => ([found, found, unknown, unknown, unknown], Some("0: event 3 ~/a state 3 (zxid -1 error 0)")),
+        };
+        let lines = side.lines().split_off(4);
+        for (line, expected) in lines.iter().zip(expected) {
+            assert!(line.contains(expected), "{expected}: {line}");
+        }
+        assert_eq!(lines.iter().map(String::as_str).find(|line| line.contains("event")), event, "{lines:?}");
+    }
 }
 
 #[tokio::test]

@@ -18,13 +18,28 @@ pub(super) fn command(address: SocketAddr, word: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Returns the version of Apache ZooKeeper, such as `3.8.0`.
-pub(super) fn version(address: SocketAddr) -> io::Result<String> {
-    let answer = command(address, "srvr")?;
+/// Returns the version of a ZooKeeper server, such as `[3, 8, 0]`, so that a test can name the versions that it expects
+/// something of.
+///
+/// # Errors
+/// The server does not reply to the four-letter word `srvr`, or the reply names no version.
+pub fn server_version(address: SocketAddr) -> io::Result<[u32; 3]> {
+    version_in(&command(address, "srvr")?).ok_or_else(|| io::Error::other("the server names no version"))
+}
+
+fn version_in(answer: &str) -> Option<[u32; 3]> {
     // "Zookeeper version: 3.8.0-${mvngit.commit.id}, built on …"
     let version = answer.trim_start_matches(|c: char| !c.is_ascii_digit());
-    let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
-    Ok(version[..end].to_owned())
+    let mut parts = version.splitn(3, '.').map(|part| {
+        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        part[..end].parse().ok()
+    });
+    Some([parts.next()??, parts.next()??, parts.next()??])
+}
+
+/// Returns the version as Apache writes it, such as `3.8.0`.
+pub(super) fn version(address: SocketAddr) -> io::Result<String> {
+    server_version(address).map(|[major, minor, patch]| format!("{major}.{minor}.{patch}"))
 }
 
 /// The role of a serving server in its cluster.
@@ -60,6 +75,9 @@ mod tests {
 
     #[test]
     fn answers_are_understood() {
+        assert_eq!(version_in("Zookeeper version: 3.10.25-${mvngit.commit.id}, built on x\n"), Some([3, 10, 25]));
+        assert_eq!(version_in("Zookeeper version: 3.8\n"), None);
+        assert_eq!(version_in("This ZooKeeper instance is not currently serving requests\n"), None);
         let answer = |mode| format!("Zookeeper version: 3.8.0\nZxid: 0x20000000a\nMode: {mode}\nNode count: 5\n");
         assert_eq!(mode_in(&answer("leader")), Some(Mode::Leader { zxid: 0x2_0000_000a }));
         assert_eq!(mode_in(&answer("follower")), Some(Mode::Follower));

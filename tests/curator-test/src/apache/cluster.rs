@@ -30,7 +30,6 @@ pub struct ApacheClusterBuilder {
     servers: usize,
     sync_limit: u32,
     read_only_mode: bool,
-    reconfig: bool,
 }
 
 impl ApacheClusterBuilder {
@@ -72,7 +71,7 @@ impl ApacheClusterBuilder {
     /// Lets a client change the set of servers (`reconfigEnabled`), with the credentials `super:secret` of the scheme
     /// `digest`. The servers then connect directly, so the connections between them cannot be cut.
     pub const fn reconfig(mut self) -> Self {
-        self.reconfig = true;
+        self.options.reconfig = true;
         self
     }
 
@@ -104,7 +103,7 @@ impl ApacheClusterBuilder {
             if self.read_only_mode {
                 launcher.add_argument("-Dreadonlymode.enabled=true".to_owned());
             }
-            if self.reconfig {
+            if self.options.reconfig {
                 let user = "-Dzookeeper.DigestAuthenticationProvider.superDigest";
                 launcher.add_argument(format!("{user}={SUPER_USER}"));
             }
@@ -116,7 +115,7 @@ impl ApacheClusterBuilder {
         let addresses = free_addresses(self.servers * PORTS_EACH).map_err(ApacheError::io("find free ports"))?;
         let (clients, others) = addresses.split_at(self.servers);
         let ports: Vec<Ports> = others.chunks(2).map(|ports| Ports { quorum: ports[0], election: ports[1] }).collect();
-        let linked: &[Ports] = if self.reconfig { &[] } else { &ports };
+        let linked: &[Ports] = if self.options.reconfig { &[] } else { &ports };
         let links = Links::start(linked).map_err(ApacheError::io("start the links between the servers"))?;
         let mut nodes = Vec::new();
         for (index, address) in clients.iter().enumerate() {
@@ -126,7 +125,7 @@ impl ApacheClusterBuilder {
                 .and_then(|()| fs::write(data.join("myid"), id(index).to_string()))
                 .map_err(ApacheError::io("write the number of a server"))?;
             let mut config = self.options.config(folder.path(), *address);
-            match self.reconfig {
+            match self.options.reconfig {
                 true => self.add_direct_ensemble(&mut config, clients, &ports),
                 false => self.add_ensemble(&mut config, index, &ports, &links),
             }
@@ -135,7 +134,7 @@ impl ApacheClusterBuilder {
             }
             nodes.push(Node::new(launcher.clone(), *address, folder, &config)?);
         }
-        let mut cluster = ApacheCluster { nodes, links, reconfig: self.reconfig, version: String::new() };
+        let mut cluster = ApacheCluster { nodes, links, reconfig: self.options.reconfig, version: String::new() };
         cluster.nodes.iter().try_for_each(Node::launch)?;
         (0..self.servers).try_for_each(|index| cluster.wait_for_server(index))?;
         cluster.wait_until_serving()?;
@@ -148,7 +147,6 @@ impl ApacheClusterBuilder {
         let init_limit = INIT_LIMIT.0.as_millis().div_ceil(tick).max(INIT_LIMIT.1);
         // Writing to a string cannot fail.
         let _ = writeln!(config, "initLimit={init_limit}\nsyncLimit={}", self.sync_limit);
-        let _ = writeln!(config, "reconfigEnabled={}", self.reconfig);
     }
 
     /// Adds the same lines for all servers, since a change writes them to all.
@@ -230,7 +228,6 @@ impl ApacheCluster {
             servers: *SIZES.start(),
             sync_limit: SYNC_LIMIT,
             read_only_mode: false,
-            reconfig: false,
         }
     }
 

@@ -3,6 +3,7 @@
 mod ask;
 mod cluster;
 mod error;
+mod jars;
 mod launcher;
 mod links;
 mod node;
@@ -12,8 +13,10 @@ mod security;
 mod server;
 mod snapshot;
 
+pub use ask::server_version;
 pub use cluster::{ApacheCluster, ApacheClusterBuilder};
 pub use error::ApacheError;
+pub use jars::curator_class_path;
 pub use packages::installed_packages;
 pub use security::ClientAuth;
 pub use server::{ApacheServer, ApacheServerBuilder};

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::error::ApacheError;
+use super::jars;
 use super::launcher::Launcher;
 use super::node::data_folder;
 
-const DEBIAN_JARS: &str = "/usr/share/java";
 /// The number of ports that are tried before the start fails.
 const PORT_TRIES: usize = 100;
 /// The number of starts before the error is returned, if another process takes a port first.
@@ -20,6 +20,7 @@ const START_TRIES: usize = 3;
 pub(super) struct Options {
     pub(super) tick: Duration,
     pub(super) session_timeouts: Option<(Duration, Duration)>,
+    pub(super) reconfig: bool,
     pub(super) java: Option<PathBuf>,
     pub(super) jars: PathBuf,
     pub(super) compiles_fully: bool,
@@ -30,8 +31,9 @@ impl Default for Options {
         Self {
             tick: Duration::from_secs(1),
             session_timeouts: None,
+            reconfig: false,
             java: None,
-            jars: PathBuf::from(DEBIAN_JARS),
+            jars: jars::folder(),
             compiles_fully: false,
         }
     }
@@ -81,11 +83,13 @@ impl Options {
              maxClientCnxns=0\n\
              admin.enableServer=false\n\
              4lw.commands.whitelist=*\n\
-             autopurge.purgeInterval=0\n",
+             autopurge.purgeInterval=0\n\
+             reconfigEnabled={}\n",
             self.tick.as_millis(),
             data_folder(folder).display(),
             address.ip(),
             address.port(),
+            self.reconfig,
         );
         if let Some((min, max)) = self.session_timeouts {
             // Writing to a string cannot fail.

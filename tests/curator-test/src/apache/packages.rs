@@ -2,25 +2,22 @@
 
 use std::process::{Command, Stdio};
 
-const PACKAGES: [&str; 7] = [
-    "zookeeper",
-    "libzookeeper-java",
-    "openjdk-17-jre-headless",
-    "openjdk-21-jre-headless",
-    "openjdk-25-jre-headless",
-    "libcurator-recipes-java",
-    "python3-kazoo",
-];
+use super::jars;
+
+const JARS: [&str; 3] = ["zookeeper", "libzookeeper-java", "libcurator-recipes-java"];
+const OTHERS: [&str; 4] =
+    ["openjdk-17-jre-headless", "openjdk-21-jre-headless", "openjdk-25-jre-headless", "python3-kazoo"];
 
 /// Returns the Debian packages that [`ApacheServer`](crate::ApacheServer) and tests with other clients use: names and
 /// versions, such as `zookeeper 3.8.0-11+deb12u2`.
 ///
-/// Packages that are not installed are left out. Without `dpkg-query` the list is empty.
+/// Packages that are not installed are left out, and packages with jars that `CURATOR_TEST_JARS` replaces. Without `dpkg-query` the list is empty.
 #[must_use]
 pub fn installed_packages() -> Vec<String> {
     let asked = Command::new("dpkg-query")
         .args(["--show", "--showformat=${db:Status-Status}\t${Package} ${Version}\n"])
-        .args(PACKAGES)
+        .args(if jars::are_packaged() { &JARS[..] } else { &[] })
+        .args(OTHERS)
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .output();

@@ -39,6 +39,13 @@ impl ApacheServerBuilder {
         self
     }
 
+    /// Lets a client ask for other servers (`reconfigEnabled`). A server alone has no others: it answers `Unimplemented`
+    /// in place of `ReconfigDisabled`.
+    pub const fn reconfig(mut self) -> Self {
+        self.options.reconfig = true;
+        self
+    }
+
     /// Lets Java compile the server fully. By default it compiles quickly, so that a short-lived server starts soon; a
     /// server that is measured should run faster.
     pub const fn compiles_fully(mut self) -> Self {
@@ -53,9 +60,11 @@ impl ApacheServerBuilder {
         self
     }
 
-    /// Sets the folder of `zookeeper.jar`. The default is Debian's `/usr/share/java`.
+    /// Sets the folder of `zookeeper.jar`. The default is the folder in the environment variable `CURATOR_TEST_JARS`;
+    /// without it, Debian's `/usr/share/java`.
     ///
-    /// The manifest of that jar must name the jars that it needs, as Debian's does.
+    /// The manifest of that jar must name the jars that it needs, as Debian's does. `tests/versions` of the project makes
+    /// such a folder.
     pub fn jars(mut self, folder: impl Into<PathBuf>) -> Self {
         self.options.jars = folder.into();
         self

@@ -1,18 +1,39 @@
 //! Access lists, and the identities of a connection.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1_smol::Sha1;
 
-use crate::wire::{Acl, ErrorCode};
+use super::core::Failure;
+use crate::wire::{Acl, DecodeError, ErrorCode, Reader};
 
 pub(super) const READ: i32 = 1;
 pub(super) const WRITE: i32 = 2;
 pub(super) const CREATE: i32 = 4;
 pub(super) const DELETE: i32 = 8;
 pub(super) const ADMIN: i32 = 16;
+
+/// An entry of an access list, as requested. Some clients write each empty string as null.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Requested {
+    perms: i32,
+    scheme: Option<String>,
+    id: Option<String>,
+}
+
+impl Requested {
+    pub(super) fn decode(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (perms, scheme, id) = (body.int()?, body.optional_string()?, body.optional_string()?);
+        Ok(Self { perms, scheme: scheme.map(str::to_owned), id: id.map(str::to_owned) })
+    }
+
+    /// Returns whether Apache can compare this entry with an earlier one: it fails on a null.
+    fn can_be_compared(&self, other: &Self) -> bool {
+        self.perms != other.perms || self.scheme.is_some() && (self.scheme != other.scheme || self.id.is_some())
+    }
+}
 
 /// An identity that a connection has proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,15 +54,15 @@ impl Identities {
         Self { known: vec![Identity { scheme: "ip", id: address.to_string() }] }
     }
 
-    /// Adds the identity of valid credentials.
+    /// Adds the identity of valid credentials. Null is not the empty text.
     ///
     /// # Errors
-    /// [`ErrorCode::AuthFailed`] for a scheme the server does not know.
-    pub(super) fn authenticate(&mut self, scheme: &str, secret: &[u8]) -> Result<(), ErrorCode> {
-        match scheme {
+    /// [`ErrorCode::AuthFailed`] for a scheme the server does not know, and for a digest of null.
+    pub(super) fn authenticate(&mut self, scheme: Option<&str>, secret: Option<&[u8]>) -> Result<(), ErrorCode> {
+        match (scheme, secret) {
             // The address is known already.
-            "ip" => Ok(()),
-            "digest" => {
+            (Some("ip"), _) => Ok(()),
+            (Some("digest"), Some(secret)) => {
                 let identity = Identity { scheme: "digest", id: digest_id(secret) };
                 if !self.known.contains(&identity) {
                     self.known.push(identity);
@@ -74,42 +95,45 @@ impl Identities {
         if acl.iter().any(is_allowed) { Ok(()) } else { Err(ErrorCode::NoAuth) }
     }
 
-    /// Returns the list as it is stored: checked, without duplicates, `auth` replaced by the identities of this
+    /// Returns the list as it is stored: checked, without duplicates, then `auth` replaced by the identities of this
     /// connection.
     ///
     /// # Errors
     /// [`ErrorCode::InvalidAcl`] for an empty list, an unknown scheme, a malformed id,
-    /// or `auth` on a connection without credentials.
-    pub(super) fn resolve(&self, acl: Vec<Acl>) -> Result<Vec<Acl>, ErrorCode> {
-        let mut resolved: Vec<Acl> = Vec::new();
-        let mut push = |entry: Acl| {
-            if !resolved.contains(&entry) {
-                resolved.push(entry);
-            }
-        };
+    /// or `auth` on a connection without credentials. [`Failure::Unreadable`] for a null id of another scheme,
+    /// and for a null that Apache would compare.
+    pub(super) fn resolve(&self, acl: Vec<Requested>) -> Result<Vec<Acl>, Failure> {
+        let mut unique: Vec<Requested> = Vec::new();
         for entry in acl {
-            if entry.scheme == "auth" {
-                let mut authenticated = self.known.iter().filter(|who| who.scheme == "digest").peekable();
-                if authenticated.peek().is_none() {
-                    return Err(ErrorCode::InvalidAcl);
-                }
-                for who in authenticated {
-                    push(Acl { perms: entry.perms, scheme: who.scheme.to_owned(), id: who.id.clone() });
-                }
-                continue;
+            if !unique.iter().all(|other| entry.can_be_compared(other)) {
+                return Err(Failure::Unreadable);
             }
-            let is_valid = is_anyone(&entry)
-                || match entry.scheme.as_str() {
-                    "digest" => entry.id.split(':').count() == 2,
-                    "ip" => Network::parse(&entry.id).is_some(),
-                    _ => false,
-                };
-            if !is_valid {
-                return Err(ErrorCode::InvalidAcl);
+            if !unique.contains(&entry) {
+                unique.push(entry);
             }
-            push(entry);
         }
-        if resolved.is_empty() { Err(ErrorCode::InvalidAcl) } else { Ok(resolved) }
+        let mut resolved = Vec::new();
+        for Requested { perms, scheme, id } in unique {
+            let entries = match scheme.as_deref() {
+                Some("auth") => self.authenticated(perms),
+                Some(scheme @ ("world" | "digest" | "ip")) => {
+                    let entry = Acl { perms, scheme: scheme.to_owned(), id: id.ok_or(Failure::Unreadable)? };
+                    is_valid(&entry).then_some(entry).into_iter().collect()
+                }
+                _ => Vec::new(),
+            };
+            if entries.is_empty() {
+                return Err(ErrorCode::InvalidAcl.into());
+            }
+            resolved.extend(entries);
+        }
+        if resolved.is_empty() { Err(ErrorCode::InvalidAcl.into()) } else { Ok(resolved) }
+    }
+
+    /// Returns an entry for each identity that has proven itself by credentials.
+    fn authenticated(&self, perms: i32) -> Vec<Acl> {
+        let proven = self.known.iter().filter(|who| who.scheme == "digest");
+        proven.map(|who| Acl { perms, scheme: who.scheme.to_owned(), id: who.id.clone() }).collect()
     }
 }
 
@@ -139,6 +163,15 @@ pub(super) fn without_secrets(acl: &[Acl]) -> Vec<Acl> {
     shown
 }
 
+fn is_valid(entry: &Acl) -> bool {
+    match entry.scheme.as_str() {
+        // As Java splits: empty parts at the end do not count.
+        "digest" => entry.id.trim_end_matches(':').split(':').count() == 2,
+        "ip" => Network::parse(&entry.id).is_some(),
+        _ => is_anyone(entry),
+    }
+}
+
 fn is_anyone(entry: &Acl) -> bool {
     entry.scheme == "world" && entry.id == "anyone"
 }
@@ -150,31 +183,31 @@ fn digest_id(secret: &[u8]) -> String {
     format!("{user}:{}", STANDARD.encode(Sha1::from(text.as_bytes()).digest().bytes()))
 }
 
-/// An address, or `address/bits`.
+/// An address, or `address/bits`. Apache knows IPv4 only.
 #[derive(Debug, Clone, Copy)]
 struct Network {
-    address: IpAddr,
+    address: Ipv4Addr,
     bits: u32,
 }
 
 impl Network {
     fn parse(text: &str) -> Option<Self> {
+        // Java's numbers have a sign and zeroes in front.
+        let number = |text: &str, max: i32| text.parse().ok().filter(|number: &i32| (0..=max).contains(number));
         let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address, Some(bits.parse().ok()?)),
-            None => (text, None),
+            Some((address, bits)) => (address, number(bits, 32)?),
+            None => (text, 32),
         };
-        let address: IpAddr = address.parse().ok()?;
-        let all_bits = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.unwrap_or(all_bits);
-        (bits <= all_bits).then_some(Self { address, bits })
+        let mut octets = Vec::new();
+        for part in address.split('.') {
+            octets.push(u8::try_from(number(part, 255)?).ok()?);
+        }
+        let octets: [u8; 4] = octets.try_into().ok()?;
+        Some(Self { address: octets.into(), bits: bits.unsigned_abs() })
     }
 
-    fn contains(&self, other: IpAddr) -> bool {
-        match (self.address, other) {
-            (IpAddr::V4(one), IpAddr::V4(two)) => (one.to_bits() ^ two.to_bits()).leading_zeros() >= self.bits,
-            (IpAddr::V6(one), IpAddr::V6(two)) => (one.to_bits() ^ two.to_bits()).leading_zeros() >= self.bits,
-            _ => false,
-        }
+    const fn contains(&self, other: Ipv4Addr) -> bool {
+        (self.address.to_bits() ^ other.to_bits()).leading_zeros() >= self.bits
     }
 }
 
@@ -184,6 +217,10 @@ mod tests {
 
     fn acl(perms: i32, scheme: &str, id: &str) -> Acl {
         Acl { perms, scheme: scheme.to_owned(), id: id.to_owned() }
+    }
+
+    fn requested(perms: i32, scheme: &str, id: &str) -> Requested {
+        Requested { perms, scheme: Some(scheme.to_owned()), id: Some(id.to_owned()) }
     }
 
     fn someone() -> Identities {
@@ -199,7 +236,7 @@ mod tests {
     #[test]
     fn an_entry_allows_its_bits_to_those_it_names() {
         let mut user = someone();
-        user.authenticate("digest", b"user:secret").unwrap();
+        user.authenticate(Some("digest"), Some(b"user:secret")).unwrap();
         let id = digest_id(b"user:secret");
         for (entry, wanted, stranger_may, user_may) in [
             (acl(READ, "world", "anyone"), READ, true, true),
@@ -212,6 +249,7 @@ mod tests {
             (acl(WRITE, "ip", "126.0.0.0/8"), WRITE, false, false),
             (acl(WRITE, "ip", "0.0.0.0/0"), WRITE, true, true),
             (acl(WRITE, "ip", "127.0.0.2"), WRITE, false, false),
+            (acl(WRITE, "ip", "127.0.0.1/-1"), WRITE, false, false),
             (acl(WRITE, "ip", "::1"), WRITE, false, false),
         ] {
             let list = [entry];
@@ -223,29 +261,43 @@ mod tests {
     #[test]
     fn auth_becomes_what_the_connection_is() {
         let mut user = someone();
-        assert_eq!(user.resolve(vec![acl(31, "auth", "")]), Err(ErrorCode::InvalidAcl));
-        user.authenticate("digest", b"user:secret").unwrap();
-        user.authenticate("digest", b"user:secret").unwrap();
+        assert_eq!(user.resolve(vec![requested(31, "auth", "")]), Err(ErrorCode::InvalidAcl.into()));
+        user.authenticate(Some("digest"), Some(b"user:secret")).unwrap();
+        user.authenticate(Some("digest"), Some(b"user:secret")).unwrap();
         let id = digest_id(b"user:secret");
-        let twice = vec![acl(31, "auth", ""), acl(31, "auth", "ignored")];
-        assert_eq!(user.resolve(twice), Ok(vec![acl(31, "digest", &id)]));
-        assert_eq!(user.authenticate("sasl", b""), Err(ErrorCode::AuthFailed));
+        let null = Requested { perms: 31, scheme: Some("auth".to_owned()), id: None };
+        let one = acl(31, "digest", &id);
+        let twice = vec![requested(31, "auth", ""), requested(31, "auth", "")];
+        assert_eq!(user.resolve(twice), Ok(vec![one.clone()]));
+        let differing = vec![null.clone(), requested(31, "auth", "ignored")];
+        assert_eq!(user.resolve(differing), Ok(vec![one.clone(), one]));
+        assert_eq!(user.resolve(vec![null.clone(), null]), Err(Failure::Unreadable));
+        for (scheme, secret) in [(Some("sasl"), Some(&b""[..])), (Some("digest"), None), (None, Some(b"user:secret"))] {
+            assert_eq!(user.authenticate(scheme, secret), Err(ErrorCode::AuthFailed));
+        }
     }
 
     #[test]
     fn malformed_lists_are_refused() {
         for entry in [
-            acl(31, "world", "someone"),
-            acl(31, "nonsense", "x"),
-            acl(31, "digest", "no-colon"),
-            acl(31, "digest", "a:b:c"),
-            acl(31, "ip", "localhost"),
-            acl(31, "ip", "127.0.0.1/33"),
+            requested(31, "world", "someone"),
+            requested(31, "nonsense", "x"),
+            requested(31, "digest", "no-colon"),
+            requested(31, "digest", "a:b:c"),
+            requested(31, "ip", "localhost"),
+            requested(31, "ip", "127.0.0.1/33"),
+            requested(31, "ip", "::1"),
+            Requested { perms: 31, scheme: None, id: None },
+            Requested { perms: 31, scheme: Some("nonsense".to_owned()), id: None },
         ] {
             let shown = format!("{entry:?}");
-            assert_eq!(someone().resolve(vec![entry]), Err(ErrorCode::InvalidAcl), "{shown}");
+            assert_eq!(someone().resolve(vec![entry]), Err(ErrorCode::InvalidAcl.into()), "{shown}");
         }
-        assert_eq!(someone().resolve(Vec::new()), Err(ErrorCode::InvalidAcl));
+        assert_eq!(someone().resolve(Vec::new()), Err(ErrorCode::InvalidAcl.into()));
+        for scheme in ["world", "digest", "ip"] {
+            let null = Requested { perms: 31, scheme: Some(scheme.to_owned()), id: None };
+            assert_eq!(someone().resolve(vec![null]), Err(Failure::Unreadable), "{scheme}");
+        }
     }
 
     #[test]

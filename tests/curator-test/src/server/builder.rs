@@ -20,6 +20,7 @@ pub struct TestingServerBuilder {
     session_timeouts: Option<(Duration, Duration)>,
     container_check_interval: Duration,
     extended_types: bool,
+    reconfig: bool,
 }
 
 impl TestingServerBuilder {
@@ -30,6 +31,7 @@ impl TestingServerBuilder {
             session_timeouts: None,
             container_check_interval: DEFAULT_CONTAINER_CHECK_INTERVAL,
             extended_types: false,
+            reconfig: false,
         }
     }
 
@@ -67,6 +69,13 @@ impl TestingServerBuilder {
         self
     }
 
+    /// Sets whether a client may ask for other servers (Apache's `reconfigEnabled`). The default is Apache's, false: the
+    /// server answers `reconfig` with `ReconfigDisabled`. Otherwise it answers `Unimplemented`, as a server alone does.
+    pub const fn reconfig(mut self, enabled: bool) -> Self {
+        self.reconfig = enabled;
+        self
+    }
+
     /// Starts the server.
     ///
     /// # Errors
@@ -89,12 +98,14 @@ impl TestingServerBuilder {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
         let core = Core::new(Settings {
+            tick: self.tick,
             min_session_timeout: min,
             max_session_timeout: max,
             first_session_id: first_session_id(epoch_ms),
             epoch_ms,
             container_check_interval: self.container_check_interval,
             extended_types: self.extended_types,
+            reconfig: self.reconfig,
             requests_touch: true,
         });
         TestingServer::run(core, SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)))

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::acl::Identities;
 use super::changes::{Change, Stale};
-use super::log::{LoggedRequest, RequestLog, path_of};
+use super::log::{Last, LoggedRequest, Packets, RequestLog, path_of, short_name};
 use super::session::Sessions;
 use super::tree::{Stamp, Tree};
 use super::watch::Watches;
@@ -42,6 +42,7 @@ pub(crate) enum Output {
 /// The settings of a core.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
+    pub(super) tick: Duration,
     pub(super) min_session_timeout: Duration,
     pub(super) max_session_timeout: Duration,
     /// The id of the first session; not 0.
@@ -52,6 +53,8 @@ pub(super) struct Settings {
     pub(super) container_check_interval: Duration,
     /// True if nodes may have a time to live.
     pub(super) extended_types: bool,
+    /// True if a client may ask for other servers.
+    pub(super) reconfig: bool,
     /// True if a request renews the time of its session. A leader gets that from its followers' reports instead: see
     /// [`Core::touch`].
     pub(super) requests_touch: bool,
@@ -62,6 +65,10 @@ pub(super) struct Settings {
 pub(super) struct Connection {
     pub(super) session: Option<i64>,
     pub(super) identities: Identities,
+    pub(super) packets: Packets,
+    pub(super) last: Last,
+    /// The wall clock when the session came, in milliseconds since 1970.
+    pub(super) established_ms: i64,
 }
 
 /// The error of a request, and its effect on the connection.
@@ -103,6 +110,7 @@ pub(super) struct Core {
     sessions: Sessions,
     log: RequestLog,
     connections: BTreeMap<ConnectionId, Connection>,
+    pub(super) packets: Packets,
     next_connection: u64,
     pub(super) zxid: i64,
     now: Duration,
@@ -149,6 +157,7 @@ impl Core {
             sessions: Sessions::new(settings.first_session_id),
             log: RequestLog::default(),
             connections: BTreeMap::new(),
+            packets: Packets::default(),
             next_connection: 1,
             zxid: 0,
             now: Duration::ZERO,
@@ -167,7 +176,9 @@ impl Core {
         let id = ConnectionId(self.next_connection);
         self.next_connection += 1;
         let identities = Identities::of_peer(peer);
-        self.connections.insert(id, Connection { session: None, identities });
+        let packets = Packets::default();
+        self.connections
+            .insert(id, Connection { session: None, identities, packets, last: Last::NONE, established_ms: 0 });
         id
     }
 
@@ -197,6 +208,10 @@ impl Core {
     }
 
     fn one_frame(&mut self, connection: ConnectionId, bytes: &[u8]) {
+        if let Some(open) = self.connections.get_mut(&connection) {
+            open.packets.received += 1;
+            self.packets.received += 1;
+        }
         match self.connections.get(&connection) {
             None => {}
             Some(Connection { session: None, .. }) => match ConnectRequest::decode(&mut Reader::new(bytes)) {
@@ -354,8 +369,16 @@ impl Core {
             path: None,
             error: error.code(),
         });
+        let (established_ms, at, zxid) = (self.wall_ms(), self.now, self.zxid);
         match self.connections.get_mut(&connection) {
-            Some(open) if session.is_some() => open.session = session,
+            Some(open) if session.is_some() => {
+                open.session = session;
+                open.established_ms = established_ms;
+                // To continue a session is not a request of it.
+                if request.session_id == 0 {
+                    open.last = Last { op: short_name(OpCode::CreateSession), xid: 0, zxid, at };
+                }
+            }
             _ => self.close(connection),
         }
     }
@@ -393,9 +416,23 @@ impl Core {
             reply.raw(&body.into_bytes());
         }
         self.log.push(LoggedRequest { session_id: caller.session, op: header.op, path, error: error.code() });
+        if header.op != OpCode::Auth {
+            self.note_last(caller.connection, header, error);
+        }
         self.send(caller.connection, reply);
         if closes {
             self.close(caller.connection);
+        }
+    }
+
+    /// Records a request for `cons`. As in Apache, a write that fails has no name there.
+    fn note_last(&mut self, connection: ConnectionId, RequestHeader { xid, op }: RequestHeader, error: ErrorCode) {
+        let (zxid, at) = (self.zxid, self.now);
+        if let Some(open) = self.connections.get_mut(&connection) {
+            // The number of a ping says nothing.
+            let xid = if xid < 0 { open.last.xid } else { xid };
+            let has_name = error == ErrorCode::Ok || !is_write(op);
+            open.last = Last { op: if has_name { short_name(op) } else { Last::RESET.op }, xid, zxid, at };
         }
     }
 
@@ -436,7 +473,9 @@ impl Core {
                 }
                 let _version = body.long()?;
                 self.next_stamp();
-                Err(ErrorCode::ReconfigDisabled.into())
+                // Without an ensemble there is nothing to change.
+                let is_allowed = self.settings.reconfig;
+                Err(if is_allowed { ErrorCode::Unimplemented } else { ErrorCode::ReconfigDisabled }.into())
             }
             // Only the server itself may request it, and Apache takes the whole frame for the path.
             OpCode::DeleteContainer => {
@@ -452,8 +491,7 @@ impl Core {
 
     fn auth(&mut self, caller: Caller, body: &mut Reader<'_>) -> Result<Writer, Failure> {
         let _kind = body.int()?;
-        let scheme = body.string()?;
-        let secret = body.buffer()?;
+        let (scheme, secret) = (body.optional_string()?, body.optional_buffer()?);
         let connection = self.connection(caller)?;
         connection.identities.authenticate(scheme, secret).map_err(Failure::ReplyAndClose)?;
         Ok(Writer::new())
@@ -472,8 +510,7 @@ impl Core {
     }
 
     fn wall_ms(&self) -> i64 {
-        let now_ms = i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX);
-        self.settings.epoch_ms.saturating_add(now_ms)
+        self.wall_ms_at(self.now)
     }
 
     /// Returns the newest transaction.
@@ -498,9 +535,29 @@ impl Core {
         self.connections.get(&connection).map(|open| &open.identities)
     }
 
-    /// Returns the connections, and the session of each.
-    pub(super) fn connections(&self) -> impl ExactSizeIterator<Item = (ConnectionId, Option<i64>)> {
-        self.connections.iter().map(|(id, open)| (*id, open.session))
+    /// Returns the open connections.
+    pub(super) const fn connections(&self) -> &BTreeMap<ConnectionId, Connection> {
+        &self.connections
+    }
+
+    /// Forgets the packets and requests of all connections so far.
+    pub(super) fn reset_connections(&mut self) {
+        for open in self.connections.values_mut() {
+            (open.packets, open.last) = (Packets::default(), Last::RESET);
+        }
+    }
+
+    pub(super) const fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    pub(super) const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Returns the wall clock at a time of the core, in milliseconds since 1970.
+    pub(super) fn wall_ms_at(&self, time: Duration) -> i64 {
+        self.settings.epoch_ms.saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
     }
 
     /// Ends a session and deletes its nodes. Returns the connection that it had.
@@ -526,6 +583,10 @@ impl Core {
     }
 
     fn send(&mut self, to: ConnectionId, frame: Writer) {
+        if let Some(open) = self.connections.get_mut(&to) {
+            open.packets.sent += 1;
+            self.packets.sent += 1;
+        }
         self.outputs.push(Output::Frame { to, bytes: frame.into_bytes() });
     }
 

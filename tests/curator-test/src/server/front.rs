@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use super::core::{Backup, ConnectionId, Core, Output};
-use super::four_letter::{self, Word};
+use super::four_letter::{self, Answer, Asked};
 use super::log::Traffic;
 use crate::wire::{MAX_FRAME, read_frame, write_frame};
 
@@ -166,10 +166,15 @@ impl Front {
         }
     }
 
-    fn answer(&self, word: Word) -> String {
+    /// Answers a four-letter word of the client at `asker`, which has come to `port`.
+    fn answer(&self, answer: Answer, asker: SocketAddr, port: u16) -> String {
         let mut state = self.state.lock();
         let peers = state.peers.iter().map(|(id, peer)| (*id, peer.address)).collect();
-        four_letter::answer(word, &mut state.core, &peers)
+        let core = &mut state.core;
+        core.packets.received += 1;
+        let reply = answer(&mut Asked { core, peers, asker, port });
+        state.core.packets.sent += 1;
+        reply
     }
 
     fn open(&self, peer: Peer) -> ConnectionId {
@@ -332,8 +337,9 @@ async fn connection(front: Arc<Front>, mut stream: TcpStream, address: SocketAdd
     if stream.read_exact(&mut first).await.is_err() {
         return;
     }
-    if let Some(word) = Word::from_bytes(first) {
-        let answer = front.answer(word);
+    if let Some(answer) = four_letter::word(first) {
+        let port = stream.local_addr().map_or(0, |address| address.port());
+        let answer = front.answer(answer, address, port);
         let sent = stream.write_all(answer.as_bytes()).await;
         if sent.is_ok() {
             stream.shutdown().await.ok();

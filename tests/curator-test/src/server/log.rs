@@ -1,6 +1,7 @@
 //! The requests of clients, for tests.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::wire::{OpCode, Reader};
 
@@ -32,11 +33,68 @@ pub struct Traffic {
     pub sent: u64,
 }
 
+/// The packets of a server or of one connection, in frames. The four-letter words report them.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Packets {
+    pub(super) received: u64,
+    pub(super) sent: u64,
+}
+
+/// The newest request of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Last {
+    /// Apache's name of the operation.
+    pub(super) op: &'static str,
+    /// The number that the client gave to its newest request that is not a ping.
+    pub(super) xid: i32,
+    pub(super) zxid: i64,
+    pub(super) at: Duration,
+}
+
+impl Last {
+    /// Before the first request, as Apache reports it.
+    pub(super) const NONE: Self = Self { op: "null", xid: 0, zxid: 0, at: Duration::ZERO };
+    /// After a reset.
+    pub(super) const RESET: Self = Self { op: NO_NAME, xid: -1, zxid: -1, at: Duration::ZERO };
+}
+
+const NO_NAME: &str = "NA";
+
+/// Returns Apache's name of an operation in `cons`.
+pub(super) const fn short_name(op: OpCode) -> &'static str {
+    match op {
+        OpCode::CreateSession => "SESS",
+        OpCode::Ping => "PING",
+        OpCode::Multi => "MULT",
+        OpCode::MultiRead => "MLTR",
+        OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => "CREA",
+        OpCode::Delete | OpCode::DeleteContainer => "DELE",
+        OpCode::SetData => "SETD",
+        OpCode::Reconfig => "RECO",
+        OpCode::SetAcl => "SETA",
+        OpCode::CloseSession => "CLOS",
+        OpCode::Sync => "SYNC",
+        OpCode::Check => "CHEC",
+        OpCode::Exists => "EXIS",
+        OpCode::GetData => "GETD",
+        OpCode::SetWatches => "SETW",
+        OpCode::SetWatches2 => "STW2",
+        OpCode::AddWatch => "ADDW",
+        OpCode::GetAcl => "GETA",
+        OpCode::GetChildren | OpCode::GetChildren2 => "GETC",
+        OpCode::GetAllChildrenNumber => "GETACN",
+        OpCode::CheckWatches => "CHKW",
+        OpCode::RemoveWatches => "REMW",
+        OpCode::WhoAmI => "HOMI",
+        OpCode::GetEphemerals => "GETE",
+        OpCode::Auth | OpCode::Sasl | OpCode::Unknown(_) => NO_NAME,
+    }
+}
+
 /// The newest requests.
 #[derive(Debug, Default, Clone)]
 pub(super) struct RequestLog {
     requests: VecDeque<LoggedRequest>,
-    total: u64,
 }
 
 impl RequestLog {
@@ -45,12 +103,6 @@ impl RequestLog {
             self.requests.pop_front();
         }
         self.requests.push_back(request);
-        self.total += 1;
-    }
-
-    /// Returns the number of all requests, including forgotten ones.
-    pub(super) const fn total(&self) -> u64 {
-        self.total
     }
 
     pub(super) fn to_vec(&self) -> Vec<LoggedRequest> {

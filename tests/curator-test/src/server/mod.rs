@@ -58,8 +58,9 @@ const DOWN: Duration = Duration::from_millis(20);
 ///
 /// # Differences from Apache
 /// - A session ends when its timeout has passed without a packet. Apache rounds up to its next tick.
-/// - Quotas, SASL and the super-user do not exist. The four-letter words are `ruok`, `srvr`, `stat` and `mntr`; the
-///   last two report less.
+/// - Quotas, SASL and the super-user do not exist.
+/// - The four-letter words `gtmk`, `stmk` and `hash` are unknown. `mntr` and `envi` report less, latencies are 0, `dump`
+///   leaves out the connection that asks, and nothing is on a disk.
 /// - `checkWatches` checks the watches of its own connection. Apache 3.8 succeeds if any connection watches the path.
 /// - The empty path is not another name for the root.
 /// - A `check` outside of a `multi` gets a reply. Apache replies only if it fails.

@@ -97,6 +97,8 @@ impl Core {
 fn parts(body: &mut Reader<'_>) -> Result<Vec<Part>, Failure> {
     let mut parts = Vec::new();
     while let Some(op) = next_type(body)? {
+        // Apache fails on a null path before it looks at the parts.
+        body.clone().string()?;
         parts.push(match op {
             OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => {
                 created(op, Create::decode(op, body)?)

@@ -89,10 +89,10 @@ impl Core {
 
     /// Shows the session all changes up to now.
     pub(super) fn sync(&mut self, caller: Caller, body: &mut Reader<'_>) -> Result<Writer, Failure> {
-        let path = body.string()?;
+        let path = body.optional_string()?;
         self.catch_up(caller.session);
         let mut reply = Writer::new();
-        reply.string(path);
+        reply.optional_buffer(path.map(str::as_bytes));
         Ok(reply)
     }
 

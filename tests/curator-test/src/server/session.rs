@@ -115,6 +115,19 @@ impl Sessions {
         overdue.into_iter().map(|(_, id)| id).collect()
     }
 
+    /// Returns the sessions by their deadlines, each with its connection.
+    pub(super) fn by_deadline(&self) -> BTreeMap<Duration, Vec<(i64, Option<ConnectionId>)>> {
+        let mut by_deadline: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (id, session) in &self.live {
+            by_deadline.entry(session.deadline).or_default().push((*id, session.connection));
+        }
+        by_deadline
+    }
+
+    pub(super) fn timeout(&self, id: i64) -> Option<Duration> {
+        self.live.get(&id).map(|session| session.timeout)
+    }
+
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.live.values().map(|session| session.deadline).min()
     }

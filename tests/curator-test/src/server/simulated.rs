@@ -37,12 +37,14 @@ impl SimulatedServer {
     pub(crate) fn new(min_session_timeout: Duration, max_session_timeout: Duration) -> Self {
         // The wall clock of a simulation begins in 1970.
         let mut core = Core::new(Settings {
+            tick: min_session_timeout / 2,
             min_session_timeout,
             max_session_timeout,
             first_session_id: 1,
             epoch_ms: 0,
             container_check_interval: DEFAULT_CONTAINER_CHECK_INTERVAL,
             extended_types: false,
+            reconfig: false,
             requests_touch: false,
         });
         core.published = Some(Vec::new());

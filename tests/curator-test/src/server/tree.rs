@@ -1,7 +1,7 @@
 //! The tree of nodes, and the arithmetic of their `Stat`.
 
 use std::collections::hash_map::{DefaultHasher, Entry};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 
 use crate::wire::{Acl, ErrorCode, Stat};
@@ -280,6 +280,11 @@ impl Tree {
     /// Returns the sum of the lengths of all paths and data.
     pub(super) fn size(&self) -> usize {
         self.nodes.iter().map(|(path, node)| path.len() + node.data.as_ref().map_or(0, Vec::len)).sum()
+    }
+
+    /// Returns the nodes that sessions own, by session.
+    pub(super) fn ephemerals(&self) -> BTreeMap<i64, &BTreeSet<String>> {
+        self.ephemerals.iter().map(|(session, paths)| (*session, paths)).collect()
     }
 
     /// Returns the number of nodes that sessions own.

@@ -84,11 +84,9 @@ impl Table {
     }
 
     fn forget_path(&mut self, path: &str, connection: ConnectionId) {
+        // As in Apache, a connection that has watched is known until its end.
         if let Some(paths) = self.by_connection.get_mut(&connection) {
             paths.remove(path);
-            if paths.is_empty() {
-                self.by_connection.remove(&connection);
-            }
         }
     }
 
@@ -181,6 +179,16 @@ impl Watches {
         self.child.remove_connection(connection);
     }
 
+    /// Returns the paths with data watches, and the connections that watch each.
+    pub(super) fn data_by_path(&self) -> impl ExactSizeIterator<Item = (&String, impl Iterator<Item = ConnectionId>)> {
+        self.data.by_path.iter().map(|(path, watchers)| (path, watchers.keys().copied()))
+    }
+
+    /// Returns the connections that have set a data watch, and the paths that each still watches.
+    pub(super) fn data_by_connection(&self) -> impl ExactSizeIterator<Item = (ConnectionId, &HashSet<String>)> {
+        self.data.by_connection.iter().map(|(connection, paths)| (*connection, paths))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.data.len() + self.child.len()
     }
@@ -225,6 +233,8 @@ mod tests {
         assert!(watches.contains(WatchKind::Child, "/b", TWO));
         assert!(watches.remove(WatchKind::Child, "/b", TWO));
         assert!(!watches.remove(WatchKind::Child, "/b", TWO));
+        assert_eq!(watches.child.by_connection.keys().collect::<Vec<_>>(), [&TWO]);
+        watches.remove_connection(TWO);
         assert!(watches.child.by_connection.is_empty() && watches.child.by_path.is_empty());
     }
 

@@ -8,6 +8,10 @@ impl Core {
     /// Sets the watches that a returning client names. Those that would have fired meanwhile fire now.
     pub(super) fn set_watches(&mut self, caller: Caller, op: OpCode, body: &mut Reader<'_>) -> Result<Writer, Failure> {
         fn paths<'a>(body: &mut Reader<'a>) -> Result<Vec<&'a str>, DecodeError> {
+            // Apache fails on a null list as on a null path.
+            if body.clone().int()? == -1 {
+                return Err(DecodeError::Null);
+            }
             body.vector(Reader::string)
         }
         let seen = body.long()?;
@@ -46,13 +50,16 @@ impl Core {
 
     /// Handles `addWatch`. The node need not exist.
     pub(super) fn add_watch(&mut self, caller: Caller, body: &mut Reader<'_>) -> Result<Writer, Failure> {
-        let path = body.string()?;
+        let path = body.optional_string()?;
         let mode = match body.int()? {
             0 => WatchMode::Persistent,
             1 => WatchMode::Recursive,
             _ => return Err(Failure::Unreadable),
         };
-        self.watches.add_both(path, caller.connection, mode);
+        // No event comes to a watch on null.
+        if let Some(path) = path {
+            self.watches.add_both(path, caller.connection, mode);
+        }
         let mut reply = Writer::new();
         reply.int(ErrorCode::Ok.code());
         Ok(reply)
@@ -72,7 +79,10 @@ impl Core {
         op: OpCode,
         body: &mut Reader<'_>,
     ) -> Result<Writer, Failure> {
-        let path = body.string()?;
+        let path = match op {
+            OpCode::RemoveWatches => body.optional_string()?.unwrap_or_default(),
+            _ => body.string()?,
+        };
         let kinds: &[WatchKind] = match body.int()? {
             1 => &[WatchKind::Child],
             2 => &[WatchKind::Data],

@@ -1,10 +1,10 @@
 //! The requests that write nodes, alone and as parts of a `multi`.
 
-use super::acl::{ADMIN, CREATE, DELETE, READ, WRITE};
+use super::acl::{ADMIN, CREATE, DELETE, READ, Requested, WRITE};
 use super::changes::{Change, ChangeKind};
 use super::core::{Caller, Core, Failure};
 use super::tree::{CONTAINER_OWNER, NodeSpec, Stamp, is_permanent, is_valid, parent_path, ttl_owner};
-use crate::wire::{Acl, DecodeError, ErrorCode, OpCode, Reader, Stat, Writer};
+use crate::wire::{DecodeError, ErrorCode, OpCode, Reader, Stat, Writer};
 
 /// The version of a request that accepts any version.
 const ANY_VERSION: i32 = -1;
@@ -44,9 +44,9 @@ pub(super) enum Making {
 /// A create, as requested.
 #[derive(Debug)]
 pub(super) struct Create {
-    pub(super) path: String,
+    pub(super) path: Option<String>,
     pub(super) data: Option<Vec<u8>>,
-    pub(super) acl: Vec<Acl>,
+    pub(super) acl: Vec<Requested>,
     pub(super) flags: i32,
     pub(super) making: Making,
 }
@@ -55,9 +55,9 @@ impl Create {
     /// Reads the body of one of the four operations that create.
     pub(super) fn decode(op: OpCode, body: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
-            path: body.string()?.to_owned(),
+            path: body.optional_string()?.map(str::to_owned),
             data: body.optional_buffer()?.map(<[u8]>::to_vec),
-            acl: body.vector(Acl::decode)?,
+            acl: body.vector(Requested::decode)?,
             flags: body.int()?,
             making: match op {
                 OpCode::CreateContainer => Making::Container,
@@ -83,7 +83,7 @@ pub(super) enum Write {
     },
     SetAcl {
         path: String,
-        acl: Vec<Acl>,
+        acl: Vec<Requested>,
         version: i32,
     },
     /// Writes nothing, but can fail.
@@ -99,14 +99,19 @@ impl Write {
         if matches!(op, OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl) {
             return Create::decode(op, body).map(Self::Create);
         }
-        let path = body.string()?.to_owned();
+        // Apache takes null for an invalid path, but fails on it where it deletes.
+        let path = match op {
+            OpCode::Delete => body.string()?,
+            _ => body.optional_string()?.unwrap_or_default(),
+        };
+        let path = path.to_owned();
         Ok(match op {
             OpCode::Delete => Self::Delete { path, version: body.int()? },
             OpCode::SetData => {
                 let data = body.optional_buffer()?.map(<[u8]>::to_vec);
                 Self::SetData { path, data, version: body.int()? }
             }
-            OpCode::SetAcl => Self::SetAcl { path, acl: body.vector(Acl::decode)?, version: body.int()? },
+            OpCode::SetAcl => Self::SetAcl { path, acl: body.vector(Requested::decode)?, version: body.int()? },
             _ => Self::Check { path, version: body.int()? },
         })
     }
@@ -186,6 +191,7 @@ impl Core {
             Making::Plain => Some(0),
         };
         let owner = owner.ok_or(ErrorCode::BadArguments)?;
+        let path = path.ok_or(Failure::Unreadable)?;
         if parent_path(&path).is_none() {
             return Err(ErrorCode::BadArguments.into());
         }

@@ -147,6 +147,20 @@ on_every_server! {
         assert!(cache.get(&format!("{child}/below")).present().is_some());
     }
 
+    /// It compares the history of the servers with nodes that it has read.
+    async fn a_child_that_is_closed_keeps_no_cache_from_its_next_session(env) {
+        let (owner, root, client) = (owner(&env).await, env.path("root"), env.client().await);
+        let child = format!("{root}/child");
+        owner.create().creating_parents_if_needed().for_path(&child).await.unwrap();
+        let cache = loaded(&client, &root, CuratorCacheOptions::new()).await;
+        close(&owner, &child).await;
+        env.kill_session(&client.session().await.unwrap()).await;
+        owner.set_data().for_path(&root, "new").await.unwrap();
+        let shown = async || cache.get(&root).present().is_some_and(|root| root.data == b"new");
+        eventually("the change is shown", shown).await;
+        in_time(cache.watch().wait_for(CacheState::is_fresh)).await.unwrap();
+    }
+
     async fn a_child_that_could_not_be_read_is_missing_once_it_is_deleted(env) {
         let (owner, root, proxy) = (owner(&env).await, env.path("root"), env.proxy());
         owner.create().creating_parents_if_needed().for_path(&root).await.unwrap();

@@ -32,8 +32,11 @@ async fn work(name: &str, connect: impl AsyncFn(std::net::SocketAddr) -> Curator
     let session = client.session().await.unwrap();
     let connecting = meter.read("connect", name).len();
     let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
-    assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
+    let guard = mutex.acquire().await.unwrap();
+    let released = session.get_children_watched("/lock").await.unwrap().1;
+    assert!(guard.release().await.unwrap().is_released());
     // The notification of the release may come late, and the next holder would watch its node because of it.
+    in_time(released).await;
     session.write_barrier().await.unwrap();
     meter.read("the first cycle, with parents", name);
     assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());

@@ -14,7 +14,7 @@ use curator_recipes::{InterProcessMutex, LockError};
 use curator_test::{ClientId, FaultProxy, SimulatedEnsemble, kill_session};
 use parking_lot::Mutex;
 
-use crate::ground::{exists, take_down};
+use crate::ground::{exists, take_down, world};
 
 const USERS: [&str; 3] = ["ann:one", "bob:two", "cleo:three"];
 
@@ -65,10 +65,31 @@ on_every_server! {
             assert!(matches!(&read, Err(Error::NoAuth { path }) if *path == node), "{read:?}");
             let set = other.set_data().for_path(&node, "mine").await;
             assert!(matches!(set, Err(Error::NoAuth { .. })), "{set:?}");
-            assert!(exists(&other, &node).await, "whether it is there is no secret");
+            // Before ZOOKEEPER-2590 each client may learn that it exists.
+            match other.check_exists().for_path(&node).await {
+                Err(Error::NoAuth { .. }) => assert!(env.exists_needs_read()),
+                found => assert!(found.unwrap().is_some() && !env.exists_needs_read()),
+            }
         }
         let again = connected(digest(builder(env.address()), &["me1:pass1"])).await;
         assert_eq!(again.get_data().for_path(&node).await.unwrap().0, b"you");
+    }
+
+    /// CURATOR-715.
+    async fn a_parent_that_may_not_be_read_is_a_parent(env) {
+        let owner = connected(digest(builder(env.address()), &["me1:pass1"])).await;
+        let (other, node) = (env.client().await, env.path("node"));
+        let create = owner.create().creating_parents_if_needed().with_acl(world(Permission::CREATE | Permission::ADMIN));
+        create.for_path(&node).await.unwrap();
+        other.create_containers(&node).await.unwrap();
+        let below = format!("{node}/a/b");
+        for _ in 0..2 {
+            let check = other.check_exists().creating_parents_if_needed();
+            assert!(check.for_path(&format!("{below}/c")).await.unwrap().is_none());
+            let check = other.check_exists().creating_parents_if_needed().watched();
+            assert!(check.for_path(&format!("{below}/c")).await.unwrap().0.is_none());
+            owner.set_acl().with_acl(Acl::creator_all()).for_path(&below).await.unwrap();
+        }
     }
 
     async fn a_digest_lets_its_user_in_and_no_other(env) {

@@ -137,4 +137,18 @@ on_every_server! {
         proxy.accept();
         eventually("it is deleted", async || !exists(&direct, &node).await).await;
     }
+
+    /// The close does not wait for it either.
+    async fn background_delete_leaves_a_node_with_children(env) {
+        let client = connected(curator_integration::env::builder(env.address()).max_close_wait(Duration::MAX)).await;
+        let (node, other) = (env.path("node"), env.client().await);
+        let created = client.create().creating_parents_if_needed().for_path_with_stat(&node).await.unwrap().1;
+        other.create().for_path(&format!("{node}/child")).await.unwrap();
+        let session = client.session().await.unwrap();
+        for czxid in [None, Some(created.czxid)] {
+            session.delete_in_background(&node, CreateMode::Persistent, czxid);
+        }
+        in_time(client.close()).await;
+        assert!(exists(&other, &node).await);
+    }
 }

@@ -1,4 +1,4 @@
-//! Processes of several kinds at the same paths: this crate, Java's Curator 5.4, and kazoo.
+//! Processes of several kinds at the same paths: this crate, Java's Curator, and kazoo.
 //!
 //! Each process is driven over its standard input and output. All of them read the clock of the host, which counts from
 //! its start, so what they report can be put in one order: see [`record`].

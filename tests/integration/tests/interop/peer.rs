@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curator_integration::env::{Env, in_time};
+use curator_test::curator_class_path;
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
@@ -36,7 +37,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::record::Clock;
 use crate::rust_peer;
 
-const JARS: &str = "/usr/share/java/curator-recipes.jar:/usr/share/java/slf4j-nop.jar";
 const SESSION: Duration = Duration::from_secs(30);
 const MARK: &str = "> ";
 
@@ -127,6 +127,13 @@ impl Peer {
         self.thread("session").ask("session").await.parse().unwrap()
     }
 
+    /// The version of Java's Curator, such as `[5, 4]`.
+    pub(crate) async fn curator_version(&self) -> [u32; 2] {
+        let version = self.thread("version").ask("version").await;
+        let mut parts = version.split('.').map(|part| part.parse().unwrap());
+        [parts.next().unwrap(), parts.next().unwrap()]
+    }
+
     /// Has nothing more to do, and says goodbye.
     pub(crate) async fn end(self) {
         let Self { mut process, input, .. } = self;
@@ -211,7 +218,8 @@ async fn hand_out(output: ChildStdout, threads: Threads) {
 async fn java(arguments: &[String]) -> Command {
     let mut java = Command::new("java");
     java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-cp"]);
-    java.arg(format!("{}:{JARS}", classes().await.display())).arg("CuratorPeer").args(arguments);
+    let jars = curator_class_path().unwrap();
+    java.arg(format!("{}:{jars}", classes(&jars).await.display())).arg("CuratorPeer").args(arguments);
     java
 }
 
@@ -220,23 +228,20 @@ fn source(name: &str) -> PathBuf {
 }
 
 /// The folder of the classes of the Java side, which the first test that needs them compiles for all.
-async fn classes() -> PathBuf {
+async fn classes(jars: &str) -> PathBuf {
     let names = ["CuratorPeer", "CuratorElections", "CuratorGroups", "CuratorCaches", "CuratorCounts"];
     let sources = names.map(|name| source(&format!("{name}.java")));
     let mut hasher = DefaultHasher::new();
+    jars.hash(&mut hasher);
     sources.iter().for_each(|source| std::fs::read(source).unwrap().hash(&mut hasher));
     let all = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let classes = all.join(format!("curator-peer-{:x}", hasher.finish()));
     if classes.exists() {
         return classes;
     }
-    for jar in JARS.split(':') {
-        let package = "libcurator-recipes-java";
-        assert!(Path::new(jar).exists(), "{jar} not found: on Debian and Ubuntu `apt-get install {package}`");
-    }
     let folder = tempfile::tempdir_in(all).unwrap();
     let mut compiler = Command::new("javac");
-    let output = compiler.args(["-cp", JARS, "-d"]).arg(folder.path()).args(sources).output().await;
+    let output = compiler.args(["-cp", jars, "-d"]).arg(folder.path()).args(sources).output().await;
     let output = output.expect("javac: on Debian and Ubuntu `apt-get install openjdk-17-jdk-headless`");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     match std::fs::rename(folder.path(), &classes) {

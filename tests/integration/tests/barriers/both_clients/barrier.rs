@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use curator_framework::recipe::RecipeClient as _;
-use curator_framework::{CreateMode, CuratorFramework, DefaultZooKeeperFactory, SessionId};
+use curator_framework::{Acl, CreateMode, CuratorFramework, DefaultZooKeeperFactory, Error, Permission, SessionId};
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{BarrierError, DistributedBarrier, LossReason, Release};
@@ -40,6 +40,20 @@ on_every_server! {
         }
         assert!(!in_time(ours.is_set()).await.unwrap());
         in_time(ours.remove_barrier()).await.unwrap();
+    }
+
+    async fn barrier_that_may_not_be_read_is_set(env) {
+        let (client, path) = (env.client().await, env.path("barrier"));
+        let create = client.create().creating_parents_if_needed();
+        create.with_acl([Acl::new(Permission::ADMIN, "world", "anyone")]).for_path(&path).await.unwrap();
+        let barrier = barrier(&client, &path);
+        assert!(in_time(barrier.is_set()).await.unwrap());
+        match in_time(barrier.set_barrier()).await {
+            Err(BarrierError::Framework(Error::NoAuth { .. })) => assert!(env.exists_needs_read()),
+            set => assert!(set.is_ok() && !env.exists_needs_read(), "{set:?}"),
+        }
+        in_time(barrier.remove_barrier()).await.unwrap();
+        assert!(!in_time(barrier.is_set()).await.unwrap());
     }
 
     /// The owner in the stat of a container is a mark, not a session.

@@ -325,7 +325,10 @@ async fn session_of_a_task_that_panics_is_closed_and_the_client_goes_on() {
     let session = server.sessions();
     let mut reply = Box::pin(client.check_exists().for_path("/").into_future());
     let waker = Waker::from(Arc::new(Panics::default()));
+    // Otherwise the reply could arrive during the poll.
+    server.freeze();
     assert!(reply.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    server.thaw();
     let reason = in_time(guard.lost()).await;
     assert_eq!(reason, LossReason::Session(SessionEnd::ClientFailed));
     // In the next session of the same client.

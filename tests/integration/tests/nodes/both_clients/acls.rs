@@ -52,6 +52,18 @@ on_every_server! {
         assert!(stat_of(&client, &path).await.is_none());
     }
 
+    async fn node_that_its_client_may_not_read_is_failed_where_exists_needs_read(env) {
+        let (client, path) = (env.client().await, env.path("test/foo"));
+        let options = PersistentNodeOptions::new().acl([Acl::new(Permission::WRITE, "world", "anyone")]);
+        let node = started_with(&client, CreateMode::Ephemeral, &path, "", options);
+        match env.exists_needs_read() {
+            true => is_refused::<()>(Err(fails(&node).await)),
+            false => drop(stands(&node).await),
+        }
+        in_time(node.close()).await;
+        assert!(stat_of(&client, &path).await.is_none());
+    }
+
     async fn node_gets_the_list_of_its_options(env) {
         let (client, other) = (env.client().await, env.client().await);
         for mode in MODES {

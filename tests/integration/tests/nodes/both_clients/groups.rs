@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use curator_framework::{ConnectionState, CreateMode};
+use curator_framework::{Acl, ConnectionState, CreateMode, Zxid};
 use curator_integration::connection_stage::comes_to;
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
@@ -130,6 +130,37 @@ on_every_server! {
         assert_eq!(in_time(followed.changes.recv()).await, None);
         assert!(matches!(&*group.watch().borrow(), GroupState::Closed));
         in_time(group.close()).await;
+    }
+
+    async fn member_that_may_not_be_read_is_a_member(env) {
+        let (client, path) = (env.client().await, env.path("group"));
+        let owner = connected(builder(env.address()).authorization("digest", "ann:secret")).await;
+        let (_bob, bob) = joined(&client, &path, "bob").await;
+        let options = GroupMemberOptions::new().data("secret").acl(Acl::creator_all());
+        let ann = GroupMember::with_options(owner.clone(), &path, "ann", options).unwrap();
+        ann.start().unwrap();
+        let joined_as = in_time(ann.join()).await.unwrap();
+        let group = curator_integration::following::group(client, &path);
+        let members = has(&group, &["ann", "bob"]).await;
+        let seen = members.get("ann").unwrap();
+        match env.exists_needs_read() {
+            true => assert_eq!((seen.session, seen.czxid), (None, Zxid::new(0))),
+            false => assert_eq!((seen.session, seen.czxid), (joined_as.session, joined_as.czxid)),
+        }
+        assert_eq!((members.get("bob"), seen.data.as_slice()), (Some(&bob), &b""[..]));
+        // The same member may be read later.
+        let mut followed = Followed::of(&group);
+        followed.until(&["ann", "bob"]).await;
+        owner.set_acl().with_acl(Acl::open_unsafe()).for_path(ann.node().path()).await.unwrap();
+        in_time(ann.set_data("open")).await.unwrap();
+        in_time(ann.close()).await;
+        has(&group, &["bob"]).await;
+        loop {
+            match in_time(followed.changes.recv()).await {
+                Some(MemberChange::DataChanged(_)) => {}
+                change => break assert!(matches!(&change, Some(MemberChange::Left(ann)) if ann.id == "ann"), "{change:?}"),
+            }
+        }
     }
 
     /// The member's node is deleted and created again between two looks.

@@ -80,6 +80,8 @@ fn copy_results(from: &mut Reader<'_>, to: &mut Writer) {
 fn replies_are_those_of_apaches_server() {
     let exchanges = Exchange::all(STANDALONE);
     let mut core = Core::new(Settings {
+        tick: Duration::from_secs(2),
+        reconfig: false,
         min_session_timeout: Duration::from_secs(2),
         max_session_timeout: Duration::from_secs(20),
         first_session_id: first_session(&exchanges),

@@ -32,6 +32,8 @@ impl World {
 
     pub(super) fn with_extended_types(extended_types: bool) -> Self {
         let core = Core::new(Settings {
+            tick: Duration::from_secs(2),
+            reconfig: false,
             min_session_timeout: Duration::from_secs(4),
             max_session_timeout: Duration::from_secs(40),
             first_session_id: 0x100,

@@ -1,37 +1,21 @@
-//! The world around the contenders: the leader's log, the servers that follow it, and the connections.
+//! The steps of the locks: the leader's log, the servers that follow it, the connections and the contenders.
 //!
-//! | part | model |
-//! | --- | --- |
-//! | log | each node has the transactions that created, wrote and deleted it; a server's state is a prefix |
-//! | server | one for each session, at a position of the log; it applies one transaction at a time |
-//! | requests | in order for each session; a write commits at the leader and is answered when the server has applied it |
-//! | replies | delivered when the server answers: a reply that is delayed for long is a server that is behind for long |
-//! | notifications | one queue for each session; those of one transaction in every order; replies may overtake them, as with `zookeeper-async` |
-//! | watches | the server has a watch exactly where the client has a waiter with a reply to its read |
-//! | reconnect | at any position that the session has not seen surpassed; changes are replayed in every order |
-//! | stragglers | a write of a lost connection may still commit, until a later write of its session does |
+//! A write commits at the leader and is answered when the session's server has applied it. A reply is delivered when the
+//! server answers: a reply that is delayed for long is a server that is behind for long. It may overtake notifications,
+//! as with `zookeeper-async`. The server has a watch exactly where the client has a waiter with a reply to its read. A
+//! session reconnects at any position that it has not seen surpassed.
 //!
 //! A server applies a transaction of another session at once, unless it has to choose an order of notifications, or the
 //! session has caused or been notified of later transactions. This leaves nothing out: to a session that cannot know of
 //! a transaction, a server that is behind is a leader that commits later.
 
+use crate::engine::model::properties::check_quiet;
 use crate::engine::model::scenario::{Fault, Kind, Quirk, Scenario};
 use crate::engine::model::state::*;
+use crate::model::search::Model;
+use crate::model::world::{World, factorial, permute};
 
-impl Step {
-    /// Returns whether the step happens by itself, sooner or later.
-    pub(super) fn must_happen(self) -> bool {
-        use Step::{Apply, Commit, Dispatch, End, Learn, Look, Run, Serve, Turn};
-        // Not a straggler, which may be lost as well.
-        matches!(self, Commit(_) | Apply(..) | Serve(_) | Dispatch(_) | Run(_) | Look(_) | End(_) | Learn(_) | Turn(_))
-    }
-}
-
-impl Node {
-    pub(super) fn exists_at(&self, position: Position) -> bool {
-        self.created <= position && self.deleted.is_none_or(|deleted| deleted > position)
-    }
-
+impl Owned {
     pub(super) fn name(&self) -> String {
         let mut name = String::with_capacity(24);
         name.push_str("_c_");
@@ -63,40 +47,36 @@ impl What {
     }
 }
 
-impl Session {
-    fn has_replied(&mut self) {
-        (self.last_seen, self.received) = (self.position, self.mail.len());
-    }
-}
+impl Model for Locks {
+    type Scenario = Scenario;
+    type Step = Step;
 
-impl World {
-    pub(super) fn new(scenario: &Scenario) -> Result<Self, Violation> {
+    fn new(scenario: &Scenario) -> Self {
         let sessions = scenario.contenders.iter().map(|contender| contender.session + 1).max().unwrap_or_default();
-        let session = Session { epoch: 1, limit: scenario.limit, ..Session::default() };
-        let mut world = Self {
-            log: 0,
-            nodes: Vec::new(),
+        let mut locks = Self {
+            world: World::new(sessions),
             owners: Vec::new(),
-            sessions: vec![session; sessions],
+            limits: vec![scenario.limit; sessions],
             contenders: scenario.contenders.iter().map(|spec| Contender::new(spec, scenario.limit)).collect(),
             turn: None,
             multis: Vec::new(),
             limit: scenario.limit,
             faults: scenario.faults,
         };
-        for contender in 0..world.contenders.len() {
-            world.new_owner(contender);
-            if !scenario.has_turns {
-                world.begin(contender, scenario)?;
+        for contender in 0..locks.contenders.len() {
+            locks.new_owner(contender);
+            match locks.contenders[contender].tries {
+                true => locks.try_first(contender, scenario),
+                false if scenario.has_turns => {}
+                false => locks.begin(contender, scenario),
             }
         }
-        Ok(world)
+        locks
     }
 
-    /// Lists all steps that may happen next.
-    pub(super) fn steps(&self, scenario: &Scenario) -> Vec<Step> {
+    fn steps(&self, scenario: &Scenario) -> Vec<Step> {
         let mut steps = Vec::new();
-        for (index, session) in self.sessions.iter().enumerate().filter(|(_, session)| !session.is_over) {
+        for (index, session) in self.world.sessions.iter().enumerate().filter(|(_, session)| !session.is_over) {
             self.steps_of_session(index, session, &mut steps);
         }
         for (index, contender) in self.contenders.iter().enumerate() {
@@ -108,6 +88,24 @@ impl World {
         steps
     }
 
+    fn must_happen(step: Step) -> bool {
+        use Step::{Apply, Commit, Dispatch, End, Learn, Look, Run, Serve, Turn};
+        // Not a straggler, which may be lost as well.
+        matches!(step, Commit(_) | Apply(..) | Serve(_) | Dispatch(_) | Run(_) | Look(_) | End(_) | Learn(_) | Turn(_))
+    }
+
+    /// Takes a step, and the steps that follow at once.
+    fn take(&mut self, step: Step, scenario: &Scenario) {
+        self.take_one(step, scenario);
+        self.settle(scenario);
+    }
+
+    fn check_quiet(&self, _: &Scenario) {
+        check_quiet(self);
+    }
+}
+
+impl Locks {
     fn steps_of_session(&self, index: usize, session: &Session, steps: &mut Vec<Step>) {
         let is_cut = session.closed.is_some_and(|closed| session.position >= closed);
         if let Some(oldest) = session.requests.first() {
@@ -120,7 +118,7 @@ impl World {
         if !session.stragglers.is_empty() && session.closed.is_none() {
             steps.push(Step::CommitStraggler(index));
         }
-        if session.position < self.log && !is_cut {
+        if session.position < self.world.log && !is_cut {
             let orders = factorial(self.events_at(index, session.position + 1).len());
             if session.position < session.known || orders > 1 {
                 steps.extend((0..orders).map(|order| Step::Apply(index, order)));
@@ -132,13 +130,13 @@ impl World {
         if session.closed.is_some() {
             steps.push(Step::End(index));
         }
-        if session.limit != self.limit {
+        if self.limits[index] != self.limit {
             steps.push(Step::Learn(index));
         }
     }
 
     fn possible_faults(&self, scenario: &Scenario, steps: &mut Vec<Step>) {
-        let there = || (0..self.nodes.len()).filter(|node| self.nodes[*node].exists_at(self.log));
+        let there = || self.world.there();
         for fault in scenario.fault_kinds {
             match fault {
                 Fault::DeleteOne => steps.extend(there().map(Step::DeleteOne)),
@@ -158,8 +156,8 @@ impl World {
 
     /// Lists the ends of a connection. Received notifications are dispatched before the connection's end.
     fn possible_breaks(&self, session: usize, steps: &mut Vec<Step>) {
-        let Session { received: 0, last_seen, .. } = self.sessions[session] else { return };
-        for position in last_seen..=self.log {
+        let Session { received: 0, last_seen, .. } = self.world.sessions[session] else { return };
+        for position in last_seen..=self.world.log {
             let orders = factorial(self.replayed_at(session, position).len());
             steps.extend((0..orders).map(|order| Step::Break(session, position, order)));
         }
@@ -170,7 +168,7 @@ impl World {
         let is_open = |(index, session): &(usize, &Session)| {
             session.closed.is_none() && !session.is_over && !self.is_idle(*index, session)
         };
-        self.sessions.iter().enumerate().filter(is_open).map(|(index, _)| index)
+        self.world.sessions.iter().enumerate().filter(is_open).map(|(index, _)| index)
     }
 
     fn is_idle(&self, index: usize, session: &Session) -> bool {
@@ -181,45 +179,39 @@ impl World {
     /// Returns whether a request may commit. First nodes come in the contenders' order: scenarios cover the others.
     fn may_commit(&self, request: &Request) -> bool {
         let has_joined = |contender: usize| {
-            self.nodes.iter().any(|node| node.owner == contender) || self.contenders[contender].phase == Phase::Over
+            self.world.nodes.iter().any(|node| node.data.owner == contender)
+                || self.contenders[contender].phase == Phase::Over
         };
         request.what != What::Create || request.owner != request.contender || (0..request.contender).all(has_joined)
     }
 
-    /// Takes a step, and the steps that follow at once.
-    pub(super) fn after(&self, step: Step, scenario: &Scenario) -> Result<Self, Violation> {
-        let mut world = self.clone();
-        world.take(step, scenario)?;
-        world.settle(scenario)?;
-        Ok(world)
-    }
-
     /// Takes the steps that may as well come at once, as nothing else depends on their order.
-    fn settle(&mut self, scenario: &Scenario) -> Result<(), Violation> {
+    fn settle(&mut self, scenario: &Scenario) {
         loop {
-            for index in 0..self.sessions.len() {
+            for index in 0..self.world.sessions.len() {
                 while self.applies_at_once(index) {
-                    self.take(Step::Apply(index, 0), scenario)?;
+                    self.take_one(Step::Apply(index, 0), scenario);
                 }
-                if self.is_idle(index, &self.sessions[index]) {
-                    let (position, limit, is_over) = (self.log, self.limit, self.sessions[index].is_over);
-                    self.sessions[index] = Session { position, known: position, limit, is_over, ..Session::default() };
+                if self.is_idle(index, &self.world.sessions[index]) {
+                    let (position, is_over) = (self.world.log, self.world.sessions[index].is_over);
+                    self.world.sessions[index] = Session { position, known: position, is_over, ..Session::default() };
+                    self.limits[index] = self.limit;
                 }
             }
             // The run of a contender that is alone in its session affects no other, unless a fault comes in between.
             let of_contender = |contender: usize| self.runs_at_once(contender, scenario);
             let Some(step) = (0..self.contenders.len()).find_map(of_contender) else {
-                return Ok(());
+                return;
             };
-            self.take(step, scenario)?;
+            self.take_one(step, scenario);
         }
     }
 
     fn runs_at_once(&self, index: usize, scenario: &Scenario) -> Option<Step> {
         let contender = &self.contenders[index];
-        let session = &self.sessions[contender.session];
+        let session = &self.world.sessions[contender.session];
         let is_alone = self.contenders_of(contender.session).len() == 1;
-        if !is_alone || session.closed.is_some() || session.is_over {
+        if !is_alone || contender.tries || session.closed.is_some() || session.is_over {
             return None;
         }
         let mut steps = Vec::new();
@@ -234,59 +226,58 @@ impl World {
     }
 
     fn applies_at_once(&self, index: usize) -> bool {
-        let session = &self.sessions[index];
+        let session = &self.world.sessions[index];
         let is_cut = session.closed.is_some_and(|closed| session.position >= closed);
         !is_cut
             && !session.is_over
-            && (session.known..self.log).contains(&session.position)
+            && (session.known..self.world.log).contains(&session.position)
             && self.events_at(index, session.position + 1).len() < 2
     }
 
-    fn take(&mut self, step: Step, scenario: &Scenario) -> Result<(), Violation> {
+    fn take_one(&mut self, step: Step, scenario: &Scenario) {
         match step {
             Step::Commit(session) => {
                 // No straggler commits after a later write of its session.
-                self.sessions[session].stragglers.clear();
-                let committed = self.commit(session, self.sessions[session].requests[0])?;
-                self.sessions[session].requests[0].committed = Some(committed);
+                self.world.sessions[session].stragglers.clear();
+                let committed = self.commit(session, self.world.sessions[session].requests[0]);
+                self.world.sessions[session].requests[0].committed = Some(committed);
                 self.answer_write(session);
             }
             Step::CommitStraggler(session) => {
-                let straggler = self.sessions[session].stragglers.remove(0);
-                self.commit(session, straggler)?;
-                self.sessions[session].known = self.log;
+                let straggler = self.world.sessions[session].stragglers.remove(0);
+                self.commit(session, straggler);
+                self.world.sessions[session].known = self.world.log;
             }
             Step::Apply(session, order) => {
-                let mut events = self.events_at(session, self.sessions[session].position + 1);
+                let mut events = self.events_at(session, self.world.sessions[session].position + 1);
                 permute(&mut events, order);
-                let it = &mut self.sessions[session];
-                it.position += 1;
-                it.known = it.known.max(it.position);
-                it.mail.extend(events);
+                self.world.apply(session, events);
                 self.answer_write(session);
             }
             Step::Serve(session) => {
-                let request = self.sessions[session].requests.remove(0);
-                self.sessions[session].has_replied();
+                let request = self.world.sessions[session].requests.remove(0);
+                self.world.sessions[session].has_replied();
                 self.served(request);
             }
             Step::Dispatch(session) => {
                 self.dispatch_next(session, scenario);
             }
-            Step::Run(contender) => self.run(contender, scenario)?,
+            Step::Run(contender) => self.run(contender, scenario),
             Step::Look(contender) => self.is_done(contender),
             Step::End(session) => {
                 for contender in self.contenders_of(session) {
                     self.is_done(contender);
                 }
-                self.sessions[session] = Session { is_over: true, ..Session::default() };
+                self.world.sessions[session] = Session { is_over: true, ..Session::default() };
+                self.limits[session] = 0;
             }
-            Step::Learn(session) => self.sessions[session].limit = self.limit,
+            Step::Learn(session) => self.limits[session] = self.limit,
             Step::Turn(contender) => {
                 self.turn = Some(contender);
-                self.begin(contender, scenario)?;
+                self.begin(contender, scenario);
             }
-            Step::WaitsLong(contender) => self.waits_long(contender, scenario)?,
+            Step::Refuse(contender) => self.begin_again(contender, scenario),
+            Step::WaitsLong(contender) => self.waits_long(contender, scenario),
             Step::Release(contender) => self.release(contender),
             Step::Downgrade(contender) => self.downgrade(contender),
             fault => {
@@ -294,7 +285,6 @@ impl World {
                 self.fail(fault, scenario);
             }
         }
-        Ok(())
     }
 
     fn fail(&mut self, fault: Step, scenario: &Scenario) {
@@ -302,16 +292,11 @@ impl World {
             Step::DeleteOne(node) => self.delete(&[node]),
             Step::DeleteBoth(node, other) => {
                 self.delete(&[node, other]);
-                self.multis.push(self.log);
+                self.multis.push(self.world.log);
             }
             Step::Kill(session) => {
-                let is_owned = |node: &usize| {
-                    let node = &self.nodes[*node];
-                    self.owners[node.owner].session == session && node.exists_at(self.log)
-                };
-                let owned: Vec<_> = (0..self.nodes.len()).filter(is_owned).collect();
-                self.delete(&owned);
-                self.sessions[session].closed = Some(self.log);
+                self.world.end(session);
+                self.world.sessions[session].closed = Some(self.world.log);
             }
             Step::Break(session, position, order) => {
                 let mut replayed = self.replayed_at(session, position);
@@ -319,13 +304,8 @@ impl World {
                 if scenario.quirk == Some(Quirk::WatchesAreNotRestored) {
                     replayed.clear();
                 }
-                let lost = {
-                    let session = &mut self.sessions[session];
-                    session.mail = replayed;
-                    session.position = position;
-                    session.epoch += 1;
-                    std::mem::take(&mut session.requests)
-                };
+                let is_open = |request: &Request| request.what.is_write() && request.committed.is_none();
+                let lost = self.world.sessions[session].reconnect(position, replayed, is_open);
                 self.lose_connection(session, lost);
             }
             Step::GiveUp(contender) => self.give_up(contender),
@@ -334,20 +314,18 @@ impl World {
         }
     }
 
-    /// Keeps the open writes of a lost connection as stragglers, and fails the outstanding actions of its contenders.
+    /// Fails the outstanding actions of a session's contenders.
     fn lose_connection(&mut self, session: usize, lost: Vec<Request>) {
-        let open = lost.iter().filter(|request| request.what.is_write() && request.committed.is_none());
-        self.sessions[session].stragglers.extend(open);
         for contender in self.contenders_of(session) {
             self.loses_connection(contender);
         }
         for request in lost.into_iter().filter(|request| request.what.is_repeated()) {
-            self.sessions[session].requests.push(Request { committed: None, ..request });
+            self.world.sessions[session].requests.push(Request { committed: None, ..request });
         }
     }
 
     fn dispatch_next(&mut self, session: usize, scenario: &Scenario) {
-        let it = &mut self.sessions[session];
+        let it = &mut self.world.sessions[session];
         it.received = it.received.saturating_sub(1);
         let (target, event) = it.mail.remove(0);
         self.dispatch(session, target, event, scenario);
@@ -359,68 +337,64 @@ impl World {
 
     pub(super) fn send(&mut self, contender: usize, what: What) {
         let Contender { session, owner, .. } = self.contenders[contender];
-        self.sessions[session].requests.push(Request { contender, owner, what, committed: None });
+        self.world.sessions[session].requests.push(Request { contender, owner, what, committed: None });
     }
 
     /// Carries out a write at the leader.
-    fn commit(&mut self, session: usize, request: Request) -> Result<(Position, Answer), Violation> {
+    fn commit(&mut self, session: usize, request: Request) -> (Position, Answer) {
         let answer = match request.what {
             What::Create => {
                 let kind = self.contenders[request.contender].kind;
-                let number = self.nodes.iter().map(|node| node.number + 1).max().unwrap_or_default();
+                let number = self.world.nodes.iter().map(|node| node.data.number + 1).max().unwrap_or_default();
                 self.create(request.owner, kind, number)
             }
             What::CreateReader => self.create_reader(&request),
-            What::Delete(node) | What::DeleteExtra(node) => self.delete_owned(&[node])?,
+            What::Delete(node) | What::DeleteExtra(node) => self.delete_owned(&[node]),
             What::Clean => {
-                let is_left = |node: &usize| self.nodes[*node].owner == request.owner;
-                let left: Vec<_> = (0..self.nodes.len()).filter(is_left).collect();
-                self.delete_owned(&left)?
+                let is_left = |node: &usize| self.world.nodes[*node].data.owner == request.owner;
+                let left: Vec<_> = (0..self.world.nodes.len()).filter(is_left).collect();
+                self.delete_owned(&left)
             }
-            What::Signal(node) if self.nodes[node].exists_at(self.log) => {
-                self.log += 1;
-                self.nodes[node].written.get_or_insert(self.log);
+            What::Signal(node) if self.world.nodes[node].exists_at(self.world.log) => {
+                self.world.log += 1;
+                if self.world.nodes[node].written.is_none() {
+                    self.world.write(node);
+                }
                 Answer::Done
             }
             _ => Answer::Done,
         };
-        debug_assert!(self.sessions[session].closed.is_none());
-        Ok((self.log, answer))
+        debug_assert!(self.world.sessions[session].closed.is_none());
+        (self.world.log, answer)
     }
 
     pub(super) fn create(&mut self, owner: usize, kind: Kind, number: u8) -> Answer {
-        self.log += 1;
-        self.nodes.push(Node { owner, kind, number, created: self.log, deleted: None, written: None });
-        Answer::Created(self.nodes.len() - 1)
+        let (node, session) = (self.world.nodes.len(), self.owners[owner].session);
+        self.world.log += 1;
+        self.world.create(node, Owned { owner, kind, number }, u8::try_from(session).ok());
+        Answer::Created(node)
     }
 
     fn delete(&mut self, nodes: &[usize]) {
-        self.log += 1;
-        for node in nodes {
-            self.nodes[*node].deleted.get_or_insert(self.log);
-        }
+        self.world.log += 1;
+        nodes.iter().for_each(|node| self.world.delete(*node));
     }
 
     /// Deletes nodes of the session by the session itself.
-    fn delete_owned(&mut self, nodes: &[usize]) -> Result<Answer, Violation> {
-        let there: Vec<_> = nodes.iter().copied().filter(|node| self.nodes[*node].exists_at(self.log)).collect();
+    fn delete_owned(&mut self, nodes: &[usize]) -> Answer {
+        let there: Vec<_> = self.world.there().filter(|node| nodes.contains(node)).collect();
         if there.is_empty() {
-            return Ok(Answer::NoNode);
+            return Answer::NoNode;
         }
-        if self
-            .contenders
-            .iter()
-            .any(|it| it.phase == Phase::Holds && it.node.is_some_and(|node| there.contains(&node)))
-        {
-            return Err("a session has deleted the node of its own holder".into());
-        }
+        let holds = |it: &Contender| it.phase == Phase::Holds && it.node.is_some_and(|node| there.contains(&node));
+        assert!(!self.contenders.iter().any(holds), "a session has deleted the node of its own holder");
         self.delete(&there);
-        Ok(Answer::Done)
+        Answer::Done
     }
 
     /// Answers the oldest request if it is a write that the server has applied.
     fn answer_write(&mut self, index: usize) {
-        let session = &mut self.sessions[index];
+        let session = &mut self.world.sessions[index];
         let Some(Request { committed: Some((position, _)), .. }) = session.requests.first() else { return };
         if *position > session.position {
             return;
@@ -432,49 +406,19 @@ impl World {
 
     /// Lists the notifications that the session's server sends for a transaction.
     fn events_at(&self, session: usize, position: Position) -> Vec<(Target, Event)> {
-        let is_now = |at: Option<Position>| at == Some(position);
-        self.watched_changes(
-            session,
-            |node| {
-                let is_sent = self.sessions[session].mail.iter().any(|(target, _)| *target == Target::Node(node));
-                match &self.nodes[node] {
-                    _ if is_sent => None,
-                    node if is_now(node.deleted) => Some(Event::Deleted),
-                    node if is_now(node.written) => Some(Event::Changed),
-                    _ => None,
-                }
-            },
-            || {
-                let is_sent = self.sessions[session].mail.iter().any(|(target, _)| *target == Target::Children);
-                !is_sent && self.nodes.iter().any(|node| node.created == position || is_now(node.deleted))
-            },
-        )
+        let is_sent = |target| self.world.sessions[session].mail.iter().any(|(sent, _)| *sent == target);
+        self.world.events_at(position, |target| !is_sent(target) && self.is_armed(session, target))
     }
 
     /// Lists the notifications that a server at a position replays to a session that connects to it.
     fn replayed_at(&self, session: usize, position: Position) -> Vec<(Target, Event)> {
-        let base = self.sessions[session].last_seen;
-        let is_since = |at: Position| base < at && at <= position;
-        self.watched_changes(
-            session,
-            |node| match &self.nodes[node] {
-                node if !node.exists_at(position) => Some(Event::Deleted),
-                node if node.written.is_some_and(is_since) => Some(Event::Changed),
-                _ => None,
-            },
-            || self.nodes.iter().any(|node| is_since(node.created) || node.deleted.is_some_and(is_since)),
-        )
+        let nodes = (0..self.world.nodes.len()).map(Target::Node);
+        let armed = nodes.chain([Target::Children]).filter(|target| self.is_armed(session, *target));
+        self.world.replayed_at(position, self.world.sessions[session].last_seen, armed)
     }
 
-    fn watched_changes(
-        &self,
-        session: usize,
-        of_node: impl Fn(usize) -> Option<Event>,
-        of_children: impl Fn() -> bool,
-    ) -> Vec<(Target, Event)> {
-        let nodes = (0..self.nodes.len()).filter_map(|node| Some((Target::Node(node), of_node(node)?)));
-        let children = of_children().then_some((Target::Children, Event::Changed));
-        nodes.chain(children).filter(|(target, _)| self.watches(session, *target).any(|watch| watch.is_set())).collect()
+    fn is_armed(&self, session: usize, target: Target) -> bool {
+        self.watches(session, target).any(|watch| watch.is_set())
     }
 
     /// Lists the waiters of a session at a target that were not woken.
@@ -489,20 +433,7 @@ impl World {
     }
 
     pub(super) fn nodes_at(&self, position: Position) -> Nodes {
-        let there = |node: &usize| self.nodes[*node].exists_at(position);
-        (0..self.nodes.len()).filter(there).fold(0, |nodes, node| nodes | 1 << node)
-    }
-}
-
-fn factorial(count: usize) -> usize {
-    (1..=count).product()
-}
-
-/// Permutes items into one of their orders, by its number.
-fn permute<T>(items: &mut [T], mut order: usize) {
-    for begin in 0..items.len() {
-        let left = items.len() - begin;
-        items[begin..].rotate_left(order % left);
-        order /= left;
+        let there = |node: &usize| self.world.nodes[*node].exists_at(position);
+        (0..self.world.nodes.len()).filter(there).fold(0, |nodes, node| nodes | 1 << node)
     }
 }

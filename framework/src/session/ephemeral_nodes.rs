@@ -4,8 +4,8 @@
 //! `jute.maxbuffer` and `jute.maxbuffer.extrasize` together, by default 2 MiB. A longer one stops the whole ensemble
 //! for good: no server can read it from another one, or from its own log.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::Bound;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -19,57 +19,44 @@ const LENGTH: usize = 4;
 /// The digits that a server appends to a sequential node.
 const NUMBER: usize = 10;
 
-/// The paths that a request adds to the session's ephemeral nodes, or removes.
-#[derive(Debug)]
-pub(super) enum NodeChange {
-    None,
-    /// The request creates a node at its path.
-    Create {
-        sequential: bool,
-    },
-    /// The request deletes the node at its path.
+/// A change of the session's ephemeral nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Create { sequential: bool },
     Delete,
-    Transaction(Box<[(Arc<str>, NodeChange)]>),
 }
 
-impl NodeChange {
+/// The changes that a request makes to the session's ephemeral nodes.
+#[derive(Debug)]
+pub(super) struct NodeChanges {
+    /// The request's number among the counted ones.
+    number: u64,
+    /// The changes, each with its index in the transaction.
+    changes: Vec<(usize, Arc<str>, Change)>,
+}
+
+impl NodeChanges {
     pub(super) fn of(request: &Request) -> Self {
-        match request {
-            Request::Create { mode, .. } => Self::of_create(*mode),
-            Request::Delete { .. } => Self::Delete,
-            Request::Transaction { operations } if operations.iter().any(|one| !Self::of_operation(one).is_none()) => {
-                Self::Transaction(operations.iter().map(|one| (one.path().into(), Self::of_operation(one))).collect())
+        let created = |mode: CreateMode| Change::Create { sequential: mode.is_sequential() };
+        let changes = match request {
+            Request::Create { path, mode, .. } if mode.is_ephemeral() => vec![(0, Arc::clone(path), created(*mode))],
+            Request::Delete { path, .. } => vec![(0, Arc::clone(path), Change::Delete)],
+            Request::Transaction { operations } => {
+                let change = |operation: &Operation| match operation {
+                    Operation::Create { mode, .. } if mode.is_ephemeral() => Some(created(*mode)),
+                    Operation::Delete { .. } => Some(Change::Delete),
+                    _ => None,
+                };
+                let changes = operations.iter().enumerate();
+                changes.filter_map(|(index, one)| Some((index, one.path().into(), change(one)?))).collect()
             }
-            _ => Self::None,
-        }
-    }
-
-    fn of_operation(operation: &Operation) -> Self {
-        match operation {
-            Operation::Create { mode, .. } => Self::of_create(*mode),
-            Operation::Delete { .. } => Self::Delete,
-            Operation::SetData { .. } | Operation::Check { .. } => Self::None,
-        }
-    }
-
-    fn of_create(mode: CreateMode) -> Self {
-        match mode.is_ephemeral() {
-            true => Self::Create { sequential: mode.is_sequential() },
-            false => Self::None,
-        }
-    }
-
-    pub(super) const fn is_none(&self) -> bool {
-        matches!(self, Self::None)
-    }
-
-    /// Returns the changes one by one, with their paths.
-    fn each<'a>(&'a self, path: &'a Arc<str>) -> impl Iterator<Item = (&'a Arc<str>, &'a Self)> {
-        let (one, many) = match self {
-            Self::Transaction(changes) => (None, &changes[..]),
-            change => (Some((path, change)), &[][..]),
+            _ => Vec::new(),
         };
-        one.into_iter().chain(many.iter().map(|(path, change)| (path, change)))
+        Self { number: 0, changes }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.changes.is_empty()
     }
 }
 
@@ -79,11 +66,23 @@ pub(super) struct EphemeralNodes {
     limit: usize,
     /// The length of all paths in the transaction that ends the session.
     bytes: usize,
-    /// The nodes that exist, each with the transaction of the reply that has shown it.
+    /// The nodes that replies have shown, each with the newest transaction that such a reply reflects.
     existing: HashMap<Arc<str>, i64>,
-    /// The number of creates without a reply so far, by their paths. A lost reply never comes. Sorted, so that those with
-    /// a prefix are found.
-    unanswered: [BTreeMap<Arc<str>, usize>; 2],
+    /// The creates without a reply, by their paths. A lost reply never comes.
+    unanswered: HashMap<Arc<str>, Vec<Unanswered>>,
+    /// The number of the newest request.
+    newest: u64,
+    /// The number of the newest request that the server's next list reflects.
+    reflected: u64,
+    /// The transaction that the server's newest list reflects.
+    listed: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Unanswered {
+    /// The number of the request.
+    number: u64,
+    sequential: bool,
 }
 
 const fn length(path: &str, sequential: bool) -> usize {
@@ -92,7 +91,8 @@ const fn length(path: &str, sequential: bool) -> usize {
 
 impl EphemeralNodes {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, bytes: 0, existing: HashMap::new(), unanswered: Default::default() }
+        let (existing, unanswered) = Default::default();
+        Self { limit, bytes: 0, existing, unanswered, newest: 0, reflected: 0, listed: i64::MIN }
     }
 
     /// Counts the nodes of a request that is about to be sent.
@@ -101,137 +101,130 @@ impl EphemeralNodes {
     ///
     /// `Error::TooManyEphemeralNodes`. Nothing is counted. A request that deletes as many bytes of nodes as it creates is
     /// never refused.
-    pub(super) fn ask(&mut self, path: &Arc<str>, change: &NodeChange) -> Result<()> {
-        let (mut more, mut less) = (0, 0);
-        let mut created = HashSet::new();
-        for (path, change) in change.each(path) {
+    pub(super) fn ask(&mut self, request: &mut NodeChanges) -> Result<()> {
+        let (mut more, mut less, mut created) = (0, 0, HashSet::new());
+        for (_, path, change) in &request.changes {
             match *change {
-                NodeChange::Create { sequential } if sequential || !self.is_counted(path) => {
+                Change::Create { sequential } => {
                     more += length(path, sequential);
                     created.insert(path);
                 }
-                NodeChange::Delete if self.existing.contains_key(path) || created.contains(path) => {
+                Change::Delete if self.existing.contains_key(path) || created.contains(path) => {
                     less += length(path, false);
                 }
-                _ => {}
+                Change::Delete => {}
             }
         }
         let bytes = (self.bytes + more).saturating_sub(less);
         if more > less && bytes > self.limit {
             return Err(Error::TooManyEphemeralNodes { bytes, limit: self.limit });
         }
-        for (path, change) in change.each(path) {
-            let &NodeChange::Create { sequential } = change else { continue };
-            if sequential || !self.is_counted(path) {
-                self.bytes += length(path, sequential);
+        self.newest += 1;
+        request.number = self.newest;
+        for (_, path, change) in &request.changes {
+            if let Change::Create { sequential } = *change {
+                let create = Unanswered { number: self.newest, sequential };
+                self.unanswered.entry(Arc::clone(path)).or_default().push(create);
             }
-            *self.unanswered[usize::from(sequential)].entry(Arc::clone(path)).or_default() += 1;
         }
+        self.bytes += more;
         Ok(())
     }
 
-    /// Counts what the reply to a request shows, by the newest transaction that the reply reflects.
-    pub(super) fn answered(&mut self, path: &Arc<str>, change: &NodeChange, zxid: i64, reply: &Result<Response>) {
-        match (change, reply) {
-            (&NodeChange::Create { sequential }, Ok(Response::Created { path: created, .. })) => {
-                self.created(path, sequential, created, zxid);
-            }
-            (NodeChange::Delete, Ok(Response::Deleted)) => self.is_gone(path, zxid),
-            (NodeChange::Transaction(changes), Ok(Response::Done(done))) => {
-                for ((path, change), done) in changes.iter().zip(done) {
-                    match (change, done) {
-                        (&NodeChange::Create { sequential }, Done::Created { path: created, .. }) => {
-                            self.created(path, sequential, &created.as_str().into(), zxid);
+    /// Counts what the reply to a request shows, which reflects the transaction `zxid`.
+    pub(super) fn answered(&mut self, request: &NodeChanges, zxid: i64, reply: &Result<Response>) {
+        if reply.as_ref().is_err_and(Error::outcome_unknown) {
+            return;
+        }
+        for (index, path, change) in &request.changes {
+            match (change, reply) {
+                (Change::Create { .. }, reply) => {
+                    self.forget(path, |create| create.number == request.number);
+                    match reply {
+                        Ok(Response::Created { path, .. }) => self.exists(Arc::clone(path), zxid),
+                        Ok(Response::Done(done)) => {
+                            if let Some(Done::Created { path, .. }) = done.get(*index) {
+                                self.exists(path.as_str().into(), zxid);
+                            }
                         }
-                        (NodeChange::Delete, Done::Deleted) => self.is_gone(path, zxid),
                         _ => {}
                     }
                 }
+                (Change::Delete, Ok(_) | Err(Error::NoNode { .. })) => self.is_deleted(path, request.number, zxid),
+                (Change::Delete, Err(_)) => {}
             }
-            (_, Err(error)) if !error.outcome_unknown() => {
-                for (path, change) in change.each(path) {
-                    if let &NodeChange::Create { sequential } = change {
-                        self.forget_one(path, sequential);
-                    }
-                }
-                if let (NodeChange::Transaction(changes), Error::Transaction { index, cause, .. }) = (change, error) {
-                    match (changes.get(*index), &**cause) {
-                        (Some((path, NodeChange::Delete)), Error::NoNode { .. }) => self.is_gone(path, zxid),
-                        _ => {}
-                    }
-                }
-            }
-            _ => {}
         }
     }
 
-    fn created(&mut self, asked: &str, sequential: bool, created: &Arc<str>, zxid: i64) {
-        if !self.is_counted(created) {
-            self.bytes += length(created, false);
-        }
-        self.existing.insert(Arc::clone(created), zxid);
-        self.forget_one(asked, sequential);
+    /// Returns `true` if a reply has shown the node as the session's.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.existing.contains_key(path)
     }
 
-    /// Records that no node of the session exists at this path, as of a transaction.
+    /// Records that no node of the session exists at this path, as of a transaction. Replies may be seen in another order
+    /// than they came.
     pub(super) fn is_gone(&mut self, path: &str, zxid: i64) {
-        // Replies may be seen in another order than they came.
-        if self.existing.get(path).is_some_and(|shown| zxid != 0 && zxid < *shown) {
-            return;
-        }
-        if self.is_counted(path) {
-            self.bytes -= length(path, false);
+        if self.existing.get(path).is_some_and(|shown| *shown <= zxid) {
             self.existing.remove(path);
-            self.unanswered[0].remove(path);
-            return;
-        }
-        // The node may be that of a create whose reply was lost. The server writes 10 digits, or 11 with a sign.
-        let shorter = [NUMBER, NUMBER + 1].into_iter().filter_map(|digits| path.get(..path.len().checked_sub(digits)?));
-        if let Some(asked) = shorter.into_iter().find(|asked| self.unanswered[1].contains_key(*asked)) {
-            self.forget_one(asked, true);
+            self.bytes -= length(path, false);
         }
     }
 
-    /// Records that the creates without a reply at this path have left no node that is not known.
-    pub(super) fn settle(&mut self, asked: &str) {
-        for sequential in [false, true] {
-            while self.unanswered[usize::from(sequential)].contains_key(asked) {
-                self.forget_one(asked, sequential);
-            }
-        }
+    /// Records that the requests from here on may be missing from the server's next list.
+    pub(super) const fn recount_begins(&mut self) {
+        self.reflected = self.newest;
     }
 
-    /// Settles the creates at all paths with this prefix. One node may be left.
-    pub(super) fn settle_all(&mut self, prefix: &str, left: Option<(&Arc<str>, i64)>) {
-        let behind = || (Bound::Included(prefix), Bound::Unbounded);
-        let asked = self.unanswered.iter().flat_map(|asked| {
-            asked.range::<str, _>(behind()).map(|(path, _)| path).take_while(|path| path.starts_with(prefix))
+    /// Counts again, from the server's list of the session's nodes. The list reflects the transaction `zxid`, and all
+    /// creates from before [`recount_begins`](Self::recount_begins): they are in the list, or were not applied, or their
+    /// nodes are deleted.
+    pub(super) fn recount(&mut self, zxid: i64, paths: &[String]) {
+        self.existing.retain(|_, shown| *shown > zxid);
+        for path in paths {
+            self.existing.entry(path.as_str().into()).or_insert(zxid);
+        }
+        self.unanswered.retain(|_, creates| {
+            creates.retain(|create| create.number > self.reflected);
+            !creates.is_empty()
         });
-        let asked: Vec<_> = asked.cloned().collect();
-        asked.iter().for_each(|asked| self.settle(asked));
-        if let Some((left, zxid)) = left.filter(|(left, _)| !self.is_counted(left)) {
-            self.bytes += length(left, false);
-            self.existing.insert(Arc::clone(left), zxid);
+        self.listed = zxid;
+        let unanswered = self.unanswered.iter().flat_map(|(path, creates)| creates.iter().map(move |one| (path, one)));
+        self.bytes = self.existing.keys().map(|path| length(path, false)).sum::<usize>()
+            + unanswered.map(|(path, create)| length(path, create.sequential)).sum::<usize>();
+    }
+
+    fn exists(&mut self, path: Arc<str>, zxid: i64) {
+        match self.existing.entry(path) {
+            Entry::Occupied(mut shown) => _ = shown.insert(zxid.max(*shown.get())),
+            Entry::Vacant(entry) if zxid > self.listed => {
+                self.bytes += length(entry.key(), false);
+                entry.insert(zxid);
+            }
+            // The node was deleted before the server listed the nodes.
+            Entry::Vacant(_) => {}
         }
     }
 
-    /// Forgets one create that has its reply, or has made no node.
-    fn forget_one(&mut self, asked: &str, sequential: bool) {
-        let unanswered = &mut self.unanswered[usize::from(sequential)];
-        let Some(number) = unanswered.get_mut(asked) else { return };
-        *number -= 1;
-        let is_last = *number == 0;
-        if is_last {
-            unanswered.remove(asked);
+    /// Records the reply to a delete. It may have deleted the node of an earlier create that has no reply.
+    fn is_deleted(&mut self, path: &str, number: u64, zxid: i64) {
+        if self.has(path) {
+            return self.is_gone(path, zxid);
         }
-        if sequential || (is_last && !self.existing.contains_key(asked)) {
-            self.bytes -= length(asked, sequential);
+        let earlier = |sequential| move |create: &Unanswered| create.sequential == sequential && create.number < number;
+        self.forget(path, earlier(false));
+        if let Some(asked) = path.len().checked_sub(NUMBER).and_then(|end| path.get(..end)) {
+            self.forget(asked, earlier(true));
         }
     }
 
-    /// Returns whether the node at exactly this path is counted.
-    fn is_counted(&self, path: &str) -> bool {
-        self.existing.contains_key(path) || self.unanswered[0].contains_key(path)
+    /// Forgets one of the creates without a reply.
+    fn forget(&mut self, asked: &str, is_it: impl Fn(&Unanswered) -> bool) {
+        let Some(creates) = self.unanswered.get_mut(asked) else { return };
+        let Some(at) = creates.iter().position(is_it) else { return };
+        self.bytes -= length(asked, creates.remove(at).sequential);
+        if creates.is_empty() {
+            self.unanswered.remove(asked);
+        }
     }
 }
 
@@ -240,155 +233,194 @@ mod tests {
     use super::*;
     use crate::model::Stat;
 
-    const NODE: NodeChange = NodeChange::Create { sequential: false };
-    const NUMBERED: NodeChange = NodeChange::Create { sequential: true };
+    /// The counter, with the requests of a test.
+    struct Session(EphemeralNodes);
 
-    fn path(path: &str) -> Arc<str> {
-        path.into()
+    impl Session {
+        fn new(limit: usize) -> Self {
+            Self(EphemeralNodes::new(limit))
+        }
+
+        fn ask(&mut self, changes: &[(&str, Change)]) -> Result<NodeChanges> {
+            let changes = changes.iter().enumerate().map(|(index, (path, change))| (index, (*path).into(), *change));
+            let mut request = NodeChanges { number: 0, changes: changes.collect() };
+            self.0.ask(&mut request).map(|()| request)
+        }
+
+        fn create(&mut self, path: &str) -> NodeChanges {
+            self.ask(&[(path, NODE)]).unwrap()
+        }
+
+        fn delete(&mut self, path: &str) -> NodeChanges {
+            self.ask(&[(path, Change::Delete)]).unwrap()
+        }
+
+        /// Creates nodes, with the transactions from this one on.
+        fn have(&mut self, paths: &[&str], zxid: i64) {
+            for (path, zxid) in paths.iter().zip(zxid..) {
+                let request = self.create(path);
+                self.0.answered(&request, zxid, &created(path));
+            }
+        }
+
+        fn unanswered(&self) -> usize {
+            self.0.unanswered.values().map(Vec::len).sum()
+        }
+
+        /// The bytes, and the numbers of nodes and of creates without a reply.
+        fn counts(&self) -> (usize, usize, usize) {
+            (self.0.bytes, self.0.existing.len(), self.unanswered())
+        }
     }
+
+    const NODE: Change = Change::Create { sequential: false };
+    const NUMBERED: Change = Change::Create { sequential: true };
 
     fn created(at: &str) -> Result<Response> {
         Ok(Response::Created { path: at.into(), stat: Stat::default() })
+    }
+
+    fn made(at: &str) -> Done {
+        Done::Created { path: at.into(), stat: Stat::default() }
     }
 
     fn lost() -> Result<Response> {
         Err(Error::ConnectionLoss { request: "create".into(), sent: true, cause: None })
     }
 
-    fn refused() -> Result<Response> {
-        Err(Error::NodeExists { path: "/a".into() })
-    }
-
-    /// The session has asked for these nodes.
-    fn asked(limit: usize, asked: &[(&str, NodeChange)]) -> EphemeralNodes {
-        let mut nodes = EphemeralNodes::new(limit);
-        for (at, change) in asked {
-            nodes.ask(&path(at), change).unwrap();
-        }
-        nodes
-    }
-
-    /// The number of paths with creates without a reply.
-    fn waiting(nodes: &EphemeralNodes) -> usize {
-        nodes.unanswered.iter().map(BTreeMap::len).sum()
-    }
-
     #[test]
     fn node_counts_from_before_its_create_until_its_delete_is_answered() {
-        let mut nodes = asked(100, &[("/a", NODE)]);
-        assert_eq!(nodes.bytes, 6);
-        nodes.answered(&path("/a"), &NODE, 5, &created("/a"));
-        assert_eq!(nodes.bytes, 6);
-        nodes.answered(&path("/a"), &NodeChange::Delete, 5, &lost());
-        assert_eq!(nodes.bytes, 6);
-        nodes.answered(&path("/a"), &NodeChange::Delete, 5, &Ok(Response::Deleted));
-        assert_eq!((nodes.bytes, nodes.existing.len()), (0, 0));
-    }
-
-    #[test]
-    fn number_of_a_sequential_node_counts_before_it_is_known() {
-        let mut nodes = asked(100, &[("/lock-", NUMBERED), ("/lock-", NUMBERED)]);
-        assert_eq!(nodes.bytes, 2 * 20);
-        nodes.answered(&path("/lock-"), &NUMBERED, 5, &created("/lock-0000000007"));
-        assert_eq!(nodes.bytes, 2 * 20);
-        // The reply to the other create was lost.
-        nodes.is_gone("/lock-0000000008", 5);
-        assert_eq!(nodes.bytes, 20);
-        nodes.is_gone("/lock-0000000009", 5);
-        assert_eq!(nodes.bytes, 20, "a node of another session was never counted");
-        nodes.is_gone("/lock-0000000007", 5);
-        assert_eq!((nodes.bytes, waiting(&nodes)), (0, 0));
+        let mut session = Session::new(100);
+        let create = session.create("/a");
+        assert_eq!(session.counts(), (6, 0, 1));
+        session.0.answered(&create, 5, &created("/a"));
+        assert_eq!(session.counts(), (6, 1, 0));
+        let delete = session.delete("/a");
+        session.0.answered(&delete, 6, &lost());
+        assert_eq!(session.counts(), (6, 1, 0));
+        session.0.answered(&delete, 6, &Ok(Response::Deleted));
+        assert_eq!(session.counts(), (0, 0, 0));
     }
 
     #[test]
     fn create_above_the_limit_is_refused_and_counts_nothing() {
-        let mut nodes = asked(13, &[("/a", NODE)]);
-        let refusal = nodes.ask(&path("/abcd"), &NODE);
-        assert!(matches!(refusal, Err(Error::TooManyEphemeralNodes { bytes: 15, limit: 13 })), "{refusal:?}");
-        assert_eq!(nodes.bytes, 6);
-        nodes.ask(&path("/b"), &NODE).unwrap();
-        nodes.is_gone("/a", 5);
-        nodes.ask(&path("/c"), &NODE).unwrap();
+        let mut session = Session::new(6 + 20);
+        session.create("/a");
+        session.ask(&[("/lock-", NUMBERED)]).unwrap();
+        let refused = session.ask(&[("", NODE)]).unwrap_err();
+        assert!(matches!(refused, Error::TooManyEphemeralNodes { bytes: 30, limit: 26 }), "{refused:?}");
+        assert_eq!(session.counts(), (26, 0, 2));
     }
 
     #[test]
-    fn node_at_its_own_path_counts_once_however_often_it_is_asked_for() {
-        let mut nodes = asked(100, &[("/a", NODE), ("/a", NODE), ("/a", NODE)]);
-        assert_eq!(nodes.bytes, 6);
-        nodes.answered(&path("/a"), &NODE, 5, &created("/a"));
-        nodes.answered(&path("/a"), &NODE, 5, &refused());
-        nodes.answered(&path("/a"), &NODE, 5, &lost());
-        assert_eq!(nodes.bytes, 6);
-        nodes.is_gone("/a", 5);
-        assert_eq!((nodes.bytes, waiting(&nodes)), (0, 0));
+    fn create_that_fails_leaves_nothing() {
+        let mut session = Session::new(100);
+        let create = session.ask(&[("/n-", NUMBERED)]).unwrap();
+        session.0.answered(&create, 5, &Err(Error::NoAuth { path: "/n-".into() }));
+        let both = session.ask(&[("/a", NODE), ("/b", NODE)]).unwrap();
+        session.0.answered(&both, 5, &Err(Error::NodeExists { path: "/a".into() }));
+        assert_eq!(session.counts(), (0, 0, 0));
     }
 
     #[test]
-    fn refused_create_does_not_count_any_more() {
-        let mut nodes = asked(100, &[("/a", NODE), ("/n-", NUMBERED)]);
-        nodes.answered(&path("/a"), &NODE, 5, &refused());
-        nodes.answered(&path("/n-"), &NUMBERED, 5, &refused());
-        assert_eq!((nodes.bytes, waiting(&nodes)), (0, 0));
-    }
-
-    #[test]
-    fn creates_without_replies_count_until_their_nodes_are_found_and_deleted() {
-        let mut nodes = asked(200, &[("/_c_1-lock-", NUMBERED), ("/_c_1-lock-", NUMBERED), ("/_c_2-lock-", NUMBERED)]);
-        nodes.settle_all("/_c_1-", Some((&path("/_c_1-lock-0000000003"), 5)));
-        assert_eq!(nodes.bytes, 25 + 25);
-        nodes.settle_all("/_c_2-", None);
-        nodes.is_gone("/_c_1-lock-0000000003", 5);
-        assert_eq!((nodes.bytes, waiting(&nodes), nodes.existing.len()), (0, 0, 0));
-    }
-
-    #[test]
-    fn transaction_that_replaces_a_node_fits_where_the_old_one_did() {
-        let mut nodes = asked(8, &[("/old", NODE)]);
-        nodes.answered(&path("/old"), &NODE, 5, &created("/old"));
-        let parts = [(path("/"), NodeChange::None), (path("/new"), NODE), (path("/old"), NodeChange::Delete)];
-        let change = NodeChange::Transaction(parts.into());
-        nodes.ask(&path("/"), &change).unwrap();
-        let stat = Stat::default();
-        let done = vec![Done::Checked, Done::Created { path: "/new".into(), stat }, Done::Deleted];
-        nodes.answered(&path("/"), &change, 5, &Ok(Response::Done(done)));
-        assert_eq!((nodes.bytes, nodes.existing.contains_key("/new")), (8, true));
-    }
-
-    #[test]
-    fn transaction_that_deletes_and_creates_at_one_path_counts_the_new_node() {
-        for stood in [false, true] {
-            let mut nodes = EphemeralNodes::new(8);
-            if stood {
-                nodes.ask(&path("/a"), &NODE).unwrap();
-                nodes.answered(&path("/a"), &NODE, 5, &created("/a"));
-            }
-            let change = NodeChange::Transaction([(path("/a"), NodeChange::Delete), (path("/a"), NODE)].into());
-            nodes.ask(&path("/a"), &change).unwrap();
-            let done = vec![Done::Deleted, Done::Created { path: "/a".into(), stat: Stat::default() }];
-            nodes.answered(&path("/a"), &change, 6, &Ok(Response::Done(done)));
-            assert_eq!((nodes.bytes, nodes.existing.len()), (6, 1), "{stood}");
+    fn delete_ends_a_create_without_a_reply() {
+        let mut session = Session::new(100);
+        let asked = [("/lock-", NUMBERED), ("/lock-", NUMBERED), ("/a", NODE)];
+        let [.., plain] = asked.map(|one| session.ask(&[one]).unwrap());
+        session.0.answered(&plain, 5, &lost());
+        for (path, left) in [("/lock-0000000007", 2), ("/a", 1), ("/b", 1), ("/lock-0000000008", 0)] {
+            let delete = session.delete(path);
+            session.0.answered(&delete, 6, &Err(Error::NoNode { path: path.into() }));
+            assert_eq!(session.unanswered(), left, "{path}");
         }
+        assert_eq!(session.counts(), (0, 0, 0));
     }
 
     #[test]
-    fn sequential_creates_at_the_path_of_a_node_are_counted_apart() {
-        let mut nodes = asked(100, &[("/a", NODE), ("/a", NUMBERED)]);
-        assert_eq!(nodes.bytes, 6 + 16);
-        nodes.answered(&path("/a"), &NODE, 5, &created("/a"));
-        nodes.is_gone("/a", 6);
-        assert_eq!(nodes.bytes, 16);
-        nodes.answered(&path("/a"), &NUMBERED, 7, &created("/a0000000000"));
-        nodes.is_gone("/a0000000000", 8);
-        assert_eq!((nodes.bytes, waiting(&nodes)), (0, 0));
+    fn delete_of_a_node_that_exists_ends_no_later_create() {
+        let mut session = Session::new(100);
+        session.have(&["/a"], 5);
+        let delete = session.delete("/a");
+        session.create("/a");
+        session.0.answered(&delete, 6, &Ok(Response::Deleted));
+        session.0.answered(&delete, 6, &Ok(Response::Deleted));
+        assert_eq!(session.counts(), (6, 0, 1));
+    }
+
+    #[test]
+    fn request_that_deletes_what_it_creates_is_not_refused() {
+        let mut session = Session::new(8);
+        session.have(&["/old"], 5);
+        let replace = session.ask(&[("/new", NODE), ("/old", Change::Delete)]).unwrap();
+        session.0.answered(&replace, 6, &Ok(Response::Done(vec![made("/new"), Done::Deleted])));
+        assert_eq!((session.0.bytes, session.0.has("/new")), (8, true));
+        let call = session.ask(&[("/a", NODE), ("/a", Change::Delete)]).unwrap();
+        session.0.answered(&call, 7, &Ok(Response::Done(vec![made("/a"), Done::Deleted])));
+        let again = session.ask(&[("/new", Change::Delete), ("/new", NODE)]).unwrap();
+        session.0.answered(&again, 8, &Ok(Response::Done(vec![Done::Deleted, made("/new")])));
+        assert_eq!(session.counts(), (8, 1, 0));
+        session.ask(&[("/new2", NODE), ("/new", Change::Delete)]).unwrap_err();
+        session.ask(&[("/b", NODE), ("/not-own", Change::Delete)]).unwrap_err();
+    }
+
+    #[test]
+    fn changes_of_a_transaction_are_its_ephemeral_creates_and_its_deletes() {
+        let create = |mode| Operation::Create { path: "/a".into(), data: Vec::new(), acl: Vec::new(), mode };
+        let operations = vec![
+            Operation::Check { path: "/".into(), version: None },
+            create(CreateMode::Persistent),
+            create(CreateMode::EphemeralSequential),
+            Operation::Delete { path: "/b".into(), version: None },
+        ];
+        let changes = NodeChanges::of(&Request::Transaction { operations });
+        assert_eq!(changes.changes, [(2, "/a".into(), NUMBERED), (3, "/b".into(), Change::Delete)]);
+        let read = NodeChanges::of(&Request::Exists { path: "/a".into(), watch: false });
+        assert!(read.is_empty() && !changes.is_empty());
     }
 
     #[test]
     fn reply_that_is_seen_late_does_not_hide_a_newer_node() {
-        let mut nodes = asked(100, &[("/a", NODE)]);
-        nodes.answered(&path("/a"), &NODE, 6, &created("/a"));
-        nodes.is_gone("/a", 5);
-        assert_eq!(nodes.bytes, 6);
-        nodes.is_gone("/a", 7);
-        assert_eq!(nodes.bytes, 0);
+        let mut session = Session::new(100);
+        session.have(&["/a"], 6);
+        session.0.is_gone("/a", 5);
+        assert_eq!(session.counts(), (6, 1, 0));
+        session.0.is_gone("/a", 7);
+        assert_eq!(session.counts(), (0, 0, 0));
+    }
+
+    #[test]
+    fn recount_takes_the_list_of_the_server() {
+        let mut session = Session::new(100);
+        session.have(&["/kept", "/deleted"], 5);
+        let create = session.ask(&[("/n-", NUMBERED)]).unwrap();
+        session.0.answered(&create, 0, &lost());
+        session.0.recount_begins();
+        session.0.recount(9, &["/kept".into(), "/n-0000000003".into()]);
+        assert_eq!(session.counts(), (9 + 17, 2, 0));
+        session.0.is_gone("/kept", 8);
+        assert!(session.0.has("/kept"), "the list is newer");
+    }
+
+    #[test]
+    fn recount_keeps_what_came_after_the_list() {
+        let mut session = Session::new(100);
+        session.0.recount_begins();
+        session.create("/asked");
+        session.have(&["/later"], 8);
+        session.0.recount(7, &[]);
+        assert_eq!(session.counts(), (10 + 10, 1, 1));
+    }
+
+    #[test]
+    fn reply_that_is_seen_after_a_newer_list_adds_nothing() {
+        let mut session = Session::new(100);
+        let (both, again) = (session.create("/both"), session.create("/deleted"));
+        session.0.recount_begins();
+        session.0.recount(9, &["/both".into()]);
+        session.0.answered(&both, 5, &created("/both"));
+        session.0.answered(&again, 6, &created("/deleted"));
+        assert_eq!(session.counts(), (9, 1, 0));
+        session.0.is_gone("/both", 8);
+        assert_eq!(session.counts(), (9, 1, 0), "the list is newer");
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
@@ -86,6 +87,8 @@ pub(super) struct Inner {
     pub(super) reaper: Arc<ContainerReaper>,
     pub(super) schemas: Option<Arc<SchemaSet>>,
     pub(super) ephemeral_nodes: Mutex<EphemeralNodes>,
+    /// The moment of the server's newest list of them.
+    pub(super) recounted: tokio::sync::Mutex<Option<Duration>>,
     /// A server has answered that it does not know the request for one.
     pub(super) refuses_persistent_watches: AtomicBool,
     extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
@@ -162,6 +165,7 @@ impl Session {
                 reaper: Arc::clone(&config.reaper),
                 schemas: config.schemas.clone(),
                 ephemeral_nodes: Mutex::new(EphemeralNodes::new(config.max_ephemeral_bytes)),
+                recounted: tokio::sync::Mutex::default(),
                 refuses_persistent_watches: AtomicBool::new(false),
                 extensions: Mutex::default(),
             }

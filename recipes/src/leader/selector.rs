@@ -296,8 +296,12 @@ impl LeaderSelector {
                 }
                 Ok(TermOutcome::Lost(_) | TermOutcome::Interrupted) => Duration::ZERO,
                 Err(LeaderError::Closed { .. }) => return Ok(()),
-                // Without its node a candidate joins again, though the policy has given up on that attempt.
-                Err(LeaderError::Framework(error)) if error.is_retryable() || matches!(error, Error::NoNode { .. }) => {
+                // Without its node a candidate joins again, though the policy has given up on that attempt. Or when nodes
+                // of the session have gone.
+                Err(LeaderError::Framework(error))
+                    if error.is_retryable()
+                        || matches!(error, Error::NoNode { .. } | Error::TooManyEphemeralNodes { .. }) =>
+                {
                     pauses.after(true)
                 }
                 Err(error) => return Err(run.failed(error)),

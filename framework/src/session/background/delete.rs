@@ -22,7 +22,6 @@ pub(super) async fn try_clean(session: &Session, remains: &PendingDelete) -> Res
             }
         }
         if !is_changed {
-            session.creates_are_settled(remains);
             return Ok(());
         }
     }

@@ -119,7 +119,6 @@ impl OwnedNode {
 
     /// Leaves the node to the caller: dropping the owned node no longer deletes it.
     pub(crate) fn into_unmanaged(mut self) {
-        self.is_alone();
         self.cleaned_up = true;
     }
 }

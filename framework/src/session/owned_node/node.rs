@@ -251,15 +251,7 @@ impl OwnedNode {
             }
         }
         self.outcome_unknown = false;
-        self.is_alone();
         Ok(())
-    }
-
-    /// Records that of the creates of this owned node only the known one has left a node.
-    pub(super) fn is_alone(&self) {
-        if let Some(kept) = self.node.as_ref().filter(|_| self.mode.is_ephemeral()) {
-            self.session.has_kept(&make_path(parent_of(&kept.path), &self.id.prefix()), kept);
-        }
     }
 
     /// Returns the id of the transaction that created the node, once it is known.

@@ -9,11 +9,8 @@ use crate::error::{Chain, Error, PathText, Result};
 use crate::metrics;
 use crate::model::CreateMode;
 use crate::model::namespace::Namespace;
-use crate::model::path::make_path;
 use crate::session::Session;
-use crate::session::background::PendingDelete;
-use crate::session::ephemeral_nodes::NodeChange;
-use crate::session::known_node::KnownNode;
+use crate::session::ephemeral_nodes::NodeChanges;
 use crate::sync::report::report;
 use crate::zookeeper::{DEFAULT_CLIENT, Evidence, Request, Response, SessionEnd};
 
@@ -57,10 +54,13 @@ impl Session {
         let through_leader = evidence == Evidence::Leader;
         let path = request.shared_path();
         let name = request.name();
-        let change = NodeChange::of(&request);
+        let mut changes = NodeChanges::of(&request);
         let submitted = match self.end_reason() {
             Some(_) => Err(self.closed_error(request.to_string())),
-            None => self.count_nodes(&path, &change).map(|()| self.inner.handle.submit(request, self.epoch())),
+            None => Ok(match self.count(&mut changes) {
+                Ok(()) => Ok(self.inner.handle.submit(request, self.epoch())),
+                Err(_too_many) => Err(Box::new(request)),
+            }),
         };
         let answered = async move {
             let over = |sent: bool| {
@@ -68,9 +68,13 @@ impl Session {
                 // `Closed` would mean that the write was not applied.
                 if through_leader && sent { Error::SessionExpired { request } } else { self.closed_error(request) }
             };
+            let submitted = match submitted? {
+                Ok(submitted) => submitted,
+                Err(request) => self.submit_after_recount(*request, &mut changes).await?,
+            };
             let reply = tokio::select! {
                 biased;
-                reply = submitted? => reply,
+                reply = submitted => reply,
                 _ = self.ended() => return Err(over(true)),
             };
             // The session may have ended between the arrival of the reply and this poll.
@@ -90,17 +94,7 @@ impl Session {
                 self.answered_at(now, sent, reply.epoch, given);
             }
             // Before the caller sees the reply: an owner must know of its loss before another contender can be granted.
-            if !change.is_none() {
-                self.inner.ephemeral_nodes.lock().answered(&path, &change, reply.zxid, &reply.result);
-            }
-            match &reply.result {
-                Err(Error::NoNode { .. }) | Ok(Response::Exists(None)) => {
-                    self.watches().is_missing(&path, reply.zxid);
-                    self.inner.ephemeral_nodes.lock().is_gone(&path, reply.zxid);
-                }
-                Ok(Response::Children(names)) => self.watches().listed(&path, names, reply.zxid),
-                _ => {}
-            }
+            self.is_shown(&path, &changes, reply.zxid, &reply.result);
             let elapsed = now.saturating_sub(reply.sent.unwrap_or(now));
             let outcome = reply.result.as_ref().err();
             let (session, elapsed_s) = (self.inner.number, elapsed.as_secs_f64());
@@ -124,24 +118,23 @@ impl Session {
         answered.map_err(|error| self.for_caller(error))
     }
 
-    /// Counts the ephemeral nodes of a request that is about to be sent.
-    fn count_nodes(&self, path: &Arc<str>, change: &NodeChange) -> Result<()> {
-        if change.is_none() { Ok(()) } else { self.inner.ephemeral_nodes.lock().ask(path, change) }
-    }
-
-    /// Records that the creates whose replies were lost have left no node to delete.
-    pub(in crate::session) fn creates_are_settled(&self, remains: &PendingDelete) {
-        let mut nodes = self.inner.ephemeral_nodes.lock();
-        match remains {
-            PendingDelete::Claimed { parent, prefix, .. } => nodes.settle_all(&make_path(parent, prefix), None),
-            PendingDelete::Uncertain { path, .. } | PendingDelete::Marked { path, .. } => nodes.settle(path),
-            PendingDelete::Created { .. } | PendingDelete::Guaranteed { .. } => {}
+    /// Records what a reply shows of the nodes.
+    fn is_shown(&self, path: &str, changes: &NodeChanges, zxid: i64, reply: &Result<Response>) {
+        if !changes.is_empty() {
+            self.inner.ephemeral_nodes.lock().answered(changes, zxid, reply);
         }
-    }
-
-    /// Records that of the creates at the server's paths with this prefix one node is left.
-    pub(in crate::session) fn has_kept(&self, prefix: &str, kept: &KnownNode) {
-        self.inner.ephemeral_nodes.lock().settle_all(prefix, Some((&kept.path, kept.czxid)));
+        match reply {
+            Err(Error::NoNode { .. }) | Ok(Response::Exists(None)) => {
+                self.watches().is_missing(path, zxid);
+                self.inner.ephemeral_nodes.lock().is_gone(path, zxid);
+            }
+            Ok(
+                Response::Exists(Some(stat)) | Response::Data(_, stat) | Response::Stat(stat) | Response::Acl(_, stat),
+            ) => self.has_owner(path, zxid, stat.ephemeral_owner),
+            Ok(Response::Children(names)) => self.watches().listed(path, names, zxid),
+            Ok(Response::Ephemerals(paths)) => self.inner.ephemeral_nodes.lock().recount(zxid, paths),
+            _ => {}
+        }
     }
 
     /// Returns the error with the paths as the caller wrote them.

@@ -1,0 +1,76 @@
+//! The count of the session's ephemeral nodes, and its comparison with the server.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use super::submit::unexpected;
+use crate::error::{Error, Result};
+use crate::session::Session;
+use crate::session::ephemeral_nodes::NodeChanges;
+use crate::zookeeper::{ReplyFuture, Request, Response};
+
+/// The shortest time between two lists of the session's nodes. A list is as long as the limit, and a client that has
+/// reached the limit may ask for a node again and again.
+const RECOUNT_PAUSE: Duration = Duration::from_secs(1);
+
+impl Session {
+    /// Counts the ephemeral nodes of a request that is about to be sent.
+    pub(super) fn count(&self, changes: &mut NodeChanges) -> Result<()> {
+        if changes.is_empty() { Ok(()) } else { self.inner.ephemeral_nodes.lock().ask(changes) }
+    }
+
+    /// Submits a request with too many ephemeral nodes if they fit after a new count.
+    ///
+    /// # Errors
+    ///
+    /// `Error::TooManyEphemeralNodes`; `Error::ConnectionLoss`, `Error::SessionExpired`, `Error::Closed`. The request was
+    /// not sent.
+    pub(super) async fn submit_after_recount(
+        &self,
+        request: Request,
+        changes: &mut NodeChanges,
+    ) -> Result<ReplyFuture> {
+        match self.recount().await {
+            Err(Error::ConnectionLoss { cause, .. }) => {
+                return Err(Error::ConnectionLoss { request: request.to_string().into(), sent: false, cause });
+            }
+            _ if self.end_reason().is_some() => return Err(self.closed_error(request.to_string())),
+            // Without a list the count stays.
+            _ => self.count(changes)?,
+        }
+        Ok(self.inner.handle.submit(request, self.epoch()))
+    }
+
+    /// Records the owner of the node at a path, as of a transaction. Another session may have created the node anew.
+    pub(super) fn has_owner(&self, path: &str, zxid: i64, owner: i64) {
+        let is_counted = self.inner.ephemeral_nodes.lock().has(path);
+        if is_counted && self.id().is_some_and(|own| own.get() != owner) {
+            self.inner.ephemeral_nodes.lock().is_gone(path, zxid);
+        }
+    }
+
+    /// Counts the session's ephemeral nodes again, from the server's list. Other clients may have deleted some, and the
+    /// replies to some creates may be lost, or were not awaited. Boxed, because it sends requests of the session itself.
+    fn recount(&self) -> Pin<Box<dyn Future<Output = Result<()>> + Send + '_>> {
+        Box::pin(async {
+            if !self.inner.handle.capabilities().ephemerals {
+                return Ok(());
+            }
+            // Requests that are refused at once wait for one list.
+            let mut last = self.inner.recounted.lock().await;
+            if last.is_some_and(|last| self.inner.clock.now() < last + RECOUNT_PAUSE) {
+                return Ok(());
+            }
+            let at = self.unpinned().pinned();
+            self.inner.ephemeral_nodes.lock().recount_begins();
+            // Creates of earlier connections are applied by its reply, or never will be.
+            at.write_barrier().await?;
+            let listed = at.request(Request::GetEphemerals { path: "/".into() }).await;
+            *last = Some(self.inner.clock.now());
+            match listed? {
+                Response::Ephemerals(_counted) => Ok(()),
+                other => Err(unexpected("getEphemerals", "/", &other)),
+            }
+        })
+    }
+}

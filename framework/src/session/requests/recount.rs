@@ -19,26 +19,29 @@ impl Session {
         if changes.is_empty() { Ok(()) } else { self.inner.ephemeral_nodes.lock().ask(changes) }
     }
 
-    /// Submits a request with too many ephemeral nodes if they fit after a new count.
+    /// Submits a request with too many ephemeral nodes if they fit after a new count. Boxed: a rare branch must not
+    /// enlarge every waiter's future, and the count sends requests of its own.
     ///
     /// # Errors
     ///
     /// `Error::TooManyEphemeralNodes`; `Error::ConnectionLoss`, `Error::SessionExpired`, `Error::Closed`. The request was
     /// not sent.
-    pub(super) async fn submit_after_recount(
-        &self,
-        request: Request,
-        changes: &mut NodeChanges,
-    ) -> Result<ReplyFuture> {
-        match self.recount().await {
-            Err(Error::ConnectionLoss { cause, .. }) => {
-                return Err(Error::ConnectionLoss { request: request.to_string().into(), sent: false, cause });
+    pub(super) fn submit_after_recount<'a>(
+        &'a self,
+        request: Box<Request>,
+        changes: &'a mut NodeChanges,
+    ) -> Pin<Box<dyn Future<Output = Result<ReplyFuture>> + Send + 'a>> {
+        Box::pin(async move {
+            match self.recount().await {
+                Err(Error::ConnectionLoss { cause, .. }) => {
+                    return Err(Error::ConnectionLoss { request: request.to_string().into(), sent: false, cause });
+                }
+                _ if self.end_reason().is_some() => return Err(self.closed_error(request.to_string())),
+                // Without a list the count stays.
+                _ => self.count(changes)?,
             }
-            _ if self.end_reason().is_some() => return Err(self.closed_error(request.to_string())),
-            // Without a list the count stays.
-            _ => self.count(changes)?,
-        }
-        Ok(self.inner.handle.submit(request, self.epoch()))
+            Ok(self.inner.handle.submit(*request, self.epoch()))
+        })
     }
 
     /// Records the owner of the node at a path, as of a transaction. Another session may have created the node anew.
@@ -50,27 +53,25 @@ impl Session {
     }
 
     /// Counts the session's ephemeral nodes again, from the server's list. Other clients may have deleted some, and the
-    /// replies to some creates may be lost, or were not awaited. Boxed, because it sends requests of the session itself.
-    fn recount(&self) -> Pin<Box<dyn Future<Output = Result<()>> + Send + '_>> {
-        Box::pin(async {
-            if !self.inner.handle.capabilities().ephemerals {
-                return Ok(());
-            }
-            // Requests that are refused at once wait for one list.
-            let mut last = self.inner.recounted.lock().await;
-            if last.is_some_and(|last| self.inner.clock.now() < last + RECOUNT_PAUSE) {
-                return Ok(());
-            }
-            let at = self.unpinned().pinned();
-            self.inner.ephemeral_nodes.lock().recount_begins();
-            // Creates of earlier connections are applied by its reply, or never will be.
-            at.write_barrier().await?;
-            let listed = at.request(Request::GetEphemerals { path: "/".into() }).await;
-            *last = Some(self.inner.clock.now());
-            match listed? {
-                Response::Ephemerals(_counted) => Ok(()),
-                other => Err(unexpected("getEphemerals", "/", &other)),
-            }
-        })
+    /// replies to some creates may be lost, or were not awaited.
+    async fn recount(&self) -> Result<()> {
+        if !self.inner.handle.capabilities().ephemerals {
+            return Ok(());
+        }
+        // Requests that are refused at once wait for one list.
+        let mut last = self.inner.recounted.lock().await;
+        if last.is_some_and(|last| self.inner.clock.now() < last + RECOUNT_PAUSE) {
+            return Ok(());
+        }
+        let at = self.unpinned().pinned();
+        self.inner.ephemeral_nodes.lock().recount_begins();
+        // After its reply, the creates of earlier connections are applied, or never will be.
+        at.write_barrier().await?;
+        let listed = at.request(Request::GetEphemerals { path: "/".into() }).await;
+        *last = Some(self.inner.clock.now());
+        match listed? {
+            Response::Ephemerals(_counted) => Ok(()),
+            other => Err(unexpected("getEphemerals", "/", &other)),
+        }
     }
 }

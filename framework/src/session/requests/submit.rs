@@ -70,7 +70,7 @@ impl Session {
             };
             let submitted = match submitted? {
                 Ok(submitted) => submitted,
-                Err(request) => self.submit_after_recount(*request, &mut changes).await?,
+                Err(request) => self.submit_after_recount(request, &mut changes).await?,
             };
             let reply = tokio::select! {
                 biased;

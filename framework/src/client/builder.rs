@@ -169,6 +169,11 @@ impl CuratorFrameworkBuilder {
     /// The end of the session is one transaction with all these paths. One that is longer than servers read
     /// (`jute.maxbuffer` and `jute.maxbuffer.extrasize` together, 2 MiB by default) stops the whole ensemble for good.
     /// Servers with smaller settings need a smaller limit. A larger limit needs larger settings on all servers.
+    ///
+    /// A node counts from before its create is sent until the reply to its delete. Other clients may delete nodes, and
+    /// replies may be lost or not awaited. So the client counts again from the server's list before it refuses a request,
+    /// at most once a second. It cannot do so with `zookeeper-async`, with servers before 3.6, or if the list is longer
+    /// than [`max_reply`](Self::max_reply): there such nodes count until the session ends.
     pub fn max_ephemeral_bytes(mut self, bytes: usize) -> Self {
         self.config.session.max_ephemeral_bytes = bytes;
         self

@@ -129,8 +129,9 @@ pub enum Error {
         losses: u32,
     },
     /// The session's ephemeral nodes would take more bytes than
-    /// [`max_ephemeral_bytes`](crate::CuratorFrameworkBuilder::max_ephemeral_bytes), so the request was not sent. It may
-    /// succeed when some of them are deleted. Use another client for more nodes, or one node for many tasks.
+    /// [`max_ephemeral_bytes`](crate::CuratorFrameworkBuilder::max_ephemeral_bytes), so the request was not sent. It is not
+    /// retryable, because a wait could be a deadlock: the tasks that wait may hold the other nodes. It may succeed when
+    /// some of them are deleted. Use another client for more nodes, or one node for many tasks.
     #[error("the ephemeral nodes of the session would take {bytes} bytes, more than the limit of {limit}")]
     TooManyEphemeralNodes {
         /// The length of the paths of all of them, with those of the request, in bytes.

@@ -95,13 +95,12 @@ impl EphemeralNodes {
         Self { limit, bytes: 0, existing, unanswered, newest: 0, reflected: 0, listed: i64::MIN }
     }
 
-    /// Counts the nodes of a request that is about to be sent.
+    /// Returns the bytes that the nodes of a request add.
     ///
     /// # Errors
     ///
-    /// `Error::TooManyEphemeralNodes`. Nothing is counted. A request that deletes as many bytes of nodes as it creates is
-    /// never refused.
-    pub(super) fn ask(&mut self, request: &mut NodeChanges) -> Result<()> {
+    /// `Error::TooManyEphemeralNodes`. A request that deletes as many bytes of nodes as it creates is never refused.
+    pub(super) fn check(&self, request: &NodeChanges) -> Result<usize> {
         let (mut more, mut less, mut created) = (0, 0, HashSet::new());
         for (_, path, change) in &request.changes {
             match *change {
@@ -119,6 +118,16 @@ impl EphemeralNodes {
         if more > less && bytes > self.limit {
             return Err(Error::TooManyEphemeralNodes { bytes, limit: self.limit });
         }
+        Ok(more)
+    }
+
+    /// Counts the nodes of a request that is about to be sent.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`check`](Self::check). Nothing is counted.
+    pub(super) fn ask(&mut self, request: &mut NodeChanges) -> Result<()> {
+        self.bytes += self.check(request)?;
         self.newest += 1;
         request.number = self.newest;
         for (_, path, change) in &request.changes {
@@ -127,7 +136,6 @@ impl EphemeralNodes {
                 self.unanswered.entry(Arc::clone(path)).or_default().push(create);
             }
         }
-        self.bytes += more;
         Ok(())
     }
 

@@ -89,8 +89,9 @@ pub(super) struct Inner {
     pub(super) ephemeral_nodes: Mutex<EphemeralNodes>,
     /// The moment of the server's newest list of them.
     pub(super) recounted: tokio::sync::Mutex<Option<Duration>>,
-    /// A server has answered that it does not know the request for one.
-    pub(super) refuses_persistent_watches: AtomicBool,
+    /// A server has answered that it does not know a request of ZooKeeper 3.6: persistent watches, or a list of the
+    /// session's ephemeral nodes.
+    pub(super) is_before_3_6: AtomicBool,
     extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -166,7 +167,7 @@ impl Session {
                 schemas: config.schemas.clone(),
                 ephemeral_nodes: Mutex::new(EphemeralNodes::new(config.max_ephemeral_bytes)),
                 recounted: tokio::sync::Mutex::default(),
-                refuses_persistent_watches: AtomicBool::new(false),
+                is_before_3_6: AtomicBool::new(false),
                 extensions: Mutex::default(),
             }
         });
@@ -231,7 +232,9 @@ impl Session {
     }
 
     /// Returns the same session, pinned to its present connection. When that connection is lost, its requests fail with
-    /// `ConnectionLoss`. The replies to its reads reflect the server's transactions in order.
+    /// `ConnectionLoss`. The replies to its reads reflect the server's transactions in order. Its requests are sent in
+    /// their order: a create that fits among the session's ephemeral nodes only after a new count fails with
+    /// `ConnectionLoss` too, and fits the next time.
     #[must_use]
     pub fn pinned(&self) -> Self {
         Self { inner: Arc::clone(&self.inner), root: self.root.clone(), pinned: Some(self.epoch()) }

@@ -85,7 +85,7 @@ impl Session {
         if !handle.capabilities().persistent_watches {
             return Err(self.unsupported("add persistent watches"));
         }
-        let refused = &self.inner.refuses_persistent_watches;
+        let refused = &self.inner.is_before_3_6;
         if refused.load(Ordering::Acquire) {
             let code = ErrorCode::Unimplemented as i32;
             return Err(Error::of_code(path, code, SINCE_3_6, || format!("addWatch {path}")));

@@ -266,7 +266,8 @@ impl LeaderSelector {
     /// * `Error::NoAuth` and other errors that waiting cannot mend.
     /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
-    /// An outage is not an error: the selector waits for its end.
+    /// An outage is not an error: the selector waits for its end. It also waits while the session cannot have another
+    /// node (`Error::TooManyEphemeralNodes`).
     ///
     /// # Cancel safety
     ///

@@ -1,6 +1,7 @@
 //! The count of the session's ephemeral nodes, and its comparison with the server.
 
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::submit::unexpected;
@@ -24,19 +25,23 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `Error::TooManyEphemeralNodes`; `Error::ConnectionLoss`, `Error::SessionExpired`, `Error::Closed`. The request was
-    /// not sent.
+    /// `Error::TooManyEphemeralNodes`; `Error::ConnectionLoss`, always from a pinned session, which keeps the order of its
+    /// requests; `Error::SessionExpired`, `Error::Closed`. The request was not sent.
     pub(super) fn submit_after_recount<'a>(
         &'a self,
         request: Box<Request>,
         changes: &'a mut NodeChanges,
     ) -> Pin<Box<dyn Future<Output = Result<ReplyFuture>> + Send + 'a>> {
         Box::pin(async move {
+            let not_sent = |cause| Error::ConnectionLoss { request: request.to_string().into(), sent: false, cause };
             match self.recount().await {
-                Err(Error::ConnectionLoss { cause, .. }) => {
-                    return Err(Error::ConnectionLoss { request: request.to_string().into(), sent: false, cause });
-                }
+                Err(Error::ConnectionLoss { cause, .. }) => return Err(not_sent(cause)),
                 _ if self.end_reason().is_some() => return Err(self.closed_error(request.to_string())),
+                // Later requests on this connection may have passed this one.
+                _ if self.pinned.is_some() => {
+                    self.inner.ephemeral_nodes.lock().check(changes)?;
+                    return Err(not_sent(None));
+                }
                 // Without a list the count stays.
                 _ => self.count(changes)?,
             }
@@ -55,12 +60,14 @@ impl Session {
     /// Counts the session's ephemeral nodes again, from the server's list. Other clients may have deleted some, and the
     /// replies to some creates may be lost, or were not awaited.
     async fn recount(&self) -> Result<()> {
+        let is_before_3_6 = &self.inner.is_before_3_6;
         if !self.inner.handle.capabilities().ephemerals {
             return Ok(());
         }
         // Requests that are refused at once wait for one list.
         let mut last = self.inner.recounted.lock().await;
-        if last.is_some_and(|last| self.inner.clock.now() < last + RECOUNT_PAUSE) {
+        let is_too_soon = last.is_some_and(|last| self.inner.clock.now() < last + RECOUNT_PAUSE);
+        if is_too_soon || is_before_3_6.load(Ordering::Acquire) {
             return Ok(());
         }
         let at = self.unpinned().pinned();
@@ -69,9 +76,15 @@ impl Session {
         at.write_barrier().await?;
         let listed = at.request(Request::GetEphemerals { path: "/".into() }).await;
         *last = Some(self.inner.clock.now());
-        match listed? {
-            Response::Ephemerals(_counted) => Ok(()),
-            other => Err(unexpected("getEphemerals", "/", &other)),
+        match listed {
+            Ok(Response::Ephemerals(_counted)) => Ok(()),
+            Ok(other) => Err(unexpected("getEphemerals", "/", &other)),
+            // Such a server closes the connection, so it is asked once.
+            Err(Error::Unsupported { .. }) => {
+                is_before_3_6.store(true, Ordering::Release);
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
     }
 }

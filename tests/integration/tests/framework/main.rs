@@ -17,7 +17,6 @@ mod creating;
 mod credentials;
 mod ending;
 mod ensembles;
-mod ephemeral_limit;
 mod error_policies;
 mod failed_deletes;
 mod faults;

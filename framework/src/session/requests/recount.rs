@@ -4,11 +4,10 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::submit::unexpected;
 use crate::error::{Error, Result};
 use crate::session::Session;
 use crate::session::ephemeral_nodes::NodeChanges;
-use crate::zookeeper::{ReplyFuture, Request, Response};
+use crate::zookeeper::{ReplyFuture, Request};
 
 /// The shortest time between two lists of the session's nodes. A list is as long as the limit, and a client that has
 /// reached the limit may ask for a node again and again.
@@ -75,16 +74,12 @@ impl Session {
         // After its reply, the creates of earlier connections are applied, or never will be.
         at.write_barrier().await?;
         let listed = at.request(Request::GetEphemerals { path: "/".into() }).await;
-        *last = Some(self.inner.clock.now());
-        match listed {
-            Ok(Response::Ephemerals(_counted)) => Ok(()),
-            Ok(other) => Err(unexpected("getEphemerals", "/", &other)),
+        match &listed {
+            Err(Error::ConnectionLoss { .. }) => {}
             // Such a server closes the connection, so it is asked once.
-            Err(Error::Unsupported { .. }) => {
-                is_before_3_6.store(true, Ordering::Release);
-                Ok(())
-            }
-            Err(error) => Err(error),
+            Err(Error::Unsupported { .. }) => is_before_3_6.store(true, Ordering::Release),
+            _ => *last = Some(self.inner.clock.now()),
         }
+        listed.map(drop)
     }
 }

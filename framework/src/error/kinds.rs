@@ -134,7 +134,7 @@ pub enum Error {
     /// some of them are deleted. Use another client for more nodes, or one node for many tasks.
     #[error("the ephemeral nodes of the session would take {bytes} bytes, more than the limit of {limit}")]
     TooManyEphemeralNodes {
-        /// The length of the paths of all of them, with those of the request, in bytes.
+        /// The bytes that the paths would take, including the new nodes of the request.
         bytes: usize,
         /// The most bytes allowed.
         limit: usize,

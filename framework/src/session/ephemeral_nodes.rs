@@ -125,7 +125,7 @@ impl EphemeralNodes {
     ///
     /// # Errors
     ///
-    /// Those of [`check`](Self::check). Nothing is counted.
+    /// `Error::TooManyEphemeralNodes`. Nothing is counted.
     pub(super) fn ask(&mut self, request: &mut NodeChanges) -> Result<()> {
         self.bytes += self.check(request)?;
         self.newest += 1;

@@ -48,7 +48,7 @@ impl Session {
         })
     }
 
-    /// Records the owner of the node at a path, as of a transaction. Another session may have created the node anew.
+    /// Records the owner of the node at a path, as of a transaction. Another session may have created the node again.
     pub(super) fn has_owner(&self, path: &str, zxid: i64, owner: i64) {
         let is_counted = self.inner.ephemeral_nodes.lock().has(path);
         if is_counted && self.id().is_some_and(|own| own.get() != owner) {

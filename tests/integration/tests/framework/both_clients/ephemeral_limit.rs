@@ -24,12 +24,12 @@ const THREE: usize = 3 * 14;
 const PATHS: [&str; 3] = ["/limit---1", "/limit---2", "/limit---3"];
 const NEXT: &str = "/limit---4";
 
-/// A client of one server whose session may have as many bytes of ephemeral nodes.
+/// A client of one server. Its session may have as many bytes of ephemeral nodes.
 async fn limited(env: &Env, bytes: usize) -> CuratorFramework {
     connected(builder(env.address()).max_ephemeral_bytes(bytes)).await
 }
 
-/// Such a client, whose session has all the nodes that it may have.
+/// Such a client. Its session has all the nodes that it may have.
 async fn full(env: &Env) -> CuratorFramework {
     let client = limited(env, THREE).await;
     for path in PATHS {
@@ -195,7 +195,7 @@ on_every_server! {
                 () = ready(()) => {}
             }
         }
-        // Its answer comes after those of the creates.
+        // Its answer comes after the answers to the creates.
         client.check_exists().for_path("/").await.unwrap();
         is_too_many(create(&client, NEXT).await, THREE + 14, THREE);
         for path in PATHS {
@@ -298,7 +298,7 @@ on_every_server! {
     }
 }
 
-/// A client whose session has all the nodes that it may have, and which asks a closure about each list of them.
+/// A client that asks a closure about each list of its nodes. Its session has all the nodes that it may have.
 async fn asking(env: &Env, answer: impl Fn() -> Option<Error> + Send + Sync + 'static) -> CuratorFramework {
     let factory = RefusingFactory::new(move |request| match request {
         Request::GetEphemerals { .. } => answer(),

@@ -55,7 +55,7 @@ impl NodeChanges {
         Self { number: 0, changes }
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 }

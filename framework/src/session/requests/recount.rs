@@ -14,8 +14,27 @@ use crate::zookeeper::{ReplyFuture, Request};
 const RECOUNT_PAUSE: Duration = Duration::from_secs(1);
 
 impl Session {
+    /// Submits a request unless it has too many ephemeral nodes. Then returns the request.
+    ///
+    /// # Errors
+    ///
+    /// `Error::SessionExpired`, `Error::Closed`. The request was not sent.
+    pub(super) fn submit_if_it_fits(
+        &self,
+        request: Request,
+        changes: &mut NodeChanges,
+    ) -> Result<std::result::Result<ReplyFuture, Box<Request>>> {
+        if self.end_reason().is_some() {
+            return Err(self.closed_error(request.to_string()));
+        }
+        Ok(match self.count(changes) {
+            Ok(()) => Ok(self.inner.handle.submit(request, self.epoch())),
+            Err(_too_many) => Err(Box::new(request)),
+        })
+    }
+
     /// Counts the ephemeral nodes of a request that is about to be sent.
-    pub(super) fn count(&self, changes: &mut NodeChanges) -> Result<()> {
+    fn count(&self, changes: &mut NodeChanges) -> Result<()> {
         if changes.is_empty() { Ok(()) } else { self.inner.ephemeral_nodes.lock().ask(changes) }
     }
 

@@ -55,13 +55,7 @@ impl Session {
         let path = request.shared_path();
         let name = request.name();
         let mut changes = NodeChanges::of(&request);
-        let submitted = match self.end_reason() {
-            Some(_) => Err(self.closed_error(request.to_string())),
-            None => Ok(match self.count(&mut changes) {
-                Ok(()) => Ok(self.inner.handle.submit(request, self.epoch())),
-                Err(_too_many) => Err(Box::new(request)),
-            }),
-        };
+        let submitted = self.submit_if_it_fits(request, &mut changes);
         let answered = async move {
             let over = |sent: bool| {
                 let request = PathText::from(format!("{name} {path}"));

@@ -178,7 +178,7 @@ on_every_server! {
         let filler = fill(&client, 120, 20).await;
         delete(&other, &filler).await;
         let lock = InterProcessMutex::new(client, "/limit-a").unwrap();
-        in_time(lock.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(lock.acquire()).await.unwrap().release().await.unwrap().is_released());
     }
 
     async fn create_that_was_not_awaited_is_not_counted_when_its_node_has_gone(env) {
@@ -235,10 +235,10 @@ on_every_server! {
         let node = PersistentNode::new(client.clone(), path, "").unwrap();
         node.start().unwrap();
         in_time(node.watch().wait_for(|state| matches!(state, NodeState::Failed(_)))).await.unwrap();
-        held.release().await.unwrap();
+        assert!(held.release().await.unwrap().is_released());
         in_time(node.watch().wait_for(|state| matches!(state, NodeState::Standing(_)))).await.unwrap();
         in_time(node.close()).await;
-        in_time(two.acquire()).await.unwrap();
+        assert!(in_time(two.acquire()).await.unwrap().is_held());
     }
 
     /// The member's node takes some 25 bytes, and each lock node 75.

@@ -22,8 +22,8 @@ use crate::model::namespace::Namespace;
 #[cfg(feature = "schema")]
 use crate::model::schema::SchemaSet;
 use crate::retry::RetryPolicy;
-use crate::session::SessionConfig;
 use crate::session::container_reaper::ContainerReaper;
+use crate::session::{DEFAULT_MAX_EPHEMERAL_BYTES, SessionConfig};
 #[cfg(doc)]
 use crate::state::connection_state::ConnectionState;
 use crate::state::connection_state::{ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy};
@@ -94,6 +94,7 @@ impl CuratorFrameworkBuilder {
             error_policy: Arc::new(SessionConnectionStateErrorPolicy),
             reaper: Arc::new(ContainerReaper::new(None)),
             schemas: None,
+            max_ephemeral_bytes: DEFAULT_MAX_EPHEMERAL_BYTES,
         };
         let config = Config {
             ensemble: Arc::new(FixedEnsembleProvider::new(connect_string)),
@@ -159,6 +160,22 @@ impl CuratorFrameworkBuilder {
     /// must be set on the servers too, or they close the connection.
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.config.max_frame = bytes;
+        self
+    }
+
+    /// Sets how many bytes the paths of a session's ephemeral nodes may take, with four bytes for each. Default 1 MiB,
+    /// some 16,000 contenders of locks. More are not created: [`Error::TooManyEphemeralNodes`].
+    ///
+    /// The end of the session is one transaction with all these paths. One that is longer than servers read
+    /// (`jute.maxbuffer` and `jute.maxbuffer.extrasize` together, 2 MiB by default) stops the whole ensemble for good.
+    /// Servers with smaller settings need a smaller limit. A larger limit needs larger settings on all servers.
+    ///
+    /// A node counts from before its create is sent until the reply to its delete. Other clients may delete nodes, and
+    /// replies may be lost or not awaited. So the client counts again from the server's list before it refuses a request,
+    /// at most once a second. It cannot do so with `zookeeper-async`, with servers before 3.6, or if the list is longer
+    /// than [`max_reply`](Self::max_reply): there such nodes count until the session ends.
+    pub fn max_ephemeral_bytes(mut self, bytes: usize) -> Self {
+        self.config.session.max_ephemeral_bytes = bytes;
         self
     }
 

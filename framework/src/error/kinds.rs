@@ -128,6 +128,17 @@ pub enum Error {
         /// The number of the losses.
         losses: u32,
     },
+    /// The session's ephemeral nodes would take more bytes than
+    /// [`max_ephemeral_bytes`](crate::CuratorFrameworkBuilder::max_ephemeral_bytes), so the request was not sent. It is not
+    /// retryable, because a wait could be a deadlock: the tasks that wait may hold the other nodes. It may succeed when
+    /// some of them are deleted. Use another client for more nodes, or one node for many tasks.
+    #[error("the ephemeral nodes of the session would take {bytes} bytes, more than the limit of {limit}")]
+    TooManyEphemeralNodes {
+        /// The bytes that the paths would take, including the new nodes of the request.
+        bytes: usize,
+        /// The most bytes allowed.
+        limit: usize,
+    },
     /// The server replied with another error code.
     #[error("the server answered {} to {request}", named(*code))]
     ZooKeeper {
@@ -346,6 +357,7 @@ impl Error {
                 cause.shorten(shorten);
             }
             Self::AuthFailed { .. }
+            | Self::TooManyEphemeralNodes { .. }
             | Self::InvalidConfig { .. }
             | Self::NotStarted
             | Self::AlreadyStarted
@@ -457,6 +469,7 @@ mod tests {
             Error::RequestTooLarge { request: request(), size: 2, limit: 1 },
             Error::ReplyTooLarge { path: path(), size: 2, limit: 1 },
             Error::EndsConnections { request: request(), size: 2, losses: 3 },
+            Error::TooManyEphemeralNodes { bytes: 2, limit: 1 },
             Error::ZooKeeper { code: -7, request: request() },
             Error::Transaction { index: 1, operation: request(), cause: Box::new(Error::NoNode { path: path() }) },
             Error::Unsupported { request: request(), client: "this client", needed: "another one" },

@@ -164,6 +164,8 @@ impl<'a> CreateBuilder<'a> {
     /// * `Error::Unsupported`: containers, a time to live, or a sequential node with a path that ends with a slash.
     /// * `Error::InvalidPath`, `Error::NoChildrenForEphemerals`, `Error::NoAuth`, `Error::InvalidAcl`,
     ///   `Error::Compression`, `Error::SchemaViolation`.
+    /// * `Error::TooManyEphemeralNodes`: the session cannot have another ephemeral node. Delete others, or use another
+    ///   client.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
     ///
     /// # Cancel safety

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
@@ -23,6 +24,7 @@ use crate::model::schema::SchemaSet;
 use crate::session::background::{Background, DeleteBacklog};
 use crate::session::container_reaper::ContainerReaper;
 use crate::session::deadlines::SessionDeadline;
+use crate::session::ephemeral_nodes::EphemeralNodes;
 use crate::session::liveness::SessionLiveness;
 #[cfg(doc)]
 use crate::session::owned_node::OwnedNode;
@@ -41,6 +43,8 @@ pub(crate) struct SessionConfig {
     pub(crate) error_policy: Arc<dyn ConnectionStateErrorPolicy>,
     pub(crate) reaper: Arc<ContainerReaper>,
     pub(crate) schemas: Option<Arc<SchemaSet>>,
+    /// The most bytes of the paths of a session's ephemeral nodes.
+    pub(crate) max_ephemeral_bytes: usize,
 }
 
 /// One ZooKeeper session. A recipe takes one for each attempt and sends every request of that attempt through it.
@@ -82,8 +86,12 @@ pub(super) struct Inner {
     pub(super) silence_is_error: bool,
     pub(super) reaper: Arc<ContainerReaper>,
     pub(super) schemas: Option<Arc<SchemaSet>>,
-    /// A server has answered that it does not know the request for one.
-    pub(super) refuses_persistent_watches: AtomicBool,
+    pub(super) ephemeral_nodes: Mutex<EphemeralNodes>,
+    /// The moment of the server's newest list of them.
+    pub(super) recounted: tokio::sync::Mutex<Option<Duration>>,
+    /// A server has answered that it does not know a request of ZooKeeper 3.6: persistent watches, or a list of the
+    /// session's ephemeral nodes.
+    pub(super) is_before_3_6: AtomicBool,
     extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -157,7 +165,9 @@ impl Session {
                 silence_is_error,
                 reaper: Arc::clone(&config.reaper),
                 schemas: config.schemas.clone(),
-                refuses_persistent_watches: AtomicBool::new(false),
+                ephemeral_nodes: Mutex::new(EphemeralNodes::new(config.max_ephemeral_bytes)),
+                recounted: tokio::sync::Mutex::default(),
+                is_before_3_6: AtomicBool::new(false),
                 extensions: Mutex::default(),
             }
         });
@@ -222,7 +232,9 @@ impl Session {
     }
 
     /// Returns the same session, pinned to its present connection. When that connection is lost, its requests fail with
-    /// `ConnectionLoss`. The replies to its reads reflect the server's transactions in order.
+    /// `ConnectionLoss`. The replies to its reads reflect the server's transactions in order. Its requests are sent in
+    /// their order: a create that fits among the session's ephemeral nodes only after a new count fails with
+    /// `ConnectionLoss` too, and fits the next time.
     #[must_use]
     pub fn pinned(&self) -> Self {
         Self { inner: Arc::clone(&self.inner), root: self.root.clone(), pinned: Some(self.epoch()) }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::model::namespace::Namespace;
 use crate::model::{AddWatchMode, WatchedEvent};
 use crate::session::Session;
-use crate::zookeeper::{ADD_WATCH_NEEDS, KnownNodes, Resync, SubscriptionEvent, WatchEvents};
+use crate::zookeeper::{KnownNodes, Resync, SINCE_3_6, SubscriptionEvent, WatchEvents};
 
 /// A persistent watch of one session. It ends with the session. Its drop removes the watch. Paths are those of the
 /// session's namespace.
@@ -85,10 +85,10 @@ impl Session {
         if !handle.capabilities().persistent_watches {
             return Err(self.unsupported("add persistent watches"));
         }
-        let refused = &self.inner.refuses_persistent_watches;
+        let refused = &self.inner.is_before_3_6;
         if refused.load(Ordering::Acquire) {
             let code = ErrorCode::Unimplemented as i32;
-            return Err(Error::of_code(path, code, ADD_WATCH_NEEDS, || format!("addWatch {path}")));
+            return Err(Error::of_code(path, code, SINCE_3_6, || format!("addWatch {path}")));
         }
         let resync = resync.map(|resync| self.in_server_paths(resync));
         let events = tokio::select! {

@@ -21,7 +21,7 @@ pub(crate) use self::connect_config::MIN_SESSION_TIMEOUT;
 pub use self::connect_config::{Closing, ConnectConfig, DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, ServerList};
 pub(crate) use self::reply::Flush;
 pub use self::reply::{Done, Reply, ReplyFuture, Response};
-pub(crate) use self::request::{ADD_WATCH_NEEDS, CONFIG_NODE, DEFAULT_CLIENT};
+pub(crate) use self::request::{CONFIG_NODE, DEFAULT_CLIENT, SINCE_3_6};
 pub use self::request::{Evidence, Operation, Request};
 pub use self::seam::{
     AddedWatch, Capabilities, Connection, HandleEvent, NotificationCall, Reattached, SessionEnd, ZooKeeperFactory,

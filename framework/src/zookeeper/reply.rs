@@ -56,6 +56,8 @@ pub enum Response {
     Stat(Stat),
     /// The reply to `GetChildren`.
     Children(Vec<String>),
+    /// The reply to `GetEphemerals`: the paths, in no particular order.
+    Ephemerals(Vec<String>),
     /// The reply to `GetAcl`.
     Acl(Vec<Acl>, Stat),
     /// The reply to `Sync`.
@@ -77,6 +79,7 @@ impl Response {
             Self::Data(..) => "data",
             Self::Stat(_) => "a stat",
             Self::Children(_) => "children",
+            Self::Ephemerals(_) => "ephemeral nodes",
             Self::Acl(..) => "an access control list",
             Self::Synced => "a sync",
             Self::Done(_) => "a transaction",

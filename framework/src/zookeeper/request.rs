@@ -78,6 +78,11 @@ pub enum Request {
         /// The version that the list must have.
         version: Option<i32>,
     },
+    /// Lists the session's ephemeral nodes. Sent only to handles with [`Capabilities::ephemerals`].
+    GetEphemerals {
+        /// The start of the paths to list, or the root for all.
+        path: Arc<str>,
+    },
     /// Waits until the server has applied every transaction that the leader has committed. Sent only to handles with
     /// [`Capabilities::sync`].
     Sync {
@@ -130,6 +135,7 @@ impl Request {
             | Self::GetChildren { path, .. }
             | Self::GetAcl { path }
             | Self::SetAcl { path, .. }
+            | Self::GetEphemerals { path }
             | Self::Sync { path } => Some(path),
             Self::Transaction { .. } | Self::Reconfig { .. } => None,
         }
@@ -147,6 +153,7 @@ impl Request {
             Self::GetChildren { .. } => "getChildren",
             Self::GetAcl { .. } => "getACL",
             Self::SetAcl { .. } => "setACL",
+            Self::GetEphemerals { .. } => "getEphemerals",
             Self::Sync { .. } => "sync",
             Self::Transaction { .. } => "multi",
             Self::Reconfig { .. } => "reconfig",
@@ -157,6 +164,7 @@ impl Request {
     pub(crate) const fn needed(&self) -> &'static str {
         match self {
             Self::Create { mode, .. } => needed_for(*mode),
+            Self::GetEphemerals { .. } => SINCE_3_6,
             _ => OLD_ENOUGH,
         }
     }
@@ -263,8 +271,8 @@ impl fmt::Display for Operation {
 
 /// The client to use for a request that another one lacks.
 pub(crate) const DEFAULT_CLIENT: &str = "`DefaultZooKeeperFactory`, the default client";
-/// The server that a persistent watch takes.
-pub(crate) const ADD_WATCH_NEEDS: &str = "ZooKeeper 3.6 or newer";
+/// The server that persistent watches and lists of ephemeral nodes take.
+pub(crate) const SINCE_3_6: &str = "ZooKeeper 3.6 or newer";
 /// The server that knows every request without a row of its own.
 const OLD_ENOUGH: &str = "ZooKeeper 3.5 or newer";
 

@@ -31,6 +31,8 @@ pub struct Capabilities {
     pub transactions: bool,
     /// The `sync` request.
     pub sync: bool,
+    /// Listing the session's ephemeral nodes.
+    pub ephemerals: bool,
     /// Removing a watch.
     pub remove_watches: bool,
     /// Persistent watches, on one node or on its whole subtree.

@@ -99,6 +99,7 @@ public class Recorder {
         record("create: persistent, the old request", () -> z.create("/old", b("x"), open, CreateMode.PERSISTENT));
         record("create2: persistent", () -> create(z, "/golden", b("data"), open, CreateMode.PERSISTENT, 0));
         record("create2: ephemeral", () -> create(z, "/golden/ephemeral", b(""), open, CreateMode.EPHEMERAL, 0));
+        record("getEphemerals", () -> "ephemerals " + String.join(" ", z.getEphemerals()));
         record("create2: persistent sequential", () -> create(z, "/golden/ps-", b("1"), open, CreateMode.PERSISTENT_SEQUENTIAL, 0));
         record("create2: ephemeral sequential", () -> create(z, "/golden/es-", b("\u00e4\u20ac"), open, CreateMode.EPHEMERAL_SEQUENTIAL, 0));
         record("createContainer", () -> create(z, "/golden/container", b("c"), open, CreateMode.CONTAINER, 0));

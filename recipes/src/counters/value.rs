@@ -104,7 +104,8 @@ impl DistributedAtomicValue {
     /// * `CounterError::VersionsExhausted`: call [`force_set`](Self::force_set), once in 2^32 changes.
     /// * `CounterError::Lock`: the lock of a promoted value cannot be acquired.
     /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::RequestTooLarge`,
-    ///   `Error::NoChildrenForEphemerals`, `Error::NotStarted`, `Error::Closed`: nothing was changed.
+    ///   `Error::NoChildrenForEphemerals`, `Error::TooManyEphemeralNodes`, `Error::NotStarted`, `Error::Closed`: nothing
+    ///   was changed.
     /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the client's retry policy gives up: the change may be
     ///   made if [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
     ///

@@ -217,7 +217,9 @@ impl Candidate {
             // be started later.
             let may_pass = error.is_retryable()
                 || matches!(error, LeaderError::Framework(Error::NoNode { .. } | Error::NotStarted));
-            let (path, pause) = (self.internals.base_path(), pauses.after(may_pass));
+            // Nodes of the session may go at any time.
+            let waits_for_room = matches!(error, LeaderError::Framework(Error::TooManyEphemeralNodes { .. }));
+            let (path, pause) = (self.internals.base_path(), pauses.after(may_pass || waits_for_room));
             if may_pass {
                 tracing::debug!(error = %Chain(&error), path, pause_s = pause.as_secs_f64(), "a latch joins later");
             } else {

@@ -266,7 +266,8 @@ impl LeaderSelector {
     /// * `Error::NoAuth` and other errors that waiting cannot mend.
     /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
-    /// An outage is not an error: the selector waits for its end.
+    /// An outage is not an error: the selector waits for its end. It also waits while the session cannot have another
+    /// node (`Error::TooManyEphemeralNodes`).
     ///
     /// # Cancel safety
     ///
@@ -296,8 +297,12 @@ impl LeaderSelector {
                 }
                 Ok(TermOutcome::Lost(_) | TermOutcome::Interrupted) => Duration::ZERO,
                 Err(LeaderError::Closed { .. }) => return Ok(()),
-                // Without its node a candidate joins again, though the policy has given up on that attempt.
-                Err(LeaderError::Framework(error)) if error.is_retryable() || matches!(error, Error::NoNode { .. }) => {
+                // Without its node a candidate joins again, though the policy has given up on that attempt. Or when nodes
+                // of the session have gone.
+                Err(LeaderError::Framework(error))
+                    if error.is_retryable()
+                        || matches!(error, Error::NoNode { .. } | Error::TooManyEphemeralNodes { .. }) =>
+                {
                     pauses.after(true)
                 }
                 Err(error) => return Err(run.failed(error)),

@@ -32,6 +32,9 @@ pub enum LeaderState {
     Abstaining,
     /// An attempt failed with an error that waiting cannot mend, such as a missing permission. The latch tries again,
     /// with growing pauses of up to 30 s. The run of a selector returns the error, and the next state is `Latent`.
+    ///
+    /// `Error::TooManyEphemeralNodes` passes when nodes of the session have gone. A latch tries again with pauses of up
+    /// to 1 s, and a selector does so too, without this state.
     Failed(LeaderError),
     /// The candidate was closed, the client of the latch was closed, or its runtime has ended.
     Closed,

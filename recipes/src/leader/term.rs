@@ -461,6 +461,7 @@ impl Leadership {
     ///   children, `Error::NoAuth`; `Error::NodeExists` or `Error::BadVersion` if other clients change the path all the
     ///   time.
     /// * `Error::InvalidPath`, `Error::SchemaViolation`.
+    /// * `Error::TooManyEphemeralNodes`: the session cannot have another node. Delete others, or use a shorter path.
     /// * `Error::ConnectionLoss`: the node may have been created. The term's end deletes it. Call it again.
     ///
     /// # Cancel safety

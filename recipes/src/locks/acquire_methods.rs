@@ -15,6 +15,8 @@ macro_rules! acquire_methods {
             /// * `LockError::Upgrade`: the owner of a write lock holds the read lock; release the read lock first.
             /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
             /// * `Error::NoNode`: other clients delete the contender's node again and again, and the retry policy gave up.
+            /// * `Error::TooManyEphemeralNodes`: the session cannot have another node, at once. Release other locks, or
+            ///   acquire with another client.
             /// * `Error::NotStarted`, `Error::Closed`: the client does not run. `Error::NoAuth`: the ACL forbids a
             ///   request.
             ///

@@ -295,7 +295,8 @@ impl WriteGuard {
     /// # Errors
     ///
     /// `LockError::LockLost` if the lock is lost; `LockError::InvalidArgument` if this guard was released;
-    /// `Error::ConnectionLoss` if the retry policy gave up. After an error, this guard still holds the write lock
+    /// `Error::ConnectionLoss` if the retry policy gave up. `Error::TooManyEphemeralNodes` if the node of the read lock
+    /// does not fit among the session's nodes: release another lock, and call again. After an error, this guard still holds the write lock
     /// unless it is lost or released.
     ///
     /// # Cancel safety

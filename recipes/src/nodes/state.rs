@@ -57,7 +57,8 @@ pub enum NodeState {
         czxid: Zxid,
     },
     /// An attempt failed with an error that waiting cannot mend, such as a missing permission or parent. The node tries
-    /// again, with growing pauses of up to 30 s.
+    /// again, with growing pauses of up to 30 s. `Error::TooManyEphemeralNodes` passes when nodes of the session have
+    /// gone, so the pauses after it are of up to 1 s.
     Failed(NodeError),
     /// The node or its client was closed, or the runtime of the node has ended.
     Closed,

@@ -41,7 +41,8 @@ impl Session {
     /// # Errors
     ///
     /// `Error::NodeExists`, `Error::NoNode` (no parent), `Error::NoChildrenForEphemerals`, `Error::NoAuth`,
-    /// `Error::InvalidAcl`; `Error::Unsupported`; `Error::ConnectionLoss`, `Error::SessionExpired`.
+    /// `Error::InvalidAcl`; `Error::TooManyEphemeralNodes`; `Error::Unsupported`; `Error::ConnectionLoss`,
+    /// `Error::SessionExpired`.
     ///
     /// # Cancel safety
     ///

@@ -10,6 +10,7 @@ use crate::metrics;
 use crate::model::CreateMode;
 use crate::model::namespace::Namespace;
 use crate::session::Session;
+use crate::session::ephemeral_nodes::NodeChanges;
 use crate::sync::report::report;
 use crate::zookeeper::{DEFAULT_CLIENT, Evidence, Request, Response, SessionEnd};
 
@@ -53,19 +54,21 @@ impl Session {
         let through_leader = evidence == Evidence::Leader;
         let path = request.shared_path();
         let name = request.name();
-        let submitted = match self.end_reason() {
-            Some(_) => Err(self.closed_error(request.to_string())),
-            None => Ok(self.inner.handle.submit(request, self.epoch())),
-        };
+        let mut changes = NodeChanges::of(&request);
+        let submitted = self.submit_if_it_fits(request, &mut changes);
         let answered = async move {
             let over = |sent: bool| {
                 let request = PathText::from(format!("{name} {path}"));
                 // `Closed` would mean that the write was not applied.
                 if through_leader && sent { Error::SessionExpired { request } } else { self.closed_error(request) }
             };
+            let submitted = match submitted? {
+                Ok(submitted) => submitted,
+                Err(request) => self.submit_after_recount(request, &mut changes).await?,
+            };
             let reply = tokio::select! {
                 biased;
-                reply = submitted? => reply,
+                reply = submitted => reply,
                 _ = self.ended() => return Err(over(true)),
             };
             // The session may have ended between the arrival of the reply and this poll.
@@ -85,11 +88,7 @@ impl Session {
                 self.answered_at(now, sent, reply.epoch, given);
             }
             // Before the caller sees the reply: an owner must know of its loss before another contender can be granted.
-            match &reply.result {
-                Err(Error::NoNode { .. }) | Ok(Response::Exists(None)) => self.watches().is_missing(&path, reply.zxid),
-                Ok(Response::Children(names)) => self.watches().listed(&path, names, reply.zxid),
-                _ => {}
-            }
+            self.is_shown(&path, &changes, reply.zxid, &reply.result);
             let elapsed = now.saturating_sub(reply.sent.unwrap_or(now));
             let outcome = reply.result.as_ref().err();
             let (session, elapsed_s) = (self.inner.number, elapsed.as_secs_f64());
@@ -111,6 +110,25 @@ impl Session {
             reply.result.map(|response| (response, epoch))
         };
         answered.map_err(|error| self.for_caller(error))
+    }
+
+    /// Records what a reply shows of the nodes.
+    fn is_shown(&self, path: &str, changes: &NodeChanges, zxid: i64, reply: &Result<Response>) {
+        if !changes.is_empty() {
+            self.inner.ephemeral_nodes.lock().answered(changes, zxid, reply);
+        }
+        match reply {
+            Err(Error::NoNode { .. }) | Ok(Response::Exists(None)) => {
+                self.watches().is_missing(path, zxid);
+                self.inner.ephemeral_nodes.lock().is_gone(path, zxid);
+            }
+            Ok(
+                Response::Exists(Some(stat)) | Response::Data(_, stat) | Response::Stat(stat) | Response::Acl(_, stat),
+            ) => self.has_owner(path, zxid, stat.ephemeral_owner),
+            Ok(Response::Children(names)) => self.watches().listed(path, names, zxid),
+            Ok(Response::Ephemerals(paths)) => self.inner.ephemeral_nodes.lock().recount(zxid, paths),
+            _ => {}
+        }
     }
 
     /// Returns the error with the paths as the caller wrote them.

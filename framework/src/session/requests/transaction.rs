@@ -12,8 +12,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// * `Error::Transaction` (of the first operation that fails), `Error::Unsupported`, `Error::Closed`: nothing was
-    ///   applied.
+    /// * `Error::Transaction` (of the first operation that fails), `Error::TooManyEphemeralNodes`, `Error::Unsupported`,
+    ///   `Error::Closed`: nothing was applied.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the outcome may be unknown, also if the client is closed
     ///   before the reply.
     ///

@@ -41,6 +41,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     ttl: true,
     transactions: true,
     sync: true,
+    ephemerals: true,
     remove_watches: true,
     persistent_watches: true,
     read_only: true,

@@ -26,6 +26,7 @@ pub(super) fn op_of(request: &Request) -> OpCode {
         Request::GetChildren { .. } => OpCode::GetChildren,
         Request::GetAcl { .. } => OpCode::GetAcl,
         Request::SetAcl { .. } => OpCode::SetAcl,
+        Request::GetEphemerals { .. } => OpCode::GetEphemerals,
         Request::Sync { .. } => OpCode::Sync,
         Request::Transaction { .. } => OpCode::Multi,
         Request::Reconfig { .. } => OpCode::Reconfig,
@@ -49,7 +50,7 @@ pub(super) fn encode(request: &Request, served: bool, to: &mut Writer) {
             _ = to.string(path).bool(*watch && !served);
         }
         Request::SetData { path, data, version } => _ = to.string(path).buffer(data).int(version.unwrap_or(ANY)),
-        Request::GetAcl { path } | Request::Sync { path } => _ = to.string(path),
+        Request::GetAcl { path } | Request::GetEphemerals { path } | Request::Sync { path } => _ = to.string(path),
         Request::SetAcl { path, acl, version } => {
             to.string(path);
             encode_acl(acl, to);
@@ -151,6 +152,9 @@ fn decode_body(request: &Request, from: &mut Reader<'_>) -> Result<Result<Respon
         }
         Request::SetData { .. } | Request::SetAcl { .. } => Response::Stat(decode_stat(from)?),
         Request::GetChildren { .. } => Response::Children(from.vector(|from| from.string().map(ToOwned::to_owned))?),
+        Request::GetEphemerals { .. } => {
+            Response::Ephemerals(from.vector(|from| from.string().map(ToOwned::to_owned))?)
+        }
         Request::GetAcl { .. } => Response::Acl(decode_acl(from)?, decode_stat(from)?),
         Request::Sync { .. } => {
             from.string()?;
@@ -296,6 +300,10 @@ mod tests {
             (
                 Request::GetChildren { path: path().into(), watch: true },
                 body(&|to| _ = to.vector(["b", "c"], |to, name| _ = to.string(name))),
+            ),
+            (
+                Request::GetEphemerals { path: path().into() },
+                body(&|to| _ = to.vector(["/a/b", "/a/c"], |to, path| _ = to.string(path))),
             ),
             (
                 Request::GetAcl { path: path().into() },

@@ -17,6 +17,7 @@ pub(super) fn refused_here(request: &Request) -> Option<Error> {
             mode: CreateMode::Container | CreateMode::PersistentWithTtl(_) | CreateMode::PersistentSequentialWithTtl(_),
             ..
         }
+        | Request::GetEphemerals { .. }
         | Request::Sync { .. }
         | Request::Transaction { .. }
         | Request::Reconfig { .. } => {
@@ -78,7 +79,10 @@ pub(super) async fn crate_request(
             Ok(Response::Stat(from_crate_stat(&stat)))
         }
         // `refused_here` has refused these.
-        Request::Sync { .. } | Request::Transaction { .. } | Request::Reconfig { .. } => Err(ZkError::Unimplemented),
+        Request::GetEphemerals { .. }
+        | Request::Sync { .. }
+        | Request::Transaction { .. }
+        | Request::Reconfig { .. } => Err(ZkError::Unimplemented),
     }
 }
 

@@ -163,6 +163,7 @@ impl DistributedDoubleBarrier {
     /// * `Error::NoChildrenForEphemerals`: the path, or its parent, is an ephemeral node; choose another path.
     /// * `Error::RequestTooLarge`: the transaction that opens the barrier does not fit; see the cost. Raise the client's
     ///   largest frame, and the servers'.
+    /// * `Error::TooManyEphemeralNodes`: the session cannot have another node. Delete others, or use another client.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up.
     /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     /// * `Error::Unsupported`: the client has no transactions; use the default client. Nothing is written.

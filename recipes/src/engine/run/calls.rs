@@ -62,7 +62,9 @@ impl Contender<'_> {
                 Ok(Some(Input::Created { epoch: created.epoch, certain: true }))
             }
             // The leader has withdrawn the wish, or is gone. Or this client may not or cannot follow it.
-            Err(Error::Transaction { .. } | Error::Unsupported { .. }) => Ok(None),
+            Err(Error::Transaction { .. } | Error::Unsupported { .. } | Error::TooManyEphemeralNodes { .. }) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

@@ -225,7 +225,7 @@ where
             Err(LockError::Framework(error)) => error,
             Err(error) => return Err(node_error(error)),
         };
-        if !(error.is_retryable() || matches!(error, Error::NoNode { .. })) {
+        if !(error.is_retryable() || matches!(error, Error::NoNode { .. } | Error::TooManyEphemeralNodes { .. })) {
             return Err(error.into());
         }
         tokio::select! {

@@ -226,7 +226,8 @@ impl Partition {
     /// `select!` of this future and that event drops the work without its grace.
     ///
     /// The run calls `work` each time that an item becomes its own. When [`OwnedItem::revoked`] resolves, the work should
-    /// end what it has begun, and return. An outage is not an error: the run waits for its end.
+    /// end what it has begun, and return. An outage is not an error: the run waits for its end. An item waits while
+    /// its lock does not fit among the session's nodes (`Error::TooManyEphemeralNodes`).
     ///
     /// The run has several futures of `work` at a time, so an async closure borrows its state. State that changes needs
     /// a lock, an atomic or a channel.

@@ -71,6 +71,8 @@ where
 fn look(id: &str, members: &GroupState, node: &NodeState) -> Result<Option<View>, NodeError> {
     let own = match node {
         NodeState::Standing(node) | NodeState::Refused { node, .. } => Some(node.czxid),
+        // The member tries again: it may stand when nodes of its session have gone.
+        NodeState::Failed(NodeError::Framework(Error::TooManyEphemeralNodes { .. })) => None,
         NodeState::Failed(error) => return Err(error.clone()),
         NodeState::Closed => return Err(Error::Closed.into()),
         _ => None,

@@ -194,7 +194,9 @@ impl Keeper {
             error if error.is_retryable() => Failure::Passing,
             _ => Failure::Permanent,
         };
-        self.pause = self.pauses.after(failure != Failure::Permanent);
+        // Nodes of the session may go at any time.
+        let waits_for_room = matches!(error, NodeError::Framework(Error::TooManyEphemeralNodes { .. }));
+        self.pause = self.pauses.after(failure != Failure::Permanent || waits_for_room);
         self.report_failure(step, failure, error, self.pause);
         Input::Failed { failure, may_be_applied }
     }

@@ -49,6 +49,7 @@ fn request_of(op: OpCode) -> Option<Request> {
         OpCode::GetChildren => Request::GetChildren { path: path(), watch: true },
         OpCode::GetAcl => Request::GetAcl { path: path() },
         OpCode::SetAcl => Request::SetAcl { path: path(), acl: Vec::new(), version: None },
+        OpCode::GetEphemerals => Request::GetEphemerals { path: path() },
         OpCode::Sync => Request::Sync { path: path() },
         OpCode::Multi => Request::Transaction { operations: operations.to_vec() },
         OpCode::Reconfig => {

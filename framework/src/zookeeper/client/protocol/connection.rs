@@ -197,7 +197,8 @@ pub(super) fn path_of_read(request: &Request) -> Option<&Arc<str>> {
         Request::Exists { path, .. }
         | Request::GetData { path, .. }
         | Request::GetChildren { path, .. }
-        | Request::GetAcl { path } => Some(path),
+        | Request::GetAcl { path }
+        | Request::GetEphemerals { path } => Some(path),
         _ => None,
     }
 }

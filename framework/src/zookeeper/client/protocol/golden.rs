@@ -137,6 +137,7 @@ fn standalone() -> Vec<(&'static str, Ours)> {
         ("create: persistent, the old request", Ours::None),
         ("create2: persistent", create("/golden", "data", Persistent)),
         ("create2: ephemeral", create("/golden/ephemeral", "", Ephemeral)),
+        ("getEphemerals", Ours::Request(Request::GetEphemerals { path: "/".into() })),
         ("create2: persistent sequential", create("/golden/ps-", "1", PersistentSequential)),
         ("create2: ephemeral sequential", create("/golden/es-", "ä€", EphemeralSequential)),
         ("createContainer", create("/golden/container", "c", Container)),
@@ -382,6 +383,7 @@ fn describe(result: Result<Response, Error>) -> String {
         Ok(Response::Data(data, stat)) => format!("data {} {}", hex(&data), stat_text(stat)),
         Ok(Response::Stat(stat)) => stat_text(stat),
         Ok(Response::Children(children)) => format!("children {}", children.join(" ")).trim().to_owned(),
+        Ok(Response::Ephemerals(paths)) => format!("ephemerals {}", paths.join(" ")),
         Ok(Response::Acl(acl, stat)) => {
             let mut text = "acl".to_owned();
             for entry in acl {

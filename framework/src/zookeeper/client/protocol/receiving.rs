@@ -11,7 +11,7 @@ use super::machine::{Event, Protocol};
 use crate::error::Error;
 use crate::model::AddWatchMode;
 use crate::zookeeper::client::records;
-use crate::zookeeper::{ADD_WATCH_NEEDS, Reply, Response, SessionEnd};
+use crate::zookeeper::{Reply, Response, SINCE_3_6, SessionEnd};
 
 /// A connect response has 36 or 37 bytes; a frame that is much longer is not one.
 const CONNECT_RESPONSE: std::ops::RangeInclusive<usize> = 36..=1024;
@@ -202,7 +202,7 @@ impl<T> Protocol<T> {
                     code => {
                         // The reply to the removal sets the watches of reads again that rest on this one.
                         self.unsubscribe(&path, mode, id, now);
-                        Err(Error::of_code(&path, code, ADD_WATCH_NEEDS, || format!("addWatch {path}")))
+                        Err(Error::of_code(&path, code, SINCE_3_6, || format!("addWatch {path}")))
                     }
                 };
                 self.events.push_back(Event::Reply(token, reply(result)));

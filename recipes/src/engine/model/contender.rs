@@ -40,6 +40,8 @@ impl Contender {
             kind: spec.kind,
             asks_once: spec.asks_once,
             tries: spec.tries,
+            follows: spec.follows,
+            turn_is_lost: false,
             owner: 0,
             node: None,
             plan: Plan::default(),
@@ -95,10 +97,15 @@ impl Locks {
         if self.world.sessions[contender.session].is_over {
             return;
         }
+        if self.sees_loss(index, scenario) {
+            steps.push(Step::Look(index));
+        }
         match &contender.phase {
-            // In the order of the contenders, which is that of their nodes.
+            // At first in the order of the contenders, which is that of their nodes.
             Phase::Idle => {
-                let is_next = self.contenders[..index].iter().all(|before| before.phase != Phase::Idle);
+                let waits =
+                    |(before, it): (usize, &Contender)| it.phase == Phase::Idle && it.owner == before && !it.follows;
+                let is_next = !contender.follows && !self.contenders[..index].iter().enumerate().any(waits);
                 steps.extend((is_next && self.turn.is_none()).then_some(Step::Turn(index)));
             }
             Phase::Asks(ask) if ask.outstanding == 0 => {
@@ -131,8 +138,13 @@ impl Locks {
                     steps.push(Step::Downgrade(index));
                 }
             }
-            Phase::Downgrades(_) | Phase::Leaves | Phase::Over => {}
+            Phase::Downgrades(_) | Phase::Part | Phase::Leaves | Phase::Over => {}
         }
+    }
+
+    /// Returns whether the contender needs the turn to wait.
+    pub(super) fn takes_turn(&self, contender: usize, scenario: &Scenario) -> bool {
+        scenario.has_turns || self.request_of(contender).len() > 1
     }
 
     /// Begins an attempt.
@@ -160,20 +172,26 @@ impl Locks {
     /// Ends a failed attempt: its possible nodes are deleted, and another attempt begins. After a first try it waits for
     /// the turn.
     pub(super) fn begin_again(&mut self, contender: usize, scenario: &Scenario) {
-        let owner = self.contenders[contender].owner;
-        if self.contenders[contender].is_uncertain
-            || self.world.nodes.iter().any(|it| it.data.owner == owner && it.deleted.is_none())
-        {
-            self.send(contender, What::Clean);
+        if self.request_of(contender).len() > 1 {
+            return self.request_fails(contender, scenario);
         }
-        self.owners[owner].is_entered = false;
-        let Contender { session, kind, asks_once, tries, limit, .. } = self.contenders[contender];
-        let spec = Spec { session, kind, asks_once, tries: false };
-        self.contenders[contender] = Contender::new(&spec, limit);
-        self.new_owner(contender);
+        let Contender { owner, tries, is_uncertain, .. } = self.contenders[contender];
+        let has_node = self.world.nodes.iter().any(|it| it.data.owner == owner && it.deleted.is_none());
+        self.new_attempt(contender, is_uncertain || has_node);
         if !tries {
             self.begin(contender, scenario);
         }
+    }
+
+    pub(super) fn new_attempt(&mut self, contender: usize, cleans: bool) {
+        if cleans {
+            self.send(contender, What::Clean);
+        }
+        let Contender { session, kind, asks_once, follows, owner, limit, .. } = self.contenders[contender];
+        self.owners[owner].is_entered = false;
+        let spec = Spec { session, kind, asks_once, tries: false, follows };
+        self.contenders[contender] = Contender::new(&spec, limit);
+        self.new_owner(contender);
     }
 
     /// Ends the contender: it holds nothing, and sends nothing more.
@@ -252,6 +270,7 @@ impl Locks {
             _ if ask.outstanding == 0 => {}
             // The listing behind it has failed.
             Asked::Create { is_done: true } => ask.outstanding = 0,
+            Asked::Check => self.lists_all(contender),
             // The create is sent again, without a listing.
             Asked::Create { is_done: false } => {
                 ask.outstanding = 1;
@@ -369,6 +388,10 @@ impl Locks {
                     continue;
                 }
             }
+            if is_own && event == Event::Deleted && it.is_part() {
+                self.request_fails(contender, scenario);
+                continue;
+            }
             for watch in it.watches_mut().filter(|watch| watch.target == target && watch.fired.is_none()) {
                 watch.fired = Some((event, epoch));
             }
@@ -378,6 +401,9 @@ impl Locks {
     /// Handles what a contender has received, until it must wait.
     pub(super) fn run(&mut self, contender: usize, scenario: &Scenario) {
         loop {
+            if let Phase::Asks(ask @ Ask { what: Asked::Check, .. }) = &self.contenders[contender].phase {
+                return self.has_listed_all(contender, &ask.clone(), scenario);
+            }
             let Some(outcome) = self.outcome(contender, scenario) else { return };
             self.decide(contender, outcome, scenario);
             // Nothing else can happen in between.
@@ -426,7 +452,7 @@ impl Locks {
                 Outcome::Plain(Input::Created { epoch, certain }, None)
             }
             Asked::Barrier => Outcome::Plain(Input::Ordered { epoch }, None),
-            Asked::Settle { is_gone: true } => Outcome::Gone,
+            Asked::Settle { is_gone: true } | Asked::Check => Outcome::Gone,
             Asked::Settle { .. } => {
                 it.is_uncertain = false;
                 it.early = listed.map(|listed| Prefetched { epoch, listed, sent });
@@ -578,7 +604,7 @@ impl Locks {
                 let limit = usize::from(limit + u8::from(scenario.quirk == Some(Quirk::OneLeaseMore)));
                 if are_held(&queue, count, &[&own], limit) {
                     properties::check_grant(self, contender, Some(Cause::Listed { sent }));
-                    return self.granted(contender, epoch, false);
+                    return self.granted(contender, epoch, false, scenario);
                 }
                 Action::Rejoin
             }
@@ -593,7 +619,7 @@ impl Locks {
         self.perform(contender, action, None, scenario);
     }
 
-    fn queue(&self, contender: usize, listed: Nodes, scenario: &Scenario) -> SortedChildren {
+    pub(super) fn queue(&self, contender: usize, listed: Nodes, scenario: &Scenario) -> SortedChildren {
         let Contender { kind, node, asks_once, .. } = self.contenders[contender];
         let own = node.filter(|_| scenario.quirk == Some(Quirk::ListingHasOwn)).map_or(0, |own| 1 << own);
         let is_listed = |node: &usize| (listed | own) & 1 << node != 0;
@@ -637,7 +663,7 @@ impl Locks {
         let ask = match action {
             Action::Grant { proof, signals } => {
                 properties::check_grant(self, contender, cause);
-                self.granted(contender, proof.epoch(), signals);
+                self.granted(contender, proof.epoch(), signals, scenario);
                 return;
             }
             Action::Refuse => {
@@ -705,17 +731,19 @@ impl Locks {
         Ask { what, outstanding: outstanding + u8::from(list), node, own, ..ask }
     }
 
-    fn granted(&mut self, contender: usize, epoch: u64, signals: bool) {
+    fn granted(&mut self, contender: usize, epoch: u64, signals: bool, scenario: &Scenario) {
         let it = &mut self.contenders[contender];
         (it.phase, it.plan, it.early) = (Phase::Holds, Plan::default(), None);
         (it.awaited, it.awaited_owner) = (None, None);
         let says = (it.kind == Kind::Mutex).then_some(epoch);
         self.owners[it.owner].says_first = self.owners[it.owner].says_first.or(says);
-        if self.turn == Some(contender) {
-            self.turn = None;
-        }
         if let (true, Some(node)) = (signals, self.contenders[contender].node) {
             self.send(contender, What::Signal(node));
+        }
+        if self.request_of(contender).len() > 1 {
+            self.goes_on(contender, scenario);
+        } else if self.turn == Some(contender) {
+            self.turn = None;
         }
     }
 }

@@ -4,8 +4,9 @@
 //! | --- | --- | --- |
 //! | proof | at each grant | There is a state of the log in which the own node exists and no node ahead of it blocks it. For a listing it is not older than the state of the session's server when the request was sent; for a hand-off not older than the notified deletion. |
 //! | exclusion | at each grant | Of the holders that were not notified of a loss, those with a node at the leader are compatible with the new one. |
+//! | all or none | at the end of a request for several leases | There is a state of the log, not older than that of the session's server when the last listing was sent, in which the limit covers all of its nodes. |
 //! | same session | at each grant | A holder of the same session was notified of the loss of its node if the session was. |
-//! | no stuck waiter | when nothing is outstanding | No waiter with a node could be granted; a waiter that watches its own node has one; each node has a contender; a holder has a node. |
+//! | no stuck waiter | when nothing is outstanding | No waiter with a node could be granted; a waiter that watches its own node has one; each node has a contender; a holder has a node; somebody holds a lock if a request has a part of its leases. |
 //! | progress | over the whole search | The steps that happen by themselves come to an end. |
 //!
 //! *First come, first served* follows from *proof*: no node ahead that blocks exists.
@@ -13,6 +14,8 @@
 //! A holder that lost its node to a fault (a kill, an administrator) may be notified after the next grant. That is
 //! prompt, not provable, so exclusion counts only holders with a node. One transaction of an administrator that deletes
 //! the nodes of the holder and of the waiter is such a fault: the hand-off may name the state just before it.
+
+use std::ops::Range;
 
 use crate::engine::model::scenario::Kind;
 use crate::engine::model::state::{Contender, Locks, Phase, Position};
@@ -58,7 +61,10 @@ pub(super) fn check_grant(locks: &Locks, contender: usize, cause: Option<Cause>)
         && locks.multis.contains(&from);
     let is_proven = by_multi || (from..=until).any(|position| locks.is_next_at(position, own, it.limit));
     assert!(is_proven, "contender {contender} was granted by {cause:?}, which proves nothing");
-    let holds = |other: &usize| *other != contender && locks.contenders[*other].phase == Phase::Holds;
+    let holds = |other: &usize| {
+        let it = &locks.contenders[*other];
+        *other != contender && (it.phase == Phase::Holds || it.is_part())
+    };
     let holders = || (0..locks.contenders.len()).filter(holds);
     let is_untold = |other: usize| locks.contenders[other].is_notified && locks.contenders[other].session == it.session;
     assert!(
@@ -82,6 +88,16 @@ pub(super) fn check_grant(locks: &Locks, contender: usize, cause: Option<Cause>)
     assert!(are_compatible, "contender {contender} was granted beside others");
 }
 
+/// Checks that a request holds all of its leases.
+pub(super) fn check_request(locks: &Locks, request: Range<usize>, sent: Position) {
+    let Contender { session, limit, .. } = locks.contenders[request.start];
+    let node = |lease: usize| locks.contenders[lease].node;
+    let holds_at = |position, lease| node(lease).is_some_and(|node| locks.is_next_at(position, node, limit));
+    let until = locks.world.sessions[session].position.max(sent);
+    let is_proven = (sent..=until).any(|position| request.clone().all(|lease| holds_at(position, lease)));
+    assert!(is_proven, "contenders {request:?} were granted leases that they do not hold together");
+}
+
 /// Checks a world in which nothing is outstanding and no fault comes.
 pub(super) fn check_quiet(locks: &Locks) {
     for (index, contender) in locks.contenders.iter().enumerate() {
@@ -94,8 +110,13 @@ pub(super) fn check_quiet(locks: &Locks) {
             (Phase::Wait(_), None) if contender.watches_own() => {
                 panic!("contender {index} waits without a node");
             }
-            (Phase::Holds, None) => panic!("contender {index} was not told of its loss"),
+            (Phase::Holds | Phase::Part, None) => panic!("contender {index} was not told of its loss"),
+            (Phase::Part, _) => {
+                let holds = |it: &Contender| it.phase == Phase::Holds;
+                assert!(locks.contenders.iter().any(holds), "contender {index} waits for others that wait for it");
+            }
             (Phase::Wait(_) | Phase::Holds | Phase::Over, _) => {}
+            (Phase::Idle, _) if locks.contenders[locks.request_of(index).start].phase != Phase::Idle => {}
             // Another contender has the turn, and waits for a lease.
             (Phase::Idle, _) if locks.turn.is_some() => {}
             (phase, _) => panic!("contender {index} is stuck in {phase:?}"),

@@ -33,6 +33,8 @@ pub(super) struct Spec {
     pub(super) asks_once: bool,
     /// It tries to take a free lease without the turn first.
     pub(super) tries: bool,
+    /// It is for a further lease of the request of the contender before it.
+    pub(super) follows: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +44,7 @@ pub(super) enum Fault {
     Kill,
     Break,
     GiveUp,
+    LoseTurn,
     Limit(u8),
 }
 
@@ -86,6 +89,12 @@ pub(super) enum Quirk {
     WriterTrustsADeletion,
     /// A waiter watches the node that is as many positions ahead as leases exist.
     WatchesOneLeaseAhead,
+    /// A request for several leases continues when it has lost the turn.
+    KeepsLeasesWithoutTurn,
+    /// A request for several leases that fails does not delete those that it has.
+    KeepsLeasesOfAFailure,
+    /// A request for several leases does not check all of them at the end.
+    LeasesAreNotChecked,
 }
 
 #[derive(Debug, Clone)]
@@ -114,7 +123,7 @@ impl Scenario {
         faults: usize,
         fault_kinds: &'static [Fault],
     ) -> Self {
-        let spec = |(kind, session)| Spec { session, kind, asks_once: false, tries: false };
+        let spec = |(kind, session)| Spec { session, kind, asks_once: false, tries: false, follows: false };
         Self {
             contenders: contenders.into_iter().map(spec).collect(),
             faults,
@@ -143,6 +152,13 @@ impl Scenario {
     /// Lets these contenders take a free lease without the turn first.
     pub(super) fn with_first_tries(mut self, contenders: &[usize]) -> Self {
         contenders.iter().for_each(|contender| self.contenders[*contender].tries = true);
+        self
+    }
+
+    /// Lets each request be for as many leases.
+    pub(super) fn with_requests(mut self, leases: usize) -> Self {
+        let contenders = self.contenders.iter_mut().enumerate();
+        contenders.for_each(|(index, contender)| contender.follows = index % leases != 0);
         self
     }
 

@@ -23,7 +23,7 @@ pub(super) enum Step {
     Dispatch(usize),
     /// A contender handles what it has received.
     Run(usize),
-    /// A holder checks its node and sees that it is gone.
+    /// A holder checks its node and sees that it is gone, or a request sees that it has lost the turn.
     Look(usize),
     /// A session learns of its end.
     End(usize),
@@ -48,6 +48,8 @@ pub(super) enum Step {
     Break(usize, Position, usize),
     /// A waiter's caller gives up.
     GiveUp(usize),
+    /// An administrator deletes the node of the turn.
+    LoseTurn(usize),
     /// The limit changes.
     Limit(u8),
 }
@@ -145,6 +147,9 @@ pub(super) struct Contender {
     pub(super) asks_once: bool,
     /// It tries to take a free lease without the turn.
     pub(super) tries: bool,
+    /// It is for a further lease of the request of the contender before it.
+    pub(super) follows: bool,
+    pub(super) turn_is_lost: bool,
     pub(super) owner: usize,
     /// Its one node, or the newest that it knows.
     pub(super) node: Option<usize>,
@@ -178,6 +183,8 @@ pub(super) enum Phase {
         wait: Wait,
         owner: usize,
     },
+    /// It holds one lease of a request that is not complete.
+    Part,
     Holds,
     /// It creates the node of a reader, as this owner.
     Downgrades(usize),
@@ -202,11 +209,21 @@ pub(super) struct Ask {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Asked {
-    Create { is_done: bool },
+    Create {
+        is_done: bool,
+    },
     Barrier,
-    Settle { is_gone: bool },
+    Settle {
+        is_gone: bool,
+    },
     List,
-    Arm { node: bool, own: bool, list: bool },
+    Arm {
+        node: bool,
+        own: bool,
+        list: bool,
+    },
+    /// Whether all leases of the request are held.
+    Check,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

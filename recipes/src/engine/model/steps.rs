@@ -67,7 +67,7 @@ impl Model for Locks {
             locks.new_owner(contender);
             match locks.contenders[contender].tries {
                 true => locks.try_first(contender, scenario),
-                false if scenario.has_turns => {}
+                false if locks.takes_turn(contender, scenario) => {}
                 false => locks.begin(contender, scenario),
             }
         }
@@ -149,6 +149,7 @@ impl Locks {
                     let waits = |contender: &usize| matches!(self.contenders[*contender].phase, Phase::Wait(_));
                     steps.extend((0..self.contenders.len()).filter(waits).map(Step::GiveUp));
                 }
+                Fault::LoseTurn => steps.extend(self.turn.map(Step::LoseTurn)),
                 Fault::Limit(limit) => steps.extend((self.limit != *limit).then_some(Step::Limit(*limit))),
             }
         }
@@ -179,10 +180,14 @@ impl Locks {
     /// Returns whether a request may commit. First nodes come in the contenders' order: scenarios cover the others.
     fn may_commit(&self, request: &Request) -> bool {
         let has_joined = |contender: usize| {
+            let it = &self.contenders[contender];
             self.world.nodes.iter().any(|node| node.data.owner == contender)
-                || self.contenders[contender].phase == Phase::Over
+                || it.phase == Phase::Over
+                || it.follows
+                || it.owner != contender
         };
-        request.what != What::Create || request.owner != request.contender || (0..request.contender).all(has_joined)
+        let is_first = request.owner == request.contender && !self.contenders[request.contender].follows;
+        request.what != What::Create || !is_first || (0..request.contender).all(has_joined)
     }
 
     /// Takes the steps that may as well come at once, as nothing else depends on their order.
@@ -263,6 +268,7 @@ impl Locks {
                 self.dispatch_next(session, scenario);
             }
             Step::Run(contender) => self.run(contender, scenario),
+            Step::Look(contender) if self.contenders[contender].is_part() => self.request_fails(contender, scenario),
             Step::Look(contender) => self.is_done(contender),
             Step::End(session) => {
                 for contender in self.contenders_of(session) {
@@ -308,7 +314,8 @@ impl Locks {
                 let lost = self.world.sessions[session].reconnect(position, replayed, is_open);
                 self.lose_connection(session, lost);
             }
-            Step::GiveUp(contender) => self.give_up(contender),
+            Step::GiveUp(contender) => self.request_of(contender).for_each(|lease| self.give_up(lease)),
+            Step::LoseTurn(contender) => (self.turn, self.contenders[contender].turn_is_lost) = (None, true),
             Step::Limit(limit) => self.limit = limit,
             _ => {}
         }

@@ -119,6 +119,32 @@ fn first_tries_survive_faults() {
     }
 }
 
+const TURNS: &[Fault] = &[Fault::DeleteOne, Fault::LoseTurn, Fault::Kill, Fault::Break, Fault::GiveUp];
+
+/// Requests for two leases each, from these sessions.
+fn requests(limit: u8, sessions: &[usize], faults: usize) -> Scenario {
+    let sessions: Vec<_> = sessions.iter().flat_map(|session| [*session; 2]).collect();
+    leases_in_turn((limit, TURNS), &sessions, faults).with_requests(2)
+}
+
+#[test]
+fn requests_for_several_leases_survive_faults() {
+    nothing_is_found([requests(2, &[0], 2).thorough(), requests(3, &[0, 0], 0), requests(3, &[0, 1], 0)]);
+    nothing_is_found(TWO.iter().map(|sessions| requests(2, sessions, 1)));
+    if is_long() {
+        nothing_is_found(TWO.iter().map(|sessions| requests(3, sessions, 1).thorough()));
+        nothing_is_found(TWO.iter().map(|sessions| requests(2, sessions, 2)));
+    }
+}
+
+#[test]
+fn broken_requests_for_several_leases_are_found() {
+    is_found(requests(2, &[0, 1], 1), Quirk::KeepsLeasesWithoutTurn, "waits for others that wait for it");
+    is_found(requests(3, &[0], 1), Quirk::KeepsLeasesOfAFailure, "no contender");
+    is_found(requests(2, &[0], 1), Quirk::LeasesAreNotChecked, "do not hold together");
+    is_found(requests(3, &[0, 1], 0), Quirk::OneLeaseMore, "proves nothing");
+}
+
 #[test]
 fn broken_planners_of_leases_are_found() {
     let stuck = "although it could be granted";

@@ -222,7 +222,7 @@ pub(super) enum Asked {
         own: bool,
         list: bool,
     },
-    /// Whether all leases of the request are held.
+    /// All leases of the request are held.
     Check,
 }
 

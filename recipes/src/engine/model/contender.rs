@@ -101,7 +101,7 @@ impl Locks {
             steps.push(Step::Look(index));
         }
         match &contender.phase {
-            // At first in the order of the contenders, which is that of their nodes.
+            // At first in the order of the contenders, as their nodes come.
             Phase::Idle => {
                 let waits =
                     |(before, it): (usize, &Contender)| it.phase == Phase::Idle && it.owner == before && !it.follows;

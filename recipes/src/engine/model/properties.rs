@@ -4,9 +4,9 @@
 //! | --- | --- | --- |
 //! | proof | at each grant | There is a state of the log in which the own node exists and no node ahead of it blocks it. For a listing it is not older than the state of the session's server when the request was sent; for a hand-off not older than the notified deletion. |
 //! | exclusion | at each grant | Of the holders that were not notified of a loss, those with a node at the leader are compatible with the new one. |
-//! | all or none | at the end of a request for several leases | There is a state of the log, not older than that of the session's server when the last listing was sent, in which the limit covers all of its nodes. |
+//! | all or none | at the end of a request for several leases | In some state of the log the limit covers all of its nodes. That state is not older than the session's server was when the last listing was sent. |
 //! | same session | at each grant | A holder of the same session was notified of the loss of its node if the session was. |
-//! | no stuck waiter | when nothing is outstanding | No waiter with a node could be granted; a waiter that watches its own node has one; each node has a contender; a holder has a node; somebody holds a lock if a request has a part of its leases. |
+//! | no stuck waiter | when nothing is outstanding | No waiter with a node could be granted; a waiter that watches its own node has one; each node has a contender; a holder has a node. A lock is held if a request has a part of its leases. |
 //! | progress | over the whole search | The steps that happen by themselves come to an end. |
 //!
 //! *First come, first served* follows from *proof*: no node ahead that blocks exists.

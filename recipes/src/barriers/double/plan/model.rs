@@ -215,7 +215,7 @@ impl Barrier {
         self.world.at(place).is_some()
     }
 
-    /// Returns whether the own node of a member stands, in its session.
+    /// Returns whether the node of a member exists, in its session.
     fn own_stands(&self, of: usize) -> bool {
         let Member { own, session, .. } = self.members[of];
         self.node(own).is_some_and(|node| node.session.map(usize::from) == Some(session))

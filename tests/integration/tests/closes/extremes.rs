@@ -68,6 +68,7 @@ const ROWS: [Row; 19] = [
             "client/builder session_timeout",
             "client/builder connection_timeout",
             "client/builder max_close_wait",
+            "client/builder max_ephemeral_bytes",
             "client/builder max_frame",
             "client/builder max_reply",
             "client/builder reap_interval",
@@ -86,7 +87,9 @@ const ROWS: [Row; 19] = [
                     options().reap_interval(time),
                 ]
             });
-            let sizes = SIZES.into_iter().flat_map(|size| [options().max_frame(size), options().max_reply(size)]);
+            let sizes = SIZES.into_iter().flat_map(|size| {
+                [options().max_frame(size), options().max_reply(size), options().max_ephemeral_bytes(size)]
+            });
             for builder in times.chain(sizes) {
                 let Ok(client) = builder.build() else { continue };
                 client.start().unwrap();

@@ -374,7 +374,8 @@ fn forgotten_node_of_a_transaction_is_found() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let created = curator_framework::mutants::with("forget-the-nodes-of-a-transaction", || {
         runtime.block_on(async {
-            let client = limited(&Env::new(Kind::InProcess), 14).await;
+            let env = Env::new(Kind::InProcess);
+            let client = limited(&env, 14).await;
             let operation = CuratorOp::create(PATHS[0]).with_mode(CreateMode::Ephemeral);
             client.transaction().operation(operation).commit().await.unwrap();
             create(&client, PATHS[1]).await

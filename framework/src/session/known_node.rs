@@ -154,6 +154,12 @@ impl OwnerDelete {
         &self.0.path
     }
 
+    /// Returns `true` if the node is known to be deleted, or its owner has begun to delete it.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.0.is_being_deleted() || self.0.is_deleted()
+    }
+
     /// Resolves with `true` if the leader has deleted the node for its owner. Awaits the reply to an outstanding
     /// delete: a delete without a reply does not count, because the end of the session can overtake it.
     ///

@@ -75,6 +75,21 @@ impl SortedChildren {
         Self { children: self.children.iter().filter(|(_, name)| keeps(name)).cloned().collect() }
     }
 
+    /// Returns the position of a contender with this number, in logarithmic time.
+    pub(crate) fn position_of(&self, number: i64, name: &str) -> Option<usize> {
+        self.children.binary_search_by(|(other, child)| (*other, child.as_str()).cmp(&(number, name))).ok()
+    }
+
+    /// Returns how many contenders have a smaller number, in logarithmic time.
+    pub(crate) fn numbers_below(&self, number: i64) -> usize {
+        self.children.partition_point(|(other, _)| *other < number)
+    }
+
+    /// Returns the contenders at these positions, in the same order.
+    pub(crate) fn at(&self, positions: impl DoubleEndedIterator<Item = usize>) -> Self {
+        Self { children: positions.filter_map(|position| self.children.get(position).cloned()).collect() }
+    }
+
     /// Returns the names, in order.
     #[must_use]
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
@@ -84,6 +99,10 @@ impl SortedChildren {
     /// Returns the names, each with the number that orders it.
     pub(crate) fn numbered(&self) -> impl Iterator<Item = (i64, &str)> {
         self.children.iter().map(|(number, name)| (*number, name.as_str()))
+    }
+
+    pub(crate) fn strings(&self) -> impl Iterator<Item = &String> {
+        self.children.iter().map(|(_, name)| name)
     }
 
     /// Returns the name at a position.

@@ -125,9 +125,15 @@ impl LockInternals {
             limit_is_fixed: limit.is_fixed(),
             signals_successor,
             // With extra patterns this contender counts more nodes than other holders may, so it does not rely on them.
-            hears_holders: is_queue && self.spec.extra_lock_patterns.is_empty(),
+            hears_holders: self.shared_queue().is_some(),
             asks_once: mode == WaitMode::Once,
         }
+    }
+
+    /// Returns the name of the lock's nodes, if its contenders share their [reads](super::shared_reads): they have one
+    /// order, and none joins ahead of another.
+    pub(super) fn shared_queue(&self) -> Option<&'static str> {
+        (self.spec.is_queue && self.spec.extra_lock_patterns.is_empty()).then_some(self.spec.lock_name)
     }
 
     pub(crate) fn label(&self) -> &Label {

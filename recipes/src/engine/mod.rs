@@ -8,7 +8,7 @@
 //! | [`acquire`], [`wait_mode`] | one attempt after the other, within a budget |
 //! | [`queue_node`] | creates and finds a contender's node: its data, its access control list, lost replies |
 //! | [`requests`] | list the children, check a node |
-//! | `run/prefetch.rs`, `plan/two_ahead.rs`, [`same_session`] | optimisations, one a file |
+//! | `run/prefetch.rs`, `plan/two_ahead.rs`, [`same_session`], [`shared_reads`] | optimisations, one a file |
 //! | [`candidacy`], `run/calls.rs` | the place in the queue, and a move in it, for leader latches |
 //! | [`sequence_wrap`] | the order near the end of ZooKeeper's counter |
 //! | [`limit`], [`slot`] | a number of leases that may change, and the numbers of leases |
@@ -43,6 +43,7 @@ mod run;
 mod same_session;
 pub(crate) mod semaphore_protocol;
 mod sequence_wrap;
+mod shared_reads;
 pub(crate) mod slot;
 mod wait_mode;
 mod waits;

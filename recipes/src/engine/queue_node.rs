@@ -87,7 +87,11 @@ impl LockInternals {
 
 /// Keeps the oldest node of an owner in its own session, and deletes the others, which lost replies have left. The owned
 /// node stays uncertain if no node is found.
-pub(crate) async fn adopt(owned: &mut OwnedNode, base_path: &str, children: &[String]) -> Result<(), Error> {
+pub(crate) async fn adopt<'a>(
+    owned: &mut OwnedNode,
+    base_path: &str,
+    children: impl IntoIterator<Item = &'a String>,
+) -> Result<(), Error> {
     let mut oldest: Option<(Stat, String)> = None;
     let mut own: Vec<String> = owned.own(children).into_iter().map(ToOwned::to_owned).collect();
     for name in &own {

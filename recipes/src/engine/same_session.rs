@@ -4,8 +4,11 @@
 //! holder is ahead. It also reads here whether the server has answered the holder's delete. In a queue of one session a
 //! hand-off therefore costs one request, the delete: the benchmark's row *300 waiters of one session, drained* shows
 //! it.
+//!
+//! A contender of a queue also finds here the nearest contender of its session ahead. It is not granted before that one
+//! is gone, so it waits for it without a listing, and the cost of joining does not grow with the queue.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use curator_framework::recipe::{OwnedNode, OwnerDelete, ProtectedId};
@@ -13,15 +16,37 @@ use curator_framework::{Session, node_from_path};
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 
-use crate::engine::plan::Epoch;
+use crate::engine::plan::{Ahead, Epoch};
+use crate::engine::shared_reads::SharedReads;
 
-/// The contenders of one session in this process, by the ids in the names of their nodes.
+/// The contenders of one session in this process.
 #[derive(Debug, Default)]
-pub(super) struct Contenders(Mutex<HashMap<ProtectedId, Arc<SharedFacts>>>);
+pub(super) struct Contenders(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By the ids in the names of their nodes.
+    by_id: HashMap<ProtectedId, Arc<SharedFacts>>,
+    queues: HashMap<QueueKey, Queue>,
+}
+
+/// The path of a lock as the server knows it, and the name of its nodes.
+type QueueKey = (Arc<str>, &'static str);
+
+/// The contenders of one lock.
+#[derive(Debug, Default)]
+struct Queue {
+    /// The number of those that have entered, and have no number yet.
+    coming: usize,
+    /// Those with one certain node, by its number.
+    nodes: BTreeMap<i64, Arc<SharedFacts>>,
+    reads: Arc<SharedReads>,
+}
 
 /// The facts of a contender that the session's other contenders may read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SharedFacts {
+    id: ProtectedId,
     /// The connection that has shown that the contender is first.
     is_first: SetOnce<Epoch>,
     delete: OnceLock<OwnerDelete>,
@@ -46,6 +71,11 @@ impl SharedFacts {
         }
     }
 
+    /// Returns whether the contender's one node is certain, and was not deleted as far as this process knows.
+    fn is_there(&self) -> bool {
+        self.delete.get().is_some_and(|delete| !delete.has_begun())
+    }
+
     /// Returns whether the contender has kept this node. Lost replies may have left other nodes of its id in the queue,
     /// for which its reports do not hold.
     fn has_kept(&self, node: &str) -> bool {
@@ -60,40 +90,95 @@ impl Contenders {
 
     /// Returns the facts of the contender that owns the node with this name.
     pub(super) fn get(&self, name: &str) -> Option<Arc<SharedFacts>> {
-        self.0.lock().get(&ProtectedId::of(name)?).map(Arc::clone)
+        self.0.lock().by_id.get(&ProtectedId::of(name)?).map(Arc::clone)
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        ProtectedId::of(name).is_some_and(|id| self.0.lock().contains_key(&id))
+        ProtectedId::of(name).is_some_and(|id| self.0.lock().by_id.contains_key(&id))
     }
 }
 
 /// The entry of a contender, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    id: ProtectedId,
     contenders: Arc<Contenders>,
     facts: Arc<SharedFacts>,
+    // Boxed: waiters are many, and have one place in an acquire's future.
+    queue: Option<Box<Place>>,
+}
+
+/// The place of a contender in a queue.
+#[derive(Debug)]
+struct Place {
+    key: QueueKey,
+    number: OnceLock<i64>,
+    reads: Arc<SharedReads>,
 }
 
 impl Entry {
-    /// Enters a contender before its create is sent.
-    pub(super) fn new(contenders: &Arc<Contenders>, owned: &OwnedNode) -> Self {
-        let (id, facts) = (owned.protected_id(), Arc::<SharedFacts>::default());
-        contenders.0.lock().insert(id, Arc::clone(&facts));
-        Self { id, contenders: Arc::clone(contenders), facts }
+    /// Enters a contender before its create is sent, if need be into the queue of the lock with this name for its nodes.
+    pub(super) fn new(contenders: &Arc<Contenders>, owned: &OwnedNode, queue: Option<&'static str>) -> Self {
+        let id = owned.protected_id();
+        let facts = Arc::new(SharedFacts { id, is_first: SetOnce::new(), delete: OnceLock::new() });
+        let mut known = contenders.0.lock();
+        known.by_id.insert(id, Arc::clone(&facts));
+        let queue = queue.map(|name| {
+            let key = (owned.full_parent(), name);
+            let queue = known.queues.entry(key.clone()).or_default();
+            queue.coming += 1;
+            Box::new(Place { key, number: OnceLock::new(), reads: Arc::clone(&queue.reads) })
+        });
+        drop(known);
+        Self { contenders: Arc::clone(contenders), facts, queue }
     }
 
-    /// Records the contender's one node: no lost reply has left another.
-    pub(super) fn has_node(&self, owned: &OwnedNode) {
-        if let Some(delete) = owned.owner_delete() {
-            // A second call has the same node.
-            let _known = self.facts.delete.set(delete);
+    /// Returns what the contenders of the session share in the queue, or what one has for itself.
+    pub(super) fn reads(&self) -> Arc<SharedReads> {
+        self.queue.as_ref().map_or_else(Arc::default, |place| Arc::clone(&place.reads))
+    }
+
+    /// Returns the contender's number, if it has one in a queue.
+    pub(super) fn number(&self) -> Option<i64> {
+        self.queue.as_ref()?.number.get().copied()
+    }
+
+    /// Returns whether another contender of the session is in the queue.
+    pub(super) fn has_company(&self) -> bool {
+        let known = self.contenders.0.lock();
+        let queue = self.queue.as_ref().and_then(|place| known.queues.get(&place.key));
+        queue.is_some_and(|queue| queue.coming > 1 || queue.nodes.values().rev().any(|facts| facts.is_there()))
+    }
+
+    /// Records the contender's one node: no lost reply has left another. It is in its queue from now on, if a number
+    /// orders it there.
+    pub(super) fn has_node(&self, owned: &OwnedNode, number: Option<i64>) {
+        let Some(delete) = owned.owner_delete() else { return };
+        // A second call has the same node.
+        let _known = self.facts.delete.set(delete);
+        let Some((place, number)) = self.queue.as_ref().zip(number) else { return };
+        if place.number.set(number).is_ok() {
+            let mut known = self.contenders.0.lock();
+            let queue = known.queues.entry(place.key.clone()).or_default();
+            queue.coming = queue.coming.saturating_sub(1);
+            queue.nodes.insert(number, Arc::clone(&self.facts));
         }
+    }
+
+    /// Returns the nearest contender of the session ahead in the queue.
+    pub(super) fn ahead(&self) -> Option<Ahead> {
+        let (place, own) = (self.queue.as_ref()?, self.number()?);
+        let known = self.contenders.0.lock();
+        let mut before = known.queues.get(&place.key)?.nodes.range(..own).rev();
+        let (number, facts) = before.find(|(_, facts)| facts.is_there())?;
+        let node = node_from_path(facts.delete.get()?.full_path()).into();
+        Some(Ahead { node, is_next: number + 1 == own })
     }
 
     /// Records that the contender is first in the queue, for good, as a connection has shown.
     pub(super) fn is_first(&self, epoch: Epoch) {
+        if let Some((place, number)) = self.queue.as_ref().zip(self.number()) {
+            place.reads.was_first(epoch, number);
+        }
         // A contender is granted once.
         let _said = self.facts.is_first.set(epoch);
     }
@@ -101,6 +186,23 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.contenders.0.lock().remove(&self.id);
+        let mut known = self.contenders.0.lock();
+        known.by_id.remove(&self.facts.id);
+        let Some(Place { key, number, .. }) = self.queue.as_deref() else { return };
+        let Some(queue) = known.queues.get_mut(key) else { return };
+        match number.get() {
+            // Behind the deletion of all nodes another contender may have the number.
+            Some(number) if queue.nodes.get(number).is_some_and(|facts| Arc::ptr_eq(facts, &self.facts)) => {
+                queue.nodes.remove(number);
+            }
+            Some(_) => {}
+            None => queue.coming = queue.coming.saturating_sub(1),
+        }
+        if queue.coming + queue.nodes.len() < 2 {
+            queue.reads.forget();
+        }
+        if queue.coming == 0 && queue.nodes.is_empty() {
+            known.queues.remove(key);
+        }
     }
 }

@@ -144,6 +144,7 @@ use crate::locks::reentrant::Reentrant;
 /// | no contention | 3 in 2 round trips: create and listing, then delete |
 /// | one contender ahead, or a predecessor in the same session | 2 more: watch the predecessor and the own node |
 /// | several contenders ahead | 4 more: watch the second node ahead; after its deletion, list and watch as above |
+/// | behind another contender of the same client | 3: create, watch the node ahead, delete; no listing while only such contenders are ahead |
 /// | the first other contender joins behind a holder that did not wait | 1 more: the holder watches its node |
 /// | acquire by an owner that holds the lock | 0 |
 ///
@@ -151,7 +152,8 @@ use crate::locks::reentrant::Reentrant;
 /// last. That costs no request, and one notification for each acquire. A grant to a waiter is one event. A
 /// waiter watches its own node after a tenth of the session timeout at the latest.
 /// A watch that the session already has costs no request: in a queue of one session, a hand-off sends only the delete.
-/// A listing takes 55 bytes for each contender.
+/// A listing takes 55 bytes for each contender. Contenders of one client at one path share it. A
+/// contender finds the one ahead in the newest listing that has its node, without those that have gone since.
 #[derive(Clone)]
 pub struct InterProcessMutex {
     lock: Arc<Reentrant>,

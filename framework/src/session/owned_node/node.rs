@@ -141,6 +141,12 @@ impl OwnedNode {
         &self.path
     }
 
+    /// Returns the parent's path as the server knows it.
+    #[must_use]
+    pub fn full_parent(&self) -> Arc<str> {
+        self.session.to_server_path(self.parent())
+    }
+
     /// Adopts the node. The registry marks it when it is deleted, before any waiter wakes.
     pub(super) fn set_node(&mut self, mut node: KnownNode) {
         self.forget_node();

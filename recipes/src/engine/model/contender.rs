@@ -5,7 +5,7 @@ use crate::engine::lease_driver::are_held;
 use crate::engine::model::properties::{self, Cause};
 use crate::engine::model::scenario::{Kind, Quirk, Scenario, Spec};
 use crate::engine::model::state::*;
-use crate::engine::plan::{Action, Arm, Armed, DeletedBy, Input, Listing, Plan, Watched};
+use crate::engine::plan::{Action, Ahead, Arm, Armed, DeletedBy, Input, Listing, Plan, Watched};
 use crate::model::search::tell;
 
 impl Watch {
@@ -293,6 +293,10 @@ impl Locks {
         if owner != request.owner {
             return;
         }
+        let is_there = |node: usize| self.world.nodes[node].exists_at(position);
+        if matches!(request.what, What::ReadNode(node) if !is_there(node)) {
+            self.have_gone(request.contender, epoch, |gone| What::ReadNode(gone) == request.what);
+        }
         if let What::Exists(node) = request.what {
             return self.is_downgraded(request.contender, self.world.nodes[node].exists_at(position));
         }
@@ -446,10 +450,12 @@ impl Locks {
                 let own = |listed: &Nodes| it.node.is_some_and(|node| listed & 1 << node != 0);
                 it.early = listed.filter(own).map(|listed| Prefetched { epoch, listed, sent });
                 let certain = !it.is_uncertain || scenario.quirk == Some(Quirk::LostReplyIsCertain);
+                let has_listed = it.early.is_some();
                 if certain {
                     self.owners[it.owner].node = it.node;
                 }
-                Outcome::Plain(Input::Created { epoch, certain }, None)
+                let ahead = self.ahead(contender, scenario).filter(|_| !has_listed);
+                Outcome::Plain(Input::Created { epoch, certain, ahead }, None)
             }
             Asked::Barrier => Outcome::Plain(Input::Ordered { epoch }, None),
             Asked::Settle { is_gone: true } | Asked::Check => Outcome::Gone,
@@ -457,11 +463,16 @@ impl Locks {
                 it.is_uncertain = false;
                 it.early = listed.map(|listed| Prefetched { epoch, listed, sent });
                 self.owners[it.owner].node = it.node;
-                Outcome::Plain(Input::Adopted, None)
+                let ahead = self.ahead(contender, scenario);
+                Outcome::Plain(Input::Adopted { epoch, ahead }, None)
             }
             Asked::List => {
                 it.awaited = node;
-                Outcome::Listed(epoch, listed.unwrap_or_default(), sent)
+                let (session, listed) = (it.session, listed.unwrap_or_default());
+                if self.company(contender).next().is_some() {
+                    self.newest[session] = Some(Newest { epoch, listed });
+                }
+                Outcome::Listed(epoch, listed, sent)
             }
             Asked::Arm { node: arms_node, own: arms_own, .. } => {
                 if arms_node {
@@ -508,6 +519,8 @@ impl Locks {
         if event == Event::Changed {
             return Some((Input::Written, None));
         }
+        self.have_gone(contender, epoch, |gone| gone == node);
+        let it = &mut self.contenders[contender];
         let set_in = found.map_or(epoch, |found| found.epoch);
         let epoch = if scenario.quirk == Some(Quirk::ReplayIsOfTheOldConnection) { set_in } else { epoch };
         let is_ours = self.owners[self.world.nodes[node].data.owner].session == it.session;
@@ -609,7 +622,7 @@ impl Locks {
                 Action::Rejoin
             }
             (Outcome::Plain(Input::Ordered { .. }, _), _) => Action::Adopt,
-            (Outcome::Plain(Input::Created { certain: true, .. } | Input::Adopted, _), _) => {
+            (Outcome::Plain(Input::Created { certain: true, .. } | Input::Adopted { .. }, _), _) => {
                 Action::List { watched: false }
             }
             (Outcome::Plain(..), _) if self.contenders[contender].is_uncertain => Action::Barrier,
@@ -640,6 +653,46 @@ impl Locks {
 
     fn node(&self, name: &str) -> usize {
         self.world.nodes.iter().rposition(|node| node.data.is_named(name)).unwrap_or_default()
+    }
+
+    /// Lists the other contenders of the session in the queue, except those with a node that was deleted.
+    fn company(&self, contender: usize) -> impl Iterator<Item = &Owner> {
+        let Contender { session, kind, .. } = self.contenders[contender];
+        let others = self.contenders.iter().enumerate().filter(move |(index, other)| {
+            *index != contender && kind == Kind::Mutex && other.session == session && other.phase != Phase::Idle
+        });
+        let owners = others.map(|(_, other)| &self.owners[other.owner]);
+        owners.filter(|owner| owner.is_entered && owner.delete == Delete::Idle)
+    }
+
+    /// Returns the newest listing of the session on this connection without what has gone since, if it shows the contender
+    /// behind another one.
+    fn known_ahead(&self, contender: usize, epoch: u64) -> Option<Nodes> {
+        let Contender { session, kind, node, .. } = self.contenders[contender];
+        let own = node.filter(|_| kind == Kind::Mutex)?;
+        let newest = self.newest[session].filter(|newest| newest.epoch == epoch)?;
+        let number = |node: usize| self.world.nodes[node].data.number;
+        let is_listed = |node: usize| newest.listed & 1 << node != 0;
+        let is_ahead = |node: usize| is_listed(node) && number(node) < number(own);
+        (is_listed(own) && (0..self.world.nodes.len()).any(is_ahead)).then_some(newest.listed)
+    }
+
+    /// Records that nodes have gone, as a connection has shown.
+    fn have_gone(&mut self, contender: usize, epoch: u64, are_gone: impl Fn(usize) -> bool) {
+        let Contender { session, kind, .. } = self.contenders[contender];
+        let newest = self.newest[session].as_mut().filter(|it| kind == Kind::Mutex && it.epoch == epoch);
+        let gone = (0..self.world.nodes.len()).filter(|node| are_gone(*node)).fold(0, |gone, node| gone | 1 << node);
+        newest.into_iter().for_each(|newest| newest.listed &= !gone);
+    }
+
+    /// Returns the nearest contender of the same session ahead, with one node that is certain.
+    fn ahead(&self, contender: usize, scenario: &Scenario) -> Option<Ahead> {
+        let number = |node: usize| self.world.nodes[node].data.number;
+        let own = number(self.contenders[contender].node?);
+        let nodes = self.company(contender).filter_map(|owner| owner.node);
+        let nearest = nodes.filter(|node| number(*node) < own).max_by_key(|node| number(*node))?;
+        let is_next = number(nearest) + 1 == own || scenario.quirk == Some(Quirk::AnyNodeAheadIsNext);
+        Some(Ahead { node: self.world.nodes[nearest].data.name().into(), is_next })
     }
 
     /// Registers a waiter for a node, and reads the node unless the session watches it already.
@@ -679,7 +732,7 @@ impl Locks {
                 return;
             }
             Action::Create => {
-                let prefetches = !it.asks_once;
+                let prefetches = !it.asks_once && self.company(contender).next().is_none();
                 self.send(contender, What::Create);
                 if prefetches {
                     self.send(contender, What::List);
@@ -691,10 +744,18 @@ impl Locks {
                 ask
             }
             Action::Adopt => {
+                let orders = u8::from(!it.tries);
+                if !it.tries {
+                    self.send(contender, What::Barrier);
+                }
                 self.send(contender, What::FindOwn);
-                Ask { what: Asked::Settle { is_gone: false }, ..ask }
+                Ask { what: Asked::Settle { is_gone: false }, outstanding: 1 + orders, ..ask }
             }
             Action::List { watched } => self.list(contender, watched, ask),
+            Action::Next => match self.known_ahead(contender, epoch) {
+                Some(listed) => Ask { what: Asked::List, outstanding: 0, listed: Some(listed), ..ask },
+                None => self.list(contender, false, ask),
+            },
             Action::Arm(arm) => self.arm(contender, arm, ask),
         };
         self.contenders[contender].phase = Phase::Asks(ask);
@@ -736,6 +797,10 @@ impl Locks {
         (it.phase, it.plan, it.early) = (Phase::Holds, Plan::default(), None);
         (it.awaited, it.awaited_owner) = (None, None);
         let says = (it.kind == Kind::Mutex).then_some(epoch);
+        let number = it.node.map(|node| self.world.nodes[node].data.number);
+        let numbers: Vec<_> = self.world.nodes.iter().map(|node| node.data.number).collect();
+        self.have_gone(contender, epoch, |node| number.is_some_and(|own| numbers[node] < own));
+        let it = &mut self.contenders[contender];
         self.owners[it.owner].says_first = self.owners[it.owner].says_first.or(says);
         if let (true, Some(node)) = (signals, self.contenders[contender].node) {
             self.send(contender, What::Signal(node));

@@ -61,6 +61,8 @@ pub(super) enum Quirk {
     ReplayIsOfTheOldConnection,
     /// The own node is taken to be watched, although it is gone.
     GoneNodeIsArmed,
+    /// Any contender of the session ahead is taken for the one directly ahead.
+    AnyNodeAheadIsNext,
     /// The own node is added to a listing that lacks it.
     ListingHasOwn,
     /// After a lost reply one node is taken for certain.

@@ -112,12 +112,21 @@ pub(super) struct Locks {
     /// The limits that the sessions know.
     pub(super) limits: Vec<u8>,
     pub(super) contenders: Vec<Contender>,
+    /// The newest listings that the sessions keep.
+    pub(super) newest: Vec<Option<Newest>>,
     /// The contender that has the turn to take a lease.
     pub(super) turn: Option<usize>,
     /// The administrator's transactions that have deleted two nodes.
     pub(super) multis: Vec<Position>,
     pub(super) limit: u8,
     pub(super) faults: usize,
+}
+
+/// A listing that the contenders of a session share, without those that have gone since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Newest {
+    pub(super) epoch: u64,
+    pub(super) listed: Nodes,
 }
 
 /// One attempt of a contender: the ids in the names of its nodes.

@@ -57,6 +57,7 @@ impl Model for Locks {
             world: World::new(sessions),
             owners: Vec::new(),
             limits: vec![scenario.limit; sessions],
+            newest: vec![None; sessions],
             contenders: scenario.contenders.iter().map(|spec| Contender::new(spec, scenario.limit)).collect(),
             turn: None,
             multis: Vec::new(),
@@ -200,7 +201,7 @@ impl Locks {
                 if self.is_idle(index, &self.world.sessions[index]) {
                     let (position, is_over) = (self.world.log, self.world.sessions[index].is_over);
                     self.world.sessions[index] = Session { position, known: position, is_over, ..Session::default() };
-                    self.limits[index] = self.limit;
+                    (self.limits[index], self.newest[index]) = (self.limit, None);
                 }
             }
             // The run of a contender that is alone in its session affects no other, unless a fault comes in between.
@@ -275,7 +276,7 @@ impl Locks {
                     self.is_done(contender);
                 }
                 self.world.sessions[session] = Session { is_over: true, ..Session::default() };
-                self.limits[session] = 0;
+                (self.limits[session], self.newest[session]) = (0, None);
             }
             Step::Learn(session) => self.limits[session] = self.limit,
             Step::Turn(contender) => {

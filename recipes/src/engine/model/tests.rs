@@ -59,6 +59,7 @@ fn broken_planners_of_a_mutex_are_found() {
     is_found(mutex(&[0, 1], 1), Quirk::ListingHasOwn, untrue);
     is_found(mutex(&[0, 1], 0), Quirk::OneLeaseMore, untrue);
     is_found(mutex(&[0, 0, 0], 0).with_try(1), Quirk::SaysFirstAtOnce, untrue);
+    is_found(mutex(&[0, 1, 0], 1), Quirk::AnyNodeAheadIsNext, untrue);
     is_found(mutex(&[0, 0], 1), Quirk::OwnerIsNotMarked, "before a holder");
     is_found(mutex(&[0, 1], 1), Quirk::LostReplyIsCertain, "no contender");
     is_found(mutex(&[0, 1], 1), Quirk::WatchesAreNotRestored, "although it could be granted");

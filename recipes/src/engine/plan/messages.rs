@@ -30,13 +30,19 @@ pub(crate) enum Input<'a> {
     Created {
         epoch: Epoch,
         certain: bool,
+        /// The nearest contender of this session ahead, if the process knows one.
+        ahead: Option<Ahead>,
     },
     /// The write of [`Action::Barrier`] was answered.
     Ordered {
         epoch: Epoch,
     },
     /// One of several nodes was kept.
-    Adopted,
+    Adopted {
+        epoch: Epoch,
+        /// See [`Created`](Self::Created).
+        ahead: Option<Ahead>,
+    },
     Listed(Listing<'a>),
     Armed(Armed<'a>),
     /// The node that the contender waits for was deleted.
@@ -64,6 +70,14 @@ pub(crate) enum Input<'a> {
     QueueChanged,
     /// The connection was lost, and the session has another one.
     Reconnected,
+}
+
+/// A contender of the same session that is ahead in the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    pub(crate) node: Arc<str>,
+    /// The contender has the next number.
+    pub(crate) is_next: bool,
 }
 
 /// The contenders of a lock at one moment.

@@ -8,10 +8,12 @@
 //!            ▲                          └─ node to wait for ─▶ arm ─▶ wait ─┬─ the only blocker is gone ─▶ grant
 //!            └──────────────────────────────────────────────────────────────┴─ anything else
 //! ```
+//!
+//! A contender that knows another one of its session ahead waits for that one's node without a listing.
 
 mod messages;
 mod planner;
 mod two_ahead;
 
-pub(crate) use self::messages::{Arm, Armed, DeletedBy, Epoch, Input, Listing, Rules, WaitSet, Watched};
+pub(crate) use self::messages::{Ahead, Arm, Armed, DeletedBy, Epoch, Input, Listing, Rules, WaitSet, Watched};
 pub(crate) use self::planner::{Action, Plan, Proof};

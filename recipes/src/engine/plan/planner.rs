@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use crate::engine::driver::Predicate;
-use crate::engine::plan::messages::{Arm, Armed, DeletedBy, Epoch, Input, Listing, Rules, WaitSet, Watched};
+use crate::engine::plan::messages::{Ahead, Arm, Armed, DeletedBy, Epoch, Input, Listing, Rules, WaitSet, Watched};
 use crate::engine::plan::two_ahead;
+
+/// After so many nodes in a row that are gone, a listing costs less time than to look at the next one.
+const MOST_GONE: u8 = 2;
 
 /// The reason that makes a grant right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,11 +59,14 @@ pub(crate) enum Action {
     Create,
     /// Send a write that changes nothing. A later listing on its connection reflects every earlier write.
     Barrier,
-    /// Keep one of the nodes that lost replies have left, and delete the others.
+    /// Send such a write, keep one of the nodes that lost replies have left, and delete the others.
     Adopt,
     List {
         watched: bool,
     },
+    /// Use an earlier listing of the session without what has gone since, if that shows the contender behind another one.
+    /// Otherwise list.
+    Next,
     /// Watch a node and the own one, and list behind that, all at once.
     Arm(Arm),
     /// Wait for the first event of a set.
@@ -88,6 +94,8 @@ pub(crate) struct Plan {
     /// The number of contenders ahead at first.
     pub(crate) queue_position: Option<usize>,
     waits_for: Target,
+    /// The number of nodes in a row that an earlier listing has shown, and that were gone.
+    gone: u8,
     /// The connection on which the watch on the own node was set, as long as it has not fired.
     own_armed_in: Option<Epoch>,
 }
@@ -128,17 +136,17 @@ impl Plan {
     /// Returns the action that follows an input.
     pub(crate) fn next(&mut self, input: Input<'_>, rules: &Rules<'_>) -> Action {
         match input {
-            Input::Created { epoch, certain } => {
+            Input::Created { epoch, certain, ahead } => {
                 (self.ordered_in, self.is_uncertain) = (Some(epoch), !certain);
-                self.list()
+                self.join(ahead, epoch, rules)
             }
             Input::Ordered { epoch } => {
                 self.ordered_in = Some(epoch);
                 self.list()
             }
-            Input::Adopted => {
-                self.is_uncertain = false;
-                self.list()
+            Input::Adopted { epoch, ahead } => {
+                (self.ordered_in, self.is_uncertain) = (Some(epoch), false);
+                self.join(ahead, epoch, rules)
             }
             Input::Listed(listing) => self.decide(&listing, None, rules),
             Input::Armed(armed) => self.armed(&armed, rules),
@@ -150,25 +158,53 @@ impl Plan {
                 self.own_armed_in = None;
                 Action::Arm(Arm { node: None, own: true, list: false })
             }
-            Input::OwnDeleted | Input::Reconnected => {
+            Input::OwnDeleted => {
                 self.own_armed_in = None;
                 self.list()
+            }
+            // A read that has failed is repeated. The watches of before are set on the new connection too.
+            Input::Reconnected => {
+                self.own_armed_in = None;
+                self.arm_again()
             }
             Input::QueueChanged => self.list(),
         }
     }
 
+    /// Waits for a contender ahead, if one is known, without a listing. No other one is between two numbers that follow
+    /// each other, as long as both nodes exist. Numbers are given again only after the deletion of all nodes.
+    fn join(&mut self, ahead: Option<Ahead>, epoch: Epoch, rules: &Rules<'_>) -> Action {
+        let Some(ahead) = ahead.filter(|_| !self.is_uncertain && !rules.asks_once) else { return self.list() };
+        // At least.
+        self.queue_position = self.queue_position.or(Some(1));
+        let listed_in = ahead.is_next.then_some(epoch);
+        self.waits_for = Target::Node(Blocker { node: ahead.node, listed_in, alone_in: None, armed_in: None });
+        self.arm_again()
+    }
+
     fn list(&mut self) -> Action {
         self.waits_for = Target::Nothing;
-        Action::List { watched: self.watches_children }
+        self.look()
+    }
+
+    fn look(&self) -> Action {
+        if self.is_uncertain { Action::Adopt } else { Action::List { watched: self.watches_children } }
+    }
+
+    /// Finds the next node to wait for, behind the one that is gone.
+    fn next_ahead(&mut self) -> Action {
+        match std::mem::take(&mut self.waits_for) {
+            Target::Node(_) if self.gone < MOST_GONE => {
+                self.gone += 1;
+                Action::Next
+            }
+            _ => self.list(),
+        }
     }
 
     /// Decides on a listing. The watch on the node of `armed` was set before it.
     fn decide(&mut self, listing: &Listing<'_>, armed: Option<Blocker>, rules: &Rules<'_>) -> Action {
         let is_ordered = self.ordered_in == Some(listing.epoch);
-        if self.is_uncertain {
-            return if is_ordered { Action::Adopt } else { Action::Barrier };
-        }
         let decided = rules.driver.gets_the_lock(listing.queue, listing.own, listing.max_leases);
         if let Some(proof) = Proof::listed(listing, &decided) {
             self.note_position(listing);
@@ -240,7 +276,7 @@ impl Plan {
         let (node, own) = match &self.waits_for {
             Target::Node(Blocker { node, alone_in, .. }) => (node, alone_in.is_some() && self.own_armed_in.is_none()),
             Target::TwoAhead { second: node, .. } | Target::Signal { predecessor: node } => (node, false),
-            Target::Nothing | Target::Children => return Action::List { watched: self.watches_children },
+            Target::Nothing | Target::Children => return self.look(),
         };
         Action::Arm(Arm { node: Some(node.clone()), own, list: false })
     }
@@ -262,7 +298,7 @@ impl Plan {
         }
         match (armed.node, &mut self.waits_for) {
             (Watched::Gone, Target::TwoAhead { .. }) => return self.confirm_predecessor(),
-            (Watched::Gone, _) if armed.listing.is_none() => return self.list(),
+            (Watched::Gone, _) if armed.listing.is_none() => return self.next_ahead(),
             (Watched::Set { has_signalled: true, .. }, Target::Signal { .. }) => return self.has_signalled(),
             (Watched::Set { epoch, .. }, Target::Node(blocker)) => blocker.armed_in = Some(epoch),
             _ => {}
@@ -282,10 +318,11 @@ impl Plan {
     }
 
     fn deleted(&mut self, epoch: Option<Epoch>, by: DeletedBy, rules: &Rules<'_>) -> Action {
+        self.gone = 0;
         match &self.waits_for {
             Target::Node(blocker) => match Proof::hand_off(rules, blocker, self.own_armed_in, epoch, by) {
                 Some(proof) => Action::Grant { proof, signals: rules.signals_successor },
-                None => self.list(),
+                None => self.next_ahead(),
             },
             Target::TwoAhead { .. } => self.confirm_predecessor(),
             _ => self.list(),
@@ -332,7 +369,7 @@ mod tests {
         let (own, max_leases, may_be_followed, predecessor_is_ours) = ("lock-2", 1, false, false);
         let listing = Listing { epoch: 1, queue: &queue, own, max_leases, may_be_followed, predecessor_is_ours };
         let (mut plan, _) = Plan::new();
-        plan.next(Input::Created { epoch: 1, certain: true }, &RULES);
+        plan.next(Input::Created { epoch: 1, certain: true, ahead: None }, &RULES);
         let action = plan.next(Input::Listed(listing), &RULES);
         assert_eq!(action, Action::Arm(Arm { node: Some("lock-1".into()), own: true, list: false }));
         watches(&mut plan, Some(1), Some(1));
@@ -350,7 +387,7 @@ mod tests {
         let deleted = Input::Deleted { epoch: Some(epoch), by: DeletedBy::OtherSession };
         match plan.next(deleted, &RULES) {
             Action::Grant { .. } => true,
-            Action::List { .. } => false,
+            Action::Next => false,
             other => panic!("{other:?}"),
         }
     }

@@ -27,7 +27,7 @@ impl Contender<'_> {
 
     /// Moves directly behind the leader, if the path's data has that wish for the own node. Returns `None` if not.
     ///
-    /// A reply that is lost may leave either node. The error makes the runner list again: a contender without its old
+    /// A reply that is lost may leave either node. The error makes the runner look again: a contender without its old
     /// node joins at the back, and dropping the new node deletes it.
     async fn follow_wish(&mut self) -> Result<Option<Input<'static>>, Error> {
         let (lock, at) = (self.lock, self.session.pinned());
@@ -43,7 +43,7 @@ impl Contender<'_> {
         let name = name_beside(&record.leader, lock.spec.lock_name).zip(ProtectedId::of(&record.leader));
         let behind = |(name, leader)| self.session.owned_node_behind(base_path, name, CreateMode::Ephemeral, leader);
         let Some(mut moved) = name.and_then(behind) else { return Ok(None) };
-        let entry = Entry::new(&self.contenders, &moved);
+        let entry = Entry::new(&self.contenders, &moved, None);
         let leader = make_path(base_path, &record.leader);
         // Its transaction is the one that creates the new node: a later leader must exceed that term.
         let record = Record::claim(node_from_path(moved.planned_path()));
@@ -53,13 +53,13 @@ impl Contender<'_> {
         ];
         match moved.replace(&mut self.owned, lock.stored_data()?.into_owned(), checks).await {
             Ok(created) => {
-                entry.has_node(&moved);
+                entry.has_node(&moved, None);
                 if let Some(candidacy) = &lock.spec.candidacy {
                     candidacy.is_behind(node_from_path(&leader));
                 }
                 (self.owned, self.entry) = (moved, entry);
                 self.forget_watches();
-                Ok(Some(Input::Created { epoch: created.epoch, certain: true }))
+                Ok(Some(Input::Created { epoch: created.epoch, certain: true, ahead: None }))
             }
             // The leader has withdrawn the wish, or is gone. Or this client may not or cannot follow it.
             Err(Error::Transaction { .. } | Error::Unsupported { .. } | Error::TooManyEphemeralNodes { .. }) => {

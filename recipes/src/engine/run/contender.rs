@@ -42,6 +42,7 @@ impl<'a> Contender<'a> {
     pub(super) fn new(lock: &'a LockInternals, session: &'a Session) -> Self {
         let owned = session.owned_node(&lock.base_path, lock.spec.lock_name, lock.spec.driver.create_mode());
         let contenders = Contenders::of(session);
+        let entry = Entry::new(&contenders, &owned, lock.shared_queue());
         Self {
             lock,
             session,
@@ -53,7 +54,7 @@ impl<'a> Contender<'a> {
             blocker: None,
             own: None,
             limit: lock.spec.limit.follow(),
-            entry: Entry::new(&contenders, &owned),
+            entry,
             calls: Calls::default(),
             contenders,
             revocation: None,

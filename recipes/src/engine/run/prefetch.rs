@@ -11,13 +11,13 @@ use crate::engine::wait_mode::WaitMode;
 
 impl Contender<'_> {
     /// Creates the node and lists. A contender that asks once skips this listing: the node of a guard that was just
-    /// dropped may still be in it.
+    /// dropped may still be in it. So does one that other contenders of its session precede: it needs none.
     pub(super) async fn create_and_list(
         &mut self,
         retries: &mut RetryLoop,
         mode: WaitMode,
     ) -> Result<Option<Created>, Error> {
-        if mode == WaitMode::Once {
+        if mode == WaitMode::Once || self.entry.has_company() {
             return self.lock.create(&mut self.owned, retries).await;
         }
         let at = self.session.pinned();

@@ -1,11 +1,15 @@
 //! Performs the planner's actions and passes the results to it. The runner decides nothing.
 
+use std::sync::Arc;
+
 use curator_framework::recipe::report;
-use curator_framework::{Error, EventType, LossReason, RetryLoop, Session, WakeReason, Watch, make_path};
+use curator_framework::{
+    Error, EventType, LossReason, RetryLoop, Session, WakeReason, Watch, make_path, node_from_path,
+};
 
 use crate::engine::acquire::AcquireOnce;
 use crate::engine::acquired::Acquired;
-use crate::engine::driver::SortedChildren;
+use crate::engine::driver::{SortedChildren, is_far_from_the_end};
 use crate::engine::error::LockError;
 use crate::engine::internals::LockInternals;
 use crate::engine::label::Label;
@@ -14,6 +18,7 @@ use crate::engine::queue_node::adopt;
 use crate::engine::requests::children_of;
 use crate::engine::run::contender::{Calls, Contender};
 use crate::engine::sequence_wrap::by_creation;
+use crate::engine::shared_reads::{Moment, NEAREST, SharedReads};
 use crate::engine::wait_mode::{Contention, WaitMode};
 use crate::engine::waits::{deleted_by, first, own_event, resolved, watch_held, watch_node, watched};
 
@@ -39,13 +44,19 @@ impl AcquireOnce for LockInternals {
 enum Outcome {
     Plain(Input<'static>),
     Listed(Listed),
-    Armed { node: Watched, own: Watched, listed: Option<Listed> },
+    /// An earlier listing.
+    Known(Listed),
+    Armed {
+        node: Watched,
+        own: Watched,
+        listed: Option<Listed>,
+    },
 }
 
 /// The contenders as they were listed.
 struct Listed {
     epoch: Epoch,
-    queue: SortedChildren,
+    queue: Arc<SortedChildren>,
     by_creation: bool,
 }
 
@@ -110,6 +121,7 @@ impl Contender<'_> {
                 Action::Barrier => self.write_barrier().await,
                 Action::Adopt => self.adopt().await,
                 Action::List { watched } => self.list(watched).await,
+                Action::Next => self.next_ahead().await,
                 Action::Arm(arm) => self.arm(arm).await,
                 Action::Wait(_) | Action::Grant { .. } | Action::Refuse | Action::Rejoin => return Ok(action),
             };
@@ -127,6 +139,11 @@ impl Contender<'_> {
         contention: &Contention,
     ) -> Result<Action, Error> {
         let was_listed = matches!(outcome, Ok(Outcome::Listed(_)));
+        let has_failed = outcome.is_err();
+        let is_older = matches!(
+            outcome,
+            Ok(Outcome::Known(_) | Outcome::Plain(Input::Created { .. } | Input::Adopted { .. } | Input::Unwatched))
+        );
         let action = match outcome {
             Ok(outcome) => self.plan(plan, outcome, rules),
             Err(error) => {
@@ -136,7 +153,10 @@ impl Contender<'_> {
             }
         };
         match action {
-            // Only a listing with another contender ahead leads to these, or to one more listing.
+            // No new reply has shown the other contender.
+            Action::Arm(_) if has_failed => {}
+            Action::Arm(_) if is_older => contention.is_outdated(self.session.timeout() / 10),
+            // Only a reply that shows another contender ahead leads to these, or to one more listing.
             Action::Arm(_) | Action::Wait(_) => contention.is_shown(),
             Action::List { .. } if was_listed => contention.is_shown(),
             // The own node was not found in the listing yet.
@@ -151,7 +171,7 @@ impl Contender<'_> {
     fn plan(&mut self, plan: &mut Plan, outcome: Outcome, rules: &Rules<'_>) -> Action {
         // Read with a listing only: a change of the limit that no decision has used ends the next wait.
         let max_leases = match outcome {
-            Outcome::Listed(_) | Outcome::Armed { listed: Some(_), .. } => self.limit.get(),
+            Outcome::Listed(_) | Outcome::Known(_) | Outcome::Armed { listed: Some(_), .. } => self.limit.get(),
             Outcome::Plain(_) | Outcome::Armed { listed: None, .. } => 0,
         };
         let listing = |listed| {
@@ -166,7 +186,7 @@ impl Contender<'_> {
         }
         match outcome {
             Outcome::Plain(input) => plan.next(input, rules),
-            Outcome::Listed(listed) => plan.next(Input::Listed(listing(&listed)), rules),
+            Outcome::Listed(listed) | Outcome::Known(listed) => plan.next(Input::Listed(listing(&listed)), rules),
             Outcome::Armed { node, own, listed } => {
                 plan.next(Input::Armed(Armed { node, own, listing: listed.as_ref().map(listing) }), rules)
             }
@@ -181,58 +201,133 @@ impl Contender<'_> {
         }
         // A node that an earlier create has made is adopted behind a barrier.
         let epoch = created.map_or(0, |created| created.epoch);
-        Ok(Outcome::Plain(Input::Created { epoch, certain }))
+        let ahead = self.entry.ahead().filter(|_| self.early.is_none());
+        Ok(Outcome::Plain(Input::Created { epoch, certain, ahead }))
     }
 
     /// Enters the contender's one node, which is known now.
     fn node_is_known(&mut self) {
-        self.entry.has_node(&self.owned);
+        let number = self.lock.sequence(self.own_name()).filter(|number| is_far_from_the_end(*number));
+        self.entry.has_node(&self.owned, number);
         self.revocation = self.lock.revocation(&self.owned);
     }
 
     async fn write_barrier(&mut self) -> Result<Outcome, Error> {
-        let at = self.session.pinned();
-        at.write_barrier().await?;
+        let (at, _) = self.entry.reads().order(self.session).await?;
         Ok(Outcome::Plain(Input::Ordered { epoch: at.epoch() }))
     }
 
     async fn adopt(&mut self) -> Result<Outcome, Error> {
+        let reads = self.entry.reads();
+        let (at, since) = reads.order(self.session).await?;
         let base_path = &self.lock.base_path;
-        let children = children_of(self.session, base_path).await?;
-        adopt(&mut self.owned, base_path, &children).await?;
+        if self.lock.shared_queue().is_some() {
+            let listed = self.list_since(Some(&at), &reads, since).await?;
+            adopt(&mut self.owned, base_path, listed.queue.strings()).await?;
+        } else {
+            adopt(&mut self.owned, base_path, &children_of(&at, base_path).await?).await?;
+        }
         if self.owned.is_uncertain() {
             return Err(self.is_gone());
         }
         self.node_is_known();
-        Ok(Outcome::Plain(Input::Adopted))
+        Ok(Outcome::Plain(Input::Adopted { epoch: at.epoch(), ahead: self.entry.ahead() }))
     }
 
     async fn list(&mut self, watched: bool) -> Result<Outcome, Error> {
         let at = self.session.pinned();
-        let base_path = &self.lock.base_path;
         self.awaited = None;
-        let children = match self.early.take().and_then(|early| early.listed_on(&at)) {
+        match self.early.take().and_then(|early| early.listed_on(&at)) {
             Some(children) if !watched => {
                 self.lock.spec.candidacy.iter().for_each(|candidacy| drop(candidacy.take_read()));
-                children
+                Ok(Outcome::Listed(self.in_order(&at, children).await?))
+            }
+            _ if watched || self.lock.shared_queue().is_none() => {
+                let children = self.children(&at, watched).await?;
+                Ok(Outcome::Listed(self.in_order(&at, children).await?))
             }
             _ => {
-                let listed = match &self.lock.spec.candidacy {
-                    Some(candidacy) if !watched => candidacy.list(&at, base_path).await,
-                    _ => at.get_children_watched(base_path).await,
-                };
-                match listed {
-                    Ok((children, watch)) => {
-                        self.listing = Some(Box::new(watch));
-                        children
-                    }
-                    // The node of a lock cannot be deleted before its children: without it this contender's node is deleted too.
-                    Err(Error::NoNode { .. }) => Vec::new(),
-                    Err(error) => return Err(error),
-                }
+                let reads = self.entry.reads();
+                Ok(Outcome::Listed(self.list_since(None, &reads, reads.now()).await?))
             }
+        }
+    }
+
+    /// Takes the next contender ahead from the newest listing, or lists.
+    async fn next_ahead(&mut self) -> Result<Outcome, Error> {
+        let epoch = self.session.pinned().epoch();
+        match self.known_ahead(epoch) {
+            Some(queue) => Ok(Outcome::Known(Listed { epoch, queue: Arc::new(queue), by_creation: false })),
+            None => self.list(false).await,
+        }
+    }
+
+    fn known_ahead(&self, epoch: Epoch) -> Option<SortedChildren> {
+        self.entry.reads().ahead_of(epoch, self.entry.number()?, self.own_name())
+    }
+
+    /// Records that a contender ahead has gone, as a connection has shown.
+    fn has_gone(&self, epoch: Option<Epoch>, name: &str) {
+        if let (Some(epoch), Some(_), Some(number)) = (epoch, self.entry.number(), self.lock.sequence(name)) {
+            self.entry.reads().is_gone(epoch, number, name);
+        }
+    }
+
+    /// Lists behind the watches of one write. If few are known to be ahead, a read of each is as good: none joins there.
+    async fn list_behind(&self, at: &Session) -> Result<Vec<String>, Error> {
+        let base_path = &self.lock.base_path;
+        let Some(queue) = self.known_ahead(at.epoch()).filter(|queue| queue.len() <= NEAREST) else {
+            return children_of(at, base_path).await;
         };
-        Ok(Outcome::Listed(self.in_order(&at, children).await?))
+        let mut found = Vec::with_capacity(queue.len());
+        let paths: Vec<_> = queue.names().map(|name| make_path(base_path, name)).collect();
+        let looks = futures_util::future::try_join_all(paths.iter().map(|path| at.exists(path))).await?;
+        for (name, stat) in queue.names().zip(looks) {
+            match stat {
+                Some(_) => found.push(name.to_owned()),
+                None => self.has_gone(Some(at.epoch()), name),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Lists on a connection, or on the present one. Or takes a listing that another contender of the session has sent
+    /// since.
+    async fn list_since(&mut self, at: Option<&Session>, reads: &SharedReads, since: Moment) -> Result<Listed, Error> {
+        let turn = reads.turn_to_list(self.session).await;
+        let at = at.cloned().unwrap_or_else(|| self.session.pinned());
+        if let Some(queue) = reads.newest(at.epoch(), since) {
+            return Ok(Listed { epoch: at.epoch(), queue, by_creation: false });
+        }
+        let sent = reads.sends();
+        let children = self.children(&at, false).await?;
+        let queue = Arc::new(self.lock.sort(children));
+        if queue.is_near_the_end() {
+            drop(turn);
+            return self.in_order(&at, queue.strings().cloned().collect()).await;
+        }
+        if self.entry.has_company() {
+            reads.keep(at.epoch(), sent, &queue);
+        }
+        Ok(Listed { epoch: at.epoch(), queue, by_creation: false })
+    }
+
+    /// Requests the children, and watches them.
+    async fn children(&mut self, at: &Session, watched: bool) -> Result<Vec<String>, Error> {
+        let base_path = &self.lock.base_path;
+        let listed = match &self.lock.spec.candidacy {
+            Some(candidacy) if !watched => candidacy.list(at, base_path).await,
+            _ => at.get_children_watched(base_path).await,
+        };
+        match listed {
+            Ok((children, watch)) => {
+                self.listing = Some(Box::new(watch));
+                Ok(children)
+            }
+            // The node of a lock cannot be deleted before its children: without it this contender's node is deleted too.
+            Err(Error::NoNode { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn in_order(&mut self, at: &Session, children: Vec<String>) -> Result<Listed, Error> {
@@ -241,7 +336,7 @@ impl Contender<'_> {
         if !by_number {
             queue = Box::pin(by_creation(at, self.lock, queue, &mut self.creation_order)).await?;
         }
-        Ok(Listed { epoch: at.epoch(), queue, by_creation: !by_number })
+        Ok(Listed { epoch: at.epoch(), queue: Arc::new(queue), by_creation: !by_number })
     }
 
     /// Sets the watches and lists in one write. The watches are first: then a node is missing from the listing, or its
@@ -257,7 +352,7 @@ impl Contender<'_> {
         }
         let node = arm.node.map(|name| make_path(base_path, &name));
         let own = if arm.own { self.owned.path() } else { None };
-        let listing = async { if arm.list { Some(children_of(&at, base_path).await) } else { None } };
+        let listing = async { if arm.list { Some(self.list_behind(&at).await) } else { None } };
         let all = futures_util::future::join3(watch_node(&at, node.as_deref()), watch_node(&at, own), listing);
         let (node_watch, own_watch, listed) = at.in_one_write(all).await;
         let listed = match listed.transpose()? {
@@ -266,6 +361,9 @@ impl Contender<'_> {
         };
         if let Some(node) = &node {
             self.awaited = node_watch?;
+            if self.awaited.is_none() {
+                self.has_gone(Some(at.epoch()), node_from_path(node));
+            }
             self.warn_of_a_blocker(node);
         }
         if arm.own {
@@ -332,6 +430,7 @@ impl Contender<'_> {
             }
             reason = resolved(self.awaited.as_mut()), if set.node.is_some() => match (reason, self.awaited.take()) {
                 (Some(WakeReason::Event(EventType::NodeDeleted)), Some(watch)) => {
+                    self.has_gone(watch.fired_in(), set.node.as_deref().unwrap_or_default());
                     let by = Box::pin(deleted_by(self.session, &watch, owner)).await;
                     match self.own.take_if(|own| own.has_fired()) {
                         Some(_) => Input::OwnChanged,

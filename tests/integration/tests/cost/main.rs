@@ -13,5 +13,6 @@ mod groups;
 mod latches;
 mod meter;
 mod nodes;
+mod queues;
 mod scale;
 mod waiting;

@@ -82,9 +82,10 @@ impl Session {
         if !self.inner.handle.capabilities().ephemerals {
             return Ok(());
         }
-        // Requests that are refused at once wait for one list.
-        let mut last = self.inner.recounted.lock().await;
-        let is_too_soon = last.is_some_and(|last| self.inner.clock.now() < last + RECOUNT_PAUSE);
+        // Requests that are refused at once wait for one list, but not for long: the future that lists may not be polled.
+        let mut last = tokio::time::timeout(self.timeout() / 10, self.inner.recounted.lock()).await.ok();
+        let counted = last.as_deref().copied().flatten();
+        let is_too_soon = counted.is_some_and(|counted| self.inner.clock.now() < counted + RECOUNT_PAUSE);
         if is_too_soon || is_before_3_6.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -97,7 +98,7 @@ impl Session {
             Err(Error::ConnectionLoss { .. }) => {}
             // Such a server closes the connection, so it is asked once.
             Err(Error::Unsupported { .. }) => is_before_3_6.store(true, Ordering::Release),
-            _ => *last = Some(self.inner.clock.now()),
+            _ => last.iter_mut().for_each(|last| **last = Some(self.inner.clock.now())),
         }
         listed.map(drop)
     }

@@ -146,7 +146,9 @@ impl Entry {
     pub(super) fn has_company(&self) -> bool {
         let known = self.contenders.0.lock();
         let queue = self.queue.as_ref().and_then(|place| known.queues.get(&place.key));
-        queue.is_some_and(|queue| queue.coming > 1 || queue.nodes.values().rev().any(|facts| facts.is_there()))
+        let own = usize::from(self.number().is_none());
+        let is_other = |facts: &Arc<SharedFacts>| !Arc::ptr_eq(facts, &self.facts) && facts.is_there();
+        queue.is_some_and(|queue| queue.coming > own || queue.nodes.values().rev().any(is_other))
     }
 
     /// Records the contender's one node: no lost reply has left another. It is in its queue from now on, if a number

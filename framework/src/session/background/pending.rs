@@ -107,3 +107,26 @@ impl DeleteBacklog {
         self.owing.wait_for(|&owing| owing == 0).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delete_without_a_caller_tries_a_node_with_children_twice() {
+        let not_empty = Error::NotEmpty { path: "/a".into() };
+        let left = PendingDelete::Uncertain { path: "/a".into(), ephemeral: false };
+        assert_eq!([0, 1].map(|failures| left.is_over(&not_empty, failures)), [false, true]);
+        let guaranteed = PendingDelete::Guaranteed { path: "/a".into(), delete: Delete::default() };
+        assert!(guaranteed.is_over(&not_empty, 0));
+    }
+
+    #[test]
+    fn only_a_caller_gives_up_at_another_version() {
+        let changed = Error::BadVersion { path: "/a".into() };
+        let left = PendingDelete::Created { path: "/a".into(), czxid: 7, ephemeral: false };
+        assert!(!left.is_over(&changed, 9));
+        let guaranteed = PendingDelete::Guaranteed { path: "/a".into(), delete: Delete::default() };
+        assert!(guaranteed.is_over(&changed, 0));
+    }
+}

@@ -9,7 +9,7 @@
 #![doc = include_str!("../docs/acquire.svg")]
 //!
 //! The list request is sent before the reply to the create arrives, so an acquire without contention takes one round
-//! trip. If that reply is lost, the node is found by the random name before its number. If the caller drops the future,
+//! trip. A contender with others of its client in the queue sends none. If the reply is lost, the node is found by the random name before its number. If the caller drops the future,
 //! the node is deleted in the background.
 //!
 //! A read lock of an [`InterProcessReadWriteLock`] is granted when no writer is ahead of it. A lease of an
@@ -22,9 +22,10 @@
 //!
 #![doc = include_str!("../docs/hand_off.svg")]
 //!
-//! A waiter with two or more contenders ahead watches the node ahead of its predecessor. Waiters in the same session
-//! watch their predecessors, and notify each other in memory when they reach the head of the queue.
-//! If a waiter in the middle gives up, a waiter behind it is woken, lists the queue, and waits again.
+//! A waiter with two or more contenders ahead watches the node ahead of its predecessor. A waiter behind one
+//! of its own session watches the nearest such node, without a listing. Waiters of one session notify each other in
+//! memory when they reach the head of the queue. If a waiter in the middle gives up, a waiter behind it is woken. It takes
+//! the next node from a listing of its session, or lists, and waits again.
 //! A reader watches the last writer ahead of it. Only the first waiter for a lease watches all children, since any
 //! released lease is for it.
 //!

@@ -242,7 +242,7 @@ impl<'a> CuratorTransaction<'a> {
     /// * `Error::InvalidPath`, `Error::Compression`, `Error::SchemaViolation`; `Error::Unsupported` with
     ///   `zookeeper-async`.
     /// * `Error::TooManyEphemeralNodes`: the session cannot have so many nodes. Nothing was sent. Delete others, or use
-    ///   another client. A transaction that deletes as much as it creates always fits.
+    ///   another client. A transaction that deletes as many bytes of the session's known nodes as it creates always fits.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the policy gave up, or the changes may have been made
     ///   ([`outcome_unknown`](crate::Error::outcome_unknown)), also if the client was closed before the reply. Such a
     ///   transaction is not retried, because the retry would fail on its own changes. (Curator's retries.)

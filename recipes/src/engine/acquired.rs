@@ -14,7 +14,7 @@ pub(crate) struct Acquired {
     /// The transaction that created the node.
     pub(crate) fencing_token: i64,
     pub(crate) revocation: Option<Revocation>,
-    /// The number of contenders ahead when it joined.
+    /// The number of contenders ahead when it joined, or 1 if it joined behind one of its session without a listing.
     pub(crate) queue_position: usize,
 }
 

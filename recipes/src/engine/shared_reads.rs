@@ -2,7 +2,7 @@
 //!
 //! A listing that was sent after a contender asked for one is as good as its own. An older one of the same connection
 //! shows at least which nodes a contender has ahead: none ever joins there. So of thousands that lose a reply or the node
-//! ahead at once, one lists. The tests of the cost of a queue show it.
+//! ahead at once, one lists. `tests/integration/tests/cost/queues.rs` shows it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,8 @@ use tokio::sync::MutexGuard;
 use crate::engine::driver::SortedChildren;
 use crate::engine::plan::Epoch;
 
-/// The most contenders ahead that are looked at one by one rather than listed.
+/// The most contenders ahead that an earlier listing is asked for. With fewer ahead, each of them and the contender's
+/// node are read one by one rather than listed.
 pub(super) const NEAREST: usize = 6;
 
 /// A moment in a lock's session, in the order of this process.

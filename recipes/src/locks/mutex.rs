@@ -142,9 +142,9 @@ use crate::locks::reentrant::Reentrant;
 /// | case | requests |
 /// | --- | --- |
 /// | no contention | 3 in 2 round trips: create and listing, then delete |
-/// | one contender ahead, or a predecessor in the same session | 2 more: watch the predecessor and the own node |
-/// | several contenders ahead | 4 more: watch the second node ahead; after its deletion, list and watch as above |
-/// | behind another contender of the same client | 3: create, watch the node ahead, delete; no listing while only such contenders are ahead |
+/// | one contender of another client ahead | 2 more: watch the predecessor and the own node |
+/// | several contenders of other clients ahead | 4 more: watch the second node ahead; after its deletion, list and watch as above |
+/// | behind another contender of the same client | 3: create, watch the nearest such node, delete; a listing more if other clients are between |
 /// | the first other contender joins behind a holder that did not wait | 1 more: the holder watches its node |
 /// | acquire by an owner that holds the lock | 0 |
 ///
@@ -152,8 +152,10 @@ use crate::locks::reentrant::Reentrant;
 /// last. That costs no request, and one notification for each acquire. A grant to a waiter is one event. A
 /// waiter watches its own node after a tenth of the session timeout at the latest.
 /// A watch that the session already has costs no request: in a queue of one session, a hand-off sends only the delete.
-/// A listing takes 55 bytes for each contender. Contenders of one client at one path share it. A
-/// contender finds the one ahead in the newest listing that has its node, without those that have gone since.
+/// A listing takes 55 bytes for each contender. Contenders of one client share listings of one path: behind a node that
+/// is deleted, a contender finds the next one in the newest listing. It lists if that lacks its node or is of an earlier
+/// connection, if no node is left ahead, or if nodes of it were gone. With
+/// [`MutexOptions::extra_lock_patterns`] a mutex shares nothing.
 #[derive(Clone)]
 pub struct InterProcessMutex {
     lock: Arc<Reentrant>,

@@ -2,7 +2,7 @@
 //! happened.
 //!
 //! Each seed storms three of the ten locks, in rotation: in a hundred seeds in a row each has thirty storms, in all
-//! kinds of weather. A short storm has a single holder. Its server refuses it. Half of the seeds also storm an election:
+//! kinds of weather. A short storm has a single holder, and a server that refuses its credentials or some of its requests. Half of the seeds also storm an election:
 //! two of three a latch, one a selector. The other half storms nodes that stand. Each seed storms caches, and counters,
 //! barriers or latches. In its hard storm servers refuse reads and credentials, have large replies, and return to backups.
 //!

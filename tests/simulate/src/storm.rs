@@ -64,7 +64,7 @@ impl Hard {
 impl Storm {
     /// Returns the storms of one seed: three of locks, one of a single holder, one of an election or of nodes that stand.
     /// Then one of caches, one of counters, barriers or latches, and the hard one.
-    /// A parity of bits chooses between the second two, so that both have all kinds of weather.
+    /// A parity of bits chooses between an election and nodes, so that both have all kinds of weather.
     pub fn of(seed: u64) -> Vec<Self> {
         let other = if seed.count_ones() % 2 == 1 { Self::election(seed) } else { Self::presence(seed) };
         let others = [Self::Holder, other, Self::Caches, Self::together(seed), Self::hard(seed)];

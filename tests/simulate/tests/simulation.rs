@@ -94,7 +94,7 @@ fn fresh_storms_end_well() {
     assert!(nodes_in_caches as u64 > FRESH, "{nodes_in_caches}");
 }
 
-/// All of these seeds in a long run, otherwise one of them.
+/// Returns all of these seeds in a long run, otherwise one at random.
 fn kept(seeds: &[u64]) -> Vec<u64> {
     let one = seeds.choose(&mut rand::rng()).copied().into_iter().collect();
     if std::env::var_os("CURATOR_MODEL").is_some() { seeds.to_vec() } else { one }

@@ -6,7 +6,7 @@ use crate::engine::driver::Predicate;
 use crate::engine::plan::messages::{Ahead, Arm, Armed, DeletedBy, Epoch, Input, Listing, Rules, WaitSet, Watched};
 use crate::engine::plan::two_ahead;
 
-/// After so many nodes in a row that are gone, a listing costs less time than to look at the next one.
+/// After so many uses of an earlier listing that have led to a node that is gone, a listing costs less time.
 const MOST_GONE: u8 = 2;
 
 /// The reason that makes a grant right.
@@ -91,10 +91,10 @@ pub(crate) struct Plan {
     is_uncertain: bool,
     /// The children are watched from now on: any deletion may grant the lock.
     watches_children: bool,
-    /// The number of contenders ahead at first.
+    /// The number of contenders ahead at first, or 1 for a contender that joined without a listing.
     pub(crate) queue_position: Option<usize>,
     waits_for: Target,
-    /// The number of nodes in a row that an earlier listing has shown, and that were gone.
+    /// The number of uses of an earlier listing since the last notification of a deletion.
     gone: u8,
     /// The connection on which the watch on the own node was set, as long as it has not fired.
     own_armed_in: Option<Epoch>,
@@ -162,7 +162,7 @@ impl Plan {
                 self.own_armed_in = None;
                 self.list()
             }
-            // A read that has failed is repeated. The watches of before are set on the new connection too.
+            // Repeats the read that has failed. A watch that was set before is valid on the new connection too.
             Input::Reconnected => {
                 self.own_armed_in = None;
                 self.arm_again()

@@ -11,7 +11,8 @@ use crate::engine::wait_mode::WaitMode;
 
 impl Contender<'_> {
     /// Creates the node and lists. A contender that asks once skips this listing: the node of a guard that was just
-    /// dropped may still be in it. So does one that other contenders of its session precede: it needs none.
+    /// dropped may still be in it. So does one with others of its session in the
+    /// queue: mostly one of them is ahead, and it needs none. Otherwise it lists in a second round trip.
     pub(super) async fn create_and_list(
         &mut self,
         retries: &mut RetryLoop,

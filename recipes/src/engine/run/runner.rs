@@ -44,7 +44,7 @@ impl AcquireOnce for LockInternals {
 enum Outcome {
     Plain(Input<'static>),
     Listed(Listed),
-    /// An earlier listing.
+    /// The nearest contenders ahead, from an earlier listing of the session.
     Known(Listed),
     Armed {
         node: Watched,
@@ -159,7 +159,7 @@ impl Contender<'_> {
             // Only a reply that shows another contender ahead leads to these, or to one more listing.
             Action::Arm(_) | Action::Wait(_) => contention.is_shown(),
             Action::List { .. } if was_listed => contention.is_shown(),
-            // The own node was not found in the listing yet.
+            // The contender's node is not known, or was not found in a listing yet.
             Action::Barrier | Action::Adopt => {}
             // The awaited contender is gone, or the turn is granted.
             _ => contention.is_outdated(self.session.timeout() / 10),
@@ -273,7 +273,8 @@ impl Contender<'_> {
         }
     }
 
-    /// Lists behind the watches of one write. If few are known to be ahead, a read of each is as good: none joins there.
+    /// Lists behind the watches of one write. With fewer than [`NEAREST`] known ahead, a read of each node is as good: no
+    /// contender joins there.
     async fn list_behind(&self, at: &Session) -> Result<Vec<String>, Error> {
         let base_path = &self.lock.base_path;
         let Some(queue) = self.known_ahead(at.epoch()).filter(|queue| queue.len() <= NEAREST) else {

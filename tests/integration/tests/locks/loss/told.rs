@@ -185,6 +185,37 @@ fn a_holder_that_does_not_watch_its_node_is_found() {
     assert_eq!(curator_framework::mutants::with("leave-the-own-node-alone", tell), None);
 }
 
+/// Deletes the node of a waiter, then lets the holder release. Returns whether the waiter has a node when it is granted.
+fn waiter_has_a_node_when_it_is_granted() -> bool {
+    simulated(async |ensemble, client| {
+        let next = InterProcessMutex::new(connected(&ensemble, ClientId(1)).await, PATH).unwrap();
+        let holder = InterProcessMutex::new(client.clone(), PATH).unwrap().acquire().await.unwrap();
+        let waiting = tokio::spawn(async move { next.acquire().await.unwrap() });
+        sleep(LATENCY * 10).await;
+        for child in ensemble.children(PATH) {
+            let path = format!("{PATH}/{child}");
+            if path != holder.node_path() {
+                ensemble.delete(&path);
+            }
+        }
+        assert_eq!(holder.release().await.unwrap(), Release::Released);
+        let guard = timeout(SESSION, waiting).await.expect("it is granted").unwrap();
+        ensemble.children(PATH).iter().any(|child| guard.node_path().ends_with(child.as_str()))
+    })
+}
+
+#[test]
+fn waiter_whose_node_is_deleted_is_granted_with_another() {
+    assert!(waiter_has_a_node_when_it_is_granted());
+}
+
+#[cfg(curator_mutants)]
+#[test]
+fn hand_off_to_a_waiter_without_a_node_is_found() {
+    let has_a_node = waiter_has_a_node_when_it_is_granted;
+    assert!(!curator_framework::mutants::with("hand-off-without-the-own-watch", has_a_node));
+}
+
 #[test]
 fn a_client_that_is_closed_tells_at_once() {
     for way in Way::ALL {

@@ -149,7 +149,7 @@
 //! | --- | --- | --- |
 //! | info | span `acquire`: contains the events of the acquire and its requests | `path`, `recipe`, `lock` (the [name](LockOptions::name), otherwise the recipe) |
 //! | debug | `lock acquire`: an acquire has ended | `path`, `wait_s`, `outcome` (`granted`, `timeout`, `error`, `cancelled`) |
-//! | debug | `lock granted` | `path`, `node`, `queue_position` (the number of contenders ahead at first, or 1 if it joined behind another one of its client), `fencing_token` |
+//! | debug | `lock granted` | `path`, `node`, `fencing_token`, `queue_position` (the number of contenders ahead at first, or 1 if it joined behind another one of its client) |
 //! | debug | `lock released` | `path`, `node`, `held_s`, `outcome` (`released`, `lost`, `dropped`) |
 //! | warn | `lock lost`: once for each grant, when this process learns of the loss | `path`, `node`, `reason`, `held_s`, `session_id` (ZooKeeper's, in hexadecimal) |
 //! | warn | `a lock is held for long` | `path`, `node`, `held_for_more_than_s` |

@@ -124,6 +124,14 @@ pub trait RecipeClient: sealed::Sealed {
         before: &[Operation],
     ) -> impl Future<Output = Result<Vec<CuratorTransactionResult>>> + Send;
 
+    /// Returns the runtime of the client's tasks, once the client is started.
+    #[must_use]
+    fn runtime(&self) -> Option<Handle>;
+
+    /// Returns the client's value of this type, for a recipe's state in it. The first call creates it.
+    #[must_use]
+    fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T>;
+
     /// Returns how the parents of a lock's nodes are created.
     #[must_use]
     fn lock_parents(&self) -> Parents;
@@ -216,6 +224,14 @@ impl RecipeClient for CuratorFramework {
         before: &[Operation],
     ) -> Result<Vec<CuratorTransactionResult>> {
         transaction.commit_in(session, before).await
+    }
+
+    fn runtime(&self) -> Option<Handle> {
+        self.core.shared().runtime.get().cloned()
+    }
+
+    fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        self.core.shared().extensions.get()
     }
 
     fn lock_parents(&self) -> Parents {

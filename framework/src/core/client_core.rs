@@ -23,6 +23,7 @@ use crate::retry::RetryPolicy;
 use crate::session::Session;
 use crate::session::background::{Delete, DeleteBacklog, PendingDelete, PendingGuard};
 use crate::state::connection_state::{ConnectionState, StateEvent, next_state};
+use crate::sync::extensions::Extensions;
 use crate::sync::report::report;
 use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::{Closing, Pacer, SessionEnd, ZooKeeperHandle};
@@ -118,6 +119,7 @@ pub(crate) struct ClientState {
     pub(crate) finished: watch::Sender<bool>,
     /// The runtime of the client's task.
     pub(crate) runtime: OnceLock<Handle>,
+    pub(crate) extensions: Extensions,
 }
 
 impl ClientState {
@@ -137,6 +139,7 @@ impl ClientState {
             stop: watch::Sender::new(Shutdown::Running),
             finished: watch::Sender::new(true),
             runtime: OnceLock::new(),
+            extensions: Extensions::default(),
         }
     }
 

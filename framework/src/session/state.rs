@@ -1,7 +1,5 @@
 //! The state of a session, and its handles.
 
-use std::any::{Any, TypeId};
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
@@ -30,6 +28,7 @@ use crate::session::liveness::SessionLiveness;
 use crate::session::owned_node::OwnedNode;
 use crate::session::watches::WatchRegistry;
 use crate::state::connection_state::{ConnectionState, ConnectionStateErrorPolicy};
+use crate::sync::extensions::Extensions;
 use crate::sync::safe_notify::SafeNotifyExecutor;
 use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::{Connection, Evidence, SessionEnd, ZooKeeperHandle};
@@ -92,7 +91,7 @@ pub(super) struct Inner {
     /// A server has answered that it does not know a request of ZooKeeper 3.6: persistent watches, or a list of the
     /// session's ephemeral nodes.
     pub(super) is_before_3_6: AtomicBool,
-    extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    extensions: Extensions,
 }
 
 /// The inputs of the deadline.
@@ -168,7 +167,7 @@ impl Session {
                 ephemeral_nodes: Mutex::new(EphemeralNodes::new(config.max_ephemeral_bytes)),
                 recounted: tokio::sync::Mutex::default(),
                 is_before_3_6: AtomicBool::new(false),
-                extensions: Mutex::default(),
+                extensions: Extensions::default(),
             }
         });
         let session = Self { inner, root: Namespace::default(), pinned: None };
@@ -253,10 +252,7 @@ impl Session {
     /// Returns the session's value of this type, for a recipe's state in it. The first call creates it.
     #[must_use]
     pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
-        let mut extensions = self.inner.extensions.lock();
-        let kept = extensions.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default()));
-        // The key is the value's type, so the downcast succeeds.
-        Arc::clone(kept).downcast().unwrap_or_default()
+        self.inner.extensions.get()
     }
 
     /// Records the transaction that a reply reflects.

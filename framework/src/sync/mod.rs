@@ -2,6 +2,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod changes;
+pub(crate) mod extensions;
 pub(crate) mod job_queue;
 pub(crate) mod listeners;
 pub(crate) mod panics;

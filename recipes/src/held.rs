@@ -85,6 +85,11 @@ impl FencingToken {
         Self::new(Zxid::new(czxid), 0)
     }
 
+    /// Returns the token of a later pass within the same node.
+    pub(crate) const fn at_pass(self, pass: u64) -> Self {
+        Self { pass, ..self }
+    }
+
     /// Returns the transaction that created the node. It is the whole token for a resource that stores one integer, as
     /// long as the pass is 0.
     #[must_use]

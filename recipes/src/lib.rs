@@ -137,6 +137,7 @@
 //! * [`migration`]: from Java's Curator to this crate, class by class, and while both run
 //! * [`curator_methods`]: each public method of Java's Curator, with its counterpart here
 //! * [`choosing`]: the recipe for each need, ZooKeeper beside Redis and databases, the limits of locks and elections
+//! * [`batches`]: one node for all tasks of a client that wait for a lock
 //! * [`how_it_works`]: acquire, hand-off and loss in pictures, and the life of a cache
 //! * [`default_client`](curator_framework::default_client): the ZooKeeper client below, its promises and its limits
 //!
@@ -206,16 +207,19 @@
 //! | `curator_locks_granted_total` | counter | `lock` | grants, terms, items: a call of `acquire_many(n)` counts n, and one wait |
 //! | `curator_locks_lost_total` | counter | `lock`, `reason` | losses: `session_expired`, `session_failed`, `client_closed`, `node_deleted`, `connection_error` |
 //! | `curator_lock_timeouts_total` | counter | `lock` | acquires that returned `Ok(None)`: another contender was ahead |
+//! | `curator_lock_waiting` | gauge | `lock` | acquires that wait in a [batch](batches) for the node of their client |
 //! | `curator_lock_cancellations_total` | counter | `lock` | acquires that were dropped before the grant |
 //! | `curator_lock_errors_total` | counter | `lock` | acquires that failed |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
+mod barriers;
+#[doc = include_str!("../docs/batches.md")]
+pub mod batches {}
+mod caches;
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
-mod barriers;
-mod caches;
 mod content;
 mod counters;
 pub mod curator_methods {

@@ -31,11 +31,27 @@ pub(crate) trait AcquireOnce: Sync {
 }
 
 /// Logs and counts how an acquire ended, also when its future is dropped.
-struct Log<'a> {
+pub(super) struct Log<'a> {
     path: &'a str,
     label: &'a Label,
     began: Instant,
     outcome: &'static str,
+}
+
+impl<'a> Log<'a> {
+    pub(super) fn new(path: &'a str, label: &'a Label) -> Self {
+        Self { path, label, began: Instant::now(), outcome: "cancelled" }
+    }
+
+    /// Records the outcome, and returns it with an error about the path.
+    pub(super) fn ends<T>(&mut self, outcome: Result<Option<T>, LockError>) -> Result<Option<T>, LockError> {
+        self.outcome = match &outcome {
+            Ok(Some(_)) => "granted",
+            Ok(None) => "timeout",
+            Err(_) => "error",
+        };
+        outcome.map_err(|error| error.about(self.path))
+    }
 }
 
 impl Drop for Log<'_> {
@@ -46,6 +62,11 @@ impl Drop for Log<'_> {
     }
 }
 
+/// Returns the span of an acquire.
+pub(super) fn span(path: &str, label: &Label) -> tracing::Span {
+    tracing::info_span!("acquire", path, recipe = label.recipe, lock = label.as_str())
+}
+
 /// Attempts until one is granted or the wait is over, within a span.
 pub(crate) async fn acquire<A: AcquireOnce>(
     client: &CuratorFramework,
@@ -53,10 +74,8 @@ pub(crate) async fn acquire<A: AcquireOnce>(
     mode: WaitMode,
     what: &A,
 ) -> Result<Option<A::Granted>, LockError> {
-    let label = what.label();
-    let span = tracing::info_span!("acquire", path, recipe = label.recipe, lock = label.as_str());
     // Boxed: the future of an acquire stays small wherever a caller keeps it.
-    Box::pin(acquire_in_span(client, path, mode, what).instrument(span)).await
+    Box::pin(acquire_in_span(client, path, mode, what).instrument(span(path, what.label()))).await
 }
 
 async fn acquire_in_span<A: AcquireOnce>(
@@ -65,19 +84,14 @@ async fn acquire_in_span<A: AcquireOnce>(
     mode: WaitMode,
     what: &A,
 ) -> Result<Option<A::Granted>, LockError> {
-    let mut log = Log { path, label: what.label(), began: Instant::now(), outcome: "cancelled" };
+    let mut log = Log::new(path, what.label());
     let contention = Contention::default();
     let attempts = std::pin::pin!(attempts(client, mode, &contention, what));
-    let outcome = mode.bound(client, path, &contention, attempts).await.map_err(|error| error.about(path));
-    log.outcome = match &outcome {
-        Ok(Some(Some(_))) => "granted",
-        Ok(_) => "timeout",
-        Err(_) => "error",
-    };
-    Ok(outcome?.flatten())
+    let outcome = mode.bound(client, path, &contention, attempts).await;
+    log.ends(outcome.map(Option::flatten))
 }
 
-async fn attempts<A: AcquireOnce>(
+pub(super) async fn attempts<A: AcquireOnce>(
     client: &CuratorFramework,
     mode: WaitMode,
     contention: &Contention,

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::engine::acquired::Acquired;
+use crate::engine::batch::Turn;
 use crate::engine::caller::Origin;
 use crate::engine::error::LockError;
 use crate::engine::label::Label;
@@ -24,6 +25,7 @@ use crate::engine::requests::verify_in_session;
 use crate::engine::revocation::Revocation;
 use crate::engine::same_session::Entry;
 use crate::engine::slot::{Slot, Slots};
+use crate::held::FencingToken;
 
 /// The outcome of the release of a lock, a barrier or a leadership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,7 +62,7 @@ pub(crate) struct Hold {
     lock_path: PathText,
     label: Label,
     path: PathText,
-    fencing_token: i64,
+    fencing_token: FencingToken,
     session: Session,
     signal: LossSignal,
     /// Does not keep the client: [`Kept`] does, until the release.
@@ -75,8 +77,8 @@ pub(crate) struct Hold {
     over: AtomicBool,
     /// The last guard has given up its share.
     released: AtomicBool,
-    /// Lets contenders of the same session find the holder.
-    _entry: Option<Entry>,
+    /// False if the node must be deleted at the release: see [`ends_turn`](Self::ends_turn).
+    passes: AtomicBool,
 }
 
 /// The number of guards that share a hold, and the owned node that the last of them deletes.
@@ -84,12 +86,16 @@ struct Shares {
     guards: usize,
     /// Taken by the guard that releases it last, or dropped with it.
     kept: Option<Kept>,
+    /// Lets contenders of the same session find the holder.
+    entry: Option<Entry>,
+    /// The turn of the batch whose node it is.
+    turn: Option<Turn>,
 }
 
 /// The owned node of a hold, and the client, which stays open for it.
 struct Kept {
     owned: OwnedNode,
-    _client: CuratorFramework,
+    client: CuratorFramework,
 }
 
 impl Hold {
@@ -101,7 +107,7 @@ impl Hold {
         origin: Origin,
         slots: Option<Arc<Slots>>,
     ) -> Arc<Self> {
-        let Acquired { owned, entry, fencing_token, revocation, .. } = acquired;
+        let Acquired { owned, entry, fencing_token, revocation, turn, .. } = acquired;
         metrics::granted(&label);
         let hold = Arc::new(Self {
             lock_path,
@@ -115,10 +121,10 @@ impl Hold {
             origin,
             revocation: revocation.map_or_else(OnceLock::new, OnceLock::from),
             slot: slots.map(|slots| Box::new(Slot::new(slots))),
-            shares: Mutex::new(Shares { guards: 0, kept: Some(Kept { owned, _client: client }) }),
+            shares: Mutex::new(Shares { guards: 0, kept: Some(Kept { owned, client }), entry, turn }),
             over: AtomicBool::new(false),
             released: AtomicBool::new(false),
-            _entry: entry,
+            passes: AtomicBool::new(true),
         });
         hold.log_a_loss();
         hold
@@ -164,6 +170,11 @@ impl Hold {
         &self.session
     }
 
+    /// Has the release delete the node rather than pass it on: a read lock at the same place in the queue follows.
+    pub(crate) fn ends_turn(&self) {
+        self.passes.store(false, Ordering::SeqCst);
+    }
+
     /// Asks the leader whether the node is there, with retries in its session. Returns the reason of a loss.
     pub(crate) async fn verify(&self) -> Result<Option<LossReason>, Error> {
         let loss = verify_in_session(&self.client, &self.session, &self.signal, &self.lock_path).await?;
@@ -174,7 +185,7 @@ impl Hold {
         &self.client
     }
 
-    pub(crate) fn fencing_token(&self) -> i64 {
+    pub(crate) fn fencing_token(&self) -> FencingToken {
         self.fencing_token
     }
 
@@ -360,12 +371,32 @@ impl HoldShare {
         shares.kept.take()
     }
 
+    /// Passes the node to the next entry of its batch. Returns it if none takes it: it is to be deleted.
+    fn pass(&self, kept: Kept) -> Option<Kept> {
+        let Some(turn) = self.hold.shares.lock().turn.take() else { return Some(kept) };
+        let revocation = self.hold.revocation.get();
+        let is_revoked = revocation.is_some_and(Revocation::is_requested);
+        if self.lost_before.get().is_some() || is_revoked || !self.hold.passes.load(Ordering::SeqCst) {
+            // The drop of the turn ends it.
+            return Some(kept);
+        }
+        let Kept { owned, client } = kept;
+        let entry = self.hold.shares.lock().entry.take();
+        let acquired = Acquired { entry, ..Acquired::new(owned, revocation.cloned()) };
+        let Some(Acquired { owned, entry, .. }) = turn.pass(acquired) else {
+            self.hold.log_end("passed");
+            return None;
+        };
+        self.hold.shares.lock().entry = entry;
+        Some(Kept { owned, client })
+    }
+
     /// Gives up the share without waiting for the node's deletion.
     pub(crate) fn delete_in_background(&self, outcome: &str) {
         // A release that was dropped has kept the node for the next call.
         let kept = || self.release.try_lock().ok()?.kept.take();
         // The last share drops the owned node, and the session's background task deletes it.
-        if let Some(kept) = self.detach().or_else(kept) {
+        if let Some(kept) = self.detach().and_then(|kept| self.pass(kept)).or_else(kept) {
             drop(self.hold.end_slot());
             drop(kept);
             self.hold.log_end(if self.lost_before.get().is_some() { "lost" } else { outcome });
@@ -395,7 +426,10 @@ impl HoldShare {
             return Ok(outcome);
         }
         if let Some(kept) = self.detach() {
-            progress.kept = Some(kept);
+            progress.kept = self.pass(kept);
+            if progress.kept.is_none() {
+                return Ok(*progress.outcome.insert(Release::Released));
+            }
         }
         // A loss after the release does not count.
         let loss = self.lost_before.get().copied();
@@ -498,7 +532,7 @@ impl HoldShare {
         }
     }
 
-    pub(crate) fn fencing_token(&self) -> i64 {
+    pub(crate) fn fencing_token(&self) -> FencingToken {
         self.hold.fencing_token
     }
 

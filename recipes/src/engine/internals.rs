@@ -23,6 +23,17 @@ use crate::engine::slot::Slots;
 use crate::engine::wait_mode::WaitMode;
 use crate::engine::waits;
 
+/// Which objects of a client may share the node of a [batch](crate::engine::batch).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Those of one path.
+    Path,
+    /// An object and its clones: only they have its driver.
+    Object,
+    /// None: several contenders hold the lock at once.
+    Nothing,
+}
+
 /// The properties of one kind of lock.
 #[derive(Debug)]
 pub(crate) struct LockSpec {
@@ -41,6 +52,8 @@ pub(crate) struct LockSpec {
     pub(crate) has_containers: bool,
     /// See [`MutexOptions::extra_lock_patterns`](crate::MutexOptions::extra_lock_patterns).
     pub(crate) extra_lock_patterns: Vec<String>,
+    /// Which objects of a client may share a batch.
+    pub(crate) sharing: Sharing,
     /// The numbers of a semaphore's leases.
     pub(crate) slots: Option<Arc<Slots>>,
     /// The way through the queue of the lock's one contender, if that may move.
@@ -61,6 +74,7 @@ impl LockSpec {
             parent_data: &[],
             has_containers: true,
             extra_lock_patterns: Vec::new(),
+            sharing: Sharing::Path,
             slots: None,
             candidacy: None,
         }
@@ -157,7 +171,7 @@ impl LockInternals {
         let lock_path = self.lock_path.clone();
         let hold =
             Hold::new(self.client.clone(), lock_path, self.label.clone(), acquired, origin, self.spec.slots.clone());
-        tracing::debug!(path = &*self.lock_path, node = hold.path(), queue_position, fencing_token, "lock granted");
+        tracing::debug!(path = &*self.lock_path, node = hold.path(), queue_position, %fencing_token, "lock granted");
         let mut holds = self.holds.lock();
         // Before each growth, so that the list is at most twice as long as needed.
         if holds.len() == holds.capacity() {

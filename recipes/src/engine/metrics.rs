@@ -24,6 +24,18 @@ pub(crate) fn acquire_ended(label: &Label, outcome: &'static str, wait: Duration
     });
 }
 
+/// Counts an acquire that waits in a batch.
+pub(crate) fn waits(label: &Label) {
+    #[cfg(feature = "metrics")]
+    record(|| metrics::gauge!("curator_lock_waiting", "lock" => lock(label)).increment(1.0));
+}
+
+/// Counts the end of a wait in a batch.
+pub(crate) fn waits_no_more(label: &Label) {
+    #[cfg(feature = "metrics")]
+    record(|| metrics::gauge!("curator_lock_waiting", "lock" => lock(label)).decrement(1.0));
+}
+
 /// Counts a hold that begins.
 pub(crate) fn granted(label: &Label) {
     #[cfg(feature = "metrics")]

@@ -6,6 +6,7 @@
 //! | [`plan`] | decides what a contender does next; pure |
 //! | [`run`], [`waits`] | performs it: requests, watches, waits |
 //! | [`acquire`], [`wait_mode`] | one attempt after the other, within a budget |
+//! | [`batch`] | lets the tasks of one client share a node |
 //! | [`queue_node`] | creates and finds a contender's node: its data, its access control list, lost replies |
 //! | [`requests`] | list the children, check a node |
 //! | `run/prefetch.rs`, `plan/two_ahead.rs`, [`same_session`], [`shared_reads`] | optimisations, one a file |
@@ -18,6 +19,7 @@
 //! | [`error`], [`options`], [`owner`], [`caller`], [`label`], [`metrics`] | what the callers of locks pass and get |
 mod acquire;
 mod acquired;
+pub(crate) mod batch;
 pub(crate) mod caller;
 pub(crate) mod candidacy;
 pub(crate) mod driver;
@@ -51,7 +53,7 @@ pub(crate) mod while_held;
 
 pub(crate) use self::acquire::{AcquireOnce, acquire, no_end};
 pub(crate) use self::acquired::Acquired;
-pub(crate) use self::internals::{LockInternals, LockSpec};
+pub(crate) use self::internals::{LockInternals, LockSpec, Sharing};
 pub(crate) use self::limit::Limit;
 pub(crate) use self::queue_node::adopt;
 pub(crate) use self::requests::{children_of, verify_in_session};

@@ -34,6 +34,8 @@ pub struct LockOptions<K = ()> {
     pub(crate) warn_after: Option<Duration>,
     pub(crate) revocation: Option<RevocationSpec>,
     pub(crate) name: Option<Arc<str>>,
+    pub(crate) one_node: bool,
+    pub(crate) linger: Duration,
     /// The options that only this kind of lock has.
     pub(crate) own: K,
 }
@@ -48,8 +50,8 @@ impl<K: Default> LockOptions<K> {
 impl<K> LockOptions<K> {
     /// Returns the options that all locks have, and those of this kind.
     pub(crate) fn split(self) -> (LockOptions, K) {
-        let Self { data, acl, warn_after, revocation, name, own } = self;
-        (LockOptions { data, acl, warn_after, revocation, name, own: () }, own)
+        let Self { data, acl, warn_after, revocation, name, one_node, linger, own } = self;
+        (LockOptions { data, acl, warn_after, revocation, name, one_node, linger, own: () }, own)
     }
 
     /// Sets the data of the lock's nodes, for inspection: Curator's `getLockNodeBytes`, `lockData` and `setNodeData`.
@@ -79,6 +81,28 @@ impl<K> LockOptions<K> {
     /// keep each name for ever, so take one name for all paths of a kind, such as `tenants`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into().into());
+        self
+    }
+
+    /// Lets the tasks of this client that wait for the lock share one node: see [batches](crate::batches). Default: each
+    /// acquire creates a node of its own, as in Curator.
+    ///
+    /// All objects of a client with this option, one path, the same data and the same access control list share the node.
+    /// Semaphores refuse the option: each lease has a node. So has each read lock.
+    /// An object that is [revocable](Self::revocable) or has a driver of its own shares it with its clones alone.
+    pub fn one_node_per_client(mut self) -> Self {
+        self.one_node = true;
+        self
+    }
+
+    /// Keeps the node of a client with [`one_node_per_client`](Self::one_node_per_client) for this time after its last
+    /// release, so that the next acquire of the client sends no request. Default: zero.
+    ///
+    /// The first other contender ends it, at the cost of a notification and a delete before that one's grant. A
+    /// `try_acquire` of another client is refused meanwhile. If the process is frozen or cut off while the lock is free,
+    /// others wait until the session times out.
+    pub fn linger(mut self, idle: Duration) -> Self {
+        self.linger = idle;
         self
     }
 

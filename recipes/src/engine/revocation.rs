@@ -170,6 +170,11 @@ impl Revocation {
         Self { requested }
     }
 
+    /// Returns whether a request was made.
+    pub(crate) fn is_requested(&self) -> bool {
+        *self.requested.borrow()
+    }
+
     /// Resolves when a request was made, also before this call.
     pub(crate) async fn requested(&self) {
         let mut requested = self.requested.clone();

@@ -249,7 +249,7 @@ impl Candidate {
     /// Leads for one term. `number` is known if an earlier term had the same node.
     async fn term(&mut self, acquired: Acquired, number: Option<i64>) -> Result<Kept, End> {
         let Self { internals, shared, standing, options } = self;
-        let czxid = acquired.fencing_token;
+        let czxid = acquired.fencing_token.czxid().get();
         let caller = Caller { owner: None, at: Location::caller() };
         let hold = internals.hold(acquired, caller.origin());
         // If the attempt ends here, the drop of the share deletes the node.

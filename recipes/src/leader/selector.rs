@@ -366,7 +366,7 @@ impl LeaderSelector {
         };
         // Without a budget a grant is the only success.
         let Some(acquired) = granted else { return Err(Error::Closed.into()) };
-        let number = acquired.fencing_token;
+        let number = acquired.fencing_token.czxid().get();
         let caller = Caller { owner: None, at: Location::caller() };
         let share = HoldShare::first(internals.hold(acquired, caller.origin()));
         let term = Term::new(share, number, path, client.weak_clone(), None);

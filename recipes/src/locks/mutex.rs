@@ -10,7 +10,7 @@ use crate::engine::driver::LOCK_NAME;
 use crate::engine::error::LockError;
 use crate::engine::owner::LockOwner;
 use crate::engine::participants::{Participant, ParticipantKind};
-use crate::engine::{LockInternals, LockSpec, WaitMode};
+use crate::engine::{LockInternals, LockSpec, Sharing, WaitMode};
 use crate::locks::acquire_methods::{acquire_methods, owner_methods};
 use crate::locks::guard::kinds;
 use crate::locks::guard::lock_guard::LockGuard;
@@ -189,7 +189,7 @@ impl InterProcessMutex {
     ) -> Result<Self, LockError> {
         let (options, MutexQueue { driver, extra_lock_patterns }) = options.split();
         let spec = match driver {
-            Some(driver) => LockSpec::exclusive(LOCK_NAME, driver),
+            Some(driver) => LockSpec { sharing: Sharing::Object, ..LockSpec::exclusive(LOCK_NAME, driver) },
             None => LockSpec::queue(LOCK_NAME),
         };
         let internals = LockInternals::new(client, path.into(), LockSpec { extra_lock_patterns, ..spec }, options)?;

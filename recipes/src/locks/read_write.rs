@@ -14,7 +14,7 @@ use crate::engine::options::LockOptions;
 use crate::engine::owner::LockOwner;
 use crate::engine::participants::{Participant, ParticipantKind};
 use crate::engine::read_write_driver::{ReadDriver, WriteDriver, kind_of};
-use crate::engine::{Acquired, Contention, LockInternals, LockSpec, WaitMode, no_end};
+use crate::engine::{Acquired, Contention, LockInternals, LockSpec, Sharing, WaitMode, no_end};
 use crate::locks::acquire_methods::{acquire_methods, owner_methods};
 use crate::locks::guard::kinds;
 use crate::locks::guard::lock_guard::LockGuard;
@@ -150,14 +150,17 @@ impl InterProcessReadWriteLock {
         options: LockOptions,
     ) -> Result<Self, LockError> {
         let path = path.into();
-        let half = |recipe, name, driver: Arc<dyn LockInternalsDriver>| {
-            let spec = LockSpec { recipe, ..LockSpec::exclusive(name, driver) };
+        let half = |recipe, name, driver: Arc<dyn LockInternalsDriver>, sharing| {
+            let spec = LockSpec { recipe, sharing, ..LockSpec::exclusive(name, driver) };
             LockInternals::new(client.clone(), path.clone(), spec, options.clone())
         };
         // Shared, so that an owner's acquires of the two halves cannot overlap and miss an upgrade.
         let owner_locks = Arc::default();
-        let read = Reentrant::new(half("read_lock", READ_NAME, Arc::new(ReadDriver))?, Arc::clone(&owner_locks));
-        let write = Reentrant::new(half("write_lock", WRITE_NAME, Arc::new(WriteDriver))?, owner_locks);
+        let read = Reentrant::new(
+            half("read_lock", READ_NAME, Arc::new(ReadDriver), Sharing::Nothing)?,
+            Arc::clone(&owner_locks),
+        );
+        let write = Reentrant::new(half("write_lock", WRITE_NAME, Arc::new(WriteDriver), Sharing::Path)?, owner_locks);
         Ok(Self { halves: Arc::new(Halves { read, write }) })
     }
 
@@ -345,6 +348,8 @@ impl Halves {
         if let Some(lost) = lost() {
             return Err(lost);
         }
+        // Otherwise the next writer of this client would hold the write lock beside the reader.
+        writing.ends_turn();
         let internals = self.read.internals();
         let name = node_from_path(writing.path());
         let number = name.rsplit_once(WRITE_NAME).map(|(_, number)| number).unwrap_or_default();

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::engine::batch::Lobby;
 use crate::engine::caller::{Caller, Origin};
 use crate::engine::error::LockError;
 use crate::engine::hold::{Hold, HoldShare};
@@ -49,7 +50,9 @@ impl OwnerPermit {
 /// A lock of the engine, with the owners that hold it through this object.
 #[derive(Debug)]
 pub(crate) struct Reentrant {
-    internals: LockInternals,
+    internals: Arc<LockInternals>,
+    /// The batch of the client, if its tasks share a node.
+    batch: Option<Arc<Lobby>>,
     owner_locks: Arc<OwnerLocks>,
     by_owner: Mutex<HashMap<LockOwner, Arc<OwnerHold>>>,
 }
@@ -66,7 +69,9 @@ pub(crate) enum OwnerState {
 
 impl Reentrant {
     pub(crate) fn new(internals: LockInternals, owner_locks: Arc<OwnerLocks>) -> Self {
-        Self { internals, owner_locks, by_owner: Mutex::new(HashMap::new()) }
+        let internals = Arc::new(internals);
+        let batch = Lobby::of(&internals);
+        Self { internals, batch, owner_locks, by_owner: Mutex::new(HashMap::new()) }
     }
 
     pub(crate) fn internals(&self) -> &LockInternals {
@@ -158,7 +163,10 @@ impl Reentrant {
 
     pub(crate) async fn acquire_hold(&self, mode: WaitMode, origin: &Origin) -> Result<Option<Arc<Hold>>, LockError> {
         let internals = &self.internals;
-        let acquired = acquire(internals.client(), internals.base_path(), mode, internals).await?;
+        let acquired = match &self.batch {
+            Some(batch) => batch.acquire(internals.label(), mode).await?,
+            None => acquire(internals.client(), internals.base_path(), mode, &**internals).await?,
+        };
         Ok(acquired.map(|acquired| internals.hold(acquired, *origin)))
     }
 

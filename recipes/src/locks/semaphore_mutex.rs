@@ -77,7 +77,8 @@ impl InterProcessSemaphoreMutex {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// As [`new`](Self::new); `LockError::InvalidArgument` also for
+    /// [`one_node_per_client`](LockOptions::one_node_per_client).
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,

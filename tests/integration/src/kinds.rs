@@ -7,16 +7,18 @@ use async_trait::async_trait;
 use curator_framework::{CuratorFramework, Error, make_path};
 use curator_recipes::{
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, LockError, LockGuard, SemaphoreOptions, SemaphoreProtocol,
+    InterProcessSemaphoreV2, LockError, LockGuard, MutexOptions, SemaphoreOptions, SemaphoreProtocol,
 };
 use tokio::task::JoinHandle;
 
-use crate::env::eventually;
+use crate::env::{Env, eventually};
 
 /// Which lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     Mutex,
+    /// A mutex whose tasks of one client share a node.
+    OneNodeMutex,
     SemaphoreMutex,
     Multi,
     Read,
@@ -49,8 +51,16 @@ impl InterProcessLock for AnyLease {
 }
 
 impl Which {
-    pub const ALL: [Self; 7] =
-        [Self::Mutex, Self::SemaphoreMutex, Self::Multi, Self::Read, Self::Write, Self::OneLease, Self::OneDirectLease];
+    pub const ALL: [Self; 8] = [
+        Self::Mutex,
+        Self::OneNodeMutex,
+        Self::SemaphoreMutex,
+        Self::Multi,
+        Self::Read,
+        Self::Write,
+        Self::OneLease,
+        Self::OneDirectLease,
+    ];
 
     /// Those that one has at a time.
     pub fn exclusive() -> impl Iterator<Item = Self> {
@@ -59,7 +69,7 @@ impl Which {
 
     /// Those that an owner may acquire again.
     pub fn is_reentrant(self) -> bool {
-        matches!(self, Self::Mutex | Self::Multi | Self::Read | Self::Write)
+        matches!(self, Self::Mutex | Self::OneNodeMutex | Self::Multi | Self::Read | Self::Write)
     }
 
     /// A lock of this kind, in a folder of its own below `root`.
@@ -67,6 +77,10 @@ impl Which {
         let (client, path) = (client.clone(), self.path(root));
         match self {
             Self::Mutex => Arc::new(InterProcessMutex::new(client, path).unwrap()),
+            Self::OneNodeMutex => {
+                let options = MutexOptions::new().one_node_per_client();
+                Arc::new(InterProcessMutex::with_options(client, path, options).unwrap())
+            }
             Self::SemaphoreMutex => Arc::new(InterProcessSemaphoreMutex::new(client, path).unwrap()),
             Self::Multi => {
                 let paths = [make_path(&path, "one"), make_path(&path, "two")];
@@ -95,7 +109,7 @@ impl Which {
     pub fn folders(self, root: &str) -> Vec<String> {
         let path = self.path(root);
         let below: &[&str] = match self {
-            Self::Mutex | Self::Read | Self::Write => return vec![path],
+            Self::Mutex | Self::OneNodeMutex | Self::Read | Self::Write => return vec![path],
             Self::Multi => &["one", "two"],
             Self::SemaphoreMutex | Self::OneLease => &["locks", "leases"],
             Self::OneDirectLease => &["leases"],
@@ -122,6 +136,17 @@ impl Which {
             }
         }
         nodes
+    }
+
+    /// Waits until this many contenders of clients of this process hold the lock or wait for it. Those of one client may
+    /// share a node.
+    pub async fn wait_for_contenders(self, env: &Env, client: &CuratorFramework, root: &str, contenders: usize) {
+        if self == Self::OneNodeMutex {
+            // The tasks are on this thread. Each waits in its batch after its first poll.
+            tokio::task::yield_now().await;
+        } else {
+            env.wait_for_children(client, &self.queue(root), contenders).await;
+        }
     }
 
     /// Waits until nobody holds the lock or waits for it.

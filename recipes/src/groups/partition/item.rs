@@ -52,7 +52,7 @@ impl OwnedItem {
     /// [`LockGuard::token`](crate::LockGuard::token).
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        FencingToken::of_node(self.ownership.share.fencing_token())
+        self.ownership.share.fencing_token()
     }
 
     /// Returns `true` if this member certainly owns the item now. Compares the clock with the session's deadline,

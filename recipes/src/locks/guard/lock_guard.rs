@@ -344,7 +344,7 @@ impl<K> LockGuard<K> {
     /// first part; each part has its own.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        FencingToken::of_node(self.first_share().fencing_token())
+        self.first_share().fencing_token()
     }
 
     /// Returns the path of the lock, as its object got it; of several parts the first's.

@@ -169,7 +169,8 @@ impl InterProcessSemaphoreV2 {
     /// # Errors
     ///
     /// As [`new`](Self::new); `LockError::InvalidArgument` also for a [count](MaxLeases::Count) with
-    /// [`SemaphoreProtocol::Direct`], which cannot follow a limit that changes.
+    /// [`SemaphoreProtocol::Direct`], which cannot follow a limit that changes, and for
+    /// [`one_node_per_client`](SemaphoreOptions::one_node_per_client).
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -218,6 +219,9 @@ impl InterProcessSemaphoreV2 {
         validate_path(&path)?;
         if path == "/" {
             return Err(LockError::invalid("lock path", "the root cannot be a lock"));
+        }
+        if options.one_node {
+            return Err(LockError::invalid("one node per client", "each lease has a node of its own"));
         }
         let is_direct = protocol == SemaphoreProtocol::Direct;
         let parent_data = if is_direct { DIRECT_MARK } else { &[] };

@@ -373,10 +373,11 @@ const ROWS: [Row; 19] = [
             "locks/acquire_methods acquire_timeout",
             "locks/acquire_methods acquire_as_timeout",
             "engine/options warn_after",
+            "engine/options linger",
         ],
         |_ensemble, client| {
             for time in TIMES {
-                let options = LockOptions::new().warn_after(time);
+                let options = LockOptions::new().warn_after(time).one_node_per_client().linger(time);
                 let mutex = InterProcessMutex::with_options(client.clone(), path(), options).unwrap();
                 let guard = mutex.acquire().await.unwrap();
                 let _second = tried(mutex.acquire_timeout(time)).await;

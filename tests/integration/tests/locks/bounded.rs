@@ -88,7 +88,9 @@ fn every_bounded_acquire(patience: Patience, contended: bool) {
                     is_done = play(acquire_in_silence(taking, contended, silence, &what));
                 }
                 if is_done {
-                    assert!(polls >= 2, "{} of {:?} took {polls} polls", taking.name, taking.subject);
+                    // The client's task sends the requests of a batch.
+                    let polls_alone = taking.subject == Subject::One(Which::OneNodeMutex);
+                    assert!(polls >= 2 || polls_alone, "{} of {:?} took {polls} polls", taking.name, taking.subject);
                     break;
                 }
             }

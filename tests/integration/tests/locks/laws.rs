@@ -74,7 +74,7 @@ on_every_server! {
             let (first, second) = (which.lock(&client, &root), which.lock(&client, &root));
             let held = in_time(first.acquire()).await.unwrap();
             let waiter = acquiring(&second);
-            env.wait_for_children(&observer, &which.queue(&root), 2).await;
+            which.wait_for_contenders(&env, &observer, &root, 2).await;
             env.kill_owner_of(&observer, held.node_path()).await;
             let granted = in_time(waiter).await.unwrap().unwrap();
             in_time(held.lost()).await;
@@ -328,7 +328,8 @@ on_every_server! {
                 let lock = lock.clone();
                 waiters.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
             }
-            env.wait_for_children(&client, &which.queue(&root), if which.queue(&root).ends_with("leases") && which != Which::OneDirectLease { 2 } else { 4 }).await;
+            let nodes = if which.queue(&root).ends_with("leases") && which != Which::OneDirectLease { 2 } else { 4 };
+            which.wait_for_contenders(&env, &client, &root, nodes).await;
             assert!(held.release().await.unwrap().is_released());
             while let Some(served) = in_time(waiters.join_next()).await {
                 assert_eq!(served.unwrap(), Release::Released, "{which:?}");

@@ -16,6 +16,7 @@ mod misuse;
 mod multi;
 mod mutex;
 mod named_errors;
+mod one_node;
 mod owners;
 mod participants;
 mod persistent_names;

@@ -108,7 +108,7 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
         let client = connected(builder(server.address())).await;
         let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
         let guard = mutex.acquire().await.unwrap();
-        let (node, token) = (guard.node_path().to_owned(), guard.token().czxid().get().to_string());
+        let (node, token) = (guard.node_path().to_owned(), guard.token().to_string());
         assert_eq!(listener.of("lock acquire", ["path", "outcome"]), [["/lock", "granted"]]);
         let granted = listener.of("lock granted", ["path", "node", "queue_position", "fencing_token"]);
         assert_eq!(granted, [["/lock", node.as_str(), "0", token.as_str()]]);

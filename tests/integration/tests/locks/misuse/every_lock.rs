@@ -176,7 +176,7 @@ on_every_server! {
             assert!(in_time(second.acquire_timeout(Duration::ZERO)).await.unwrap().is_none(), "{which:?}");
             let waits = Arc::clone(&second);
             let waiter = tokio::spawn(async move { waits.acquire_timeout(Duration::MAX).await });
-            env.wait_for_children(&client, &which.queue(&root), 2).await;
+            which.wait_for_contenders(&env, &client, &root, 2).await;
             assert!(held.release().await.unwrap().is_released());
             assert!(in_time(waiter).await.unwrap().unwrap().expect("there was time").release().await.unwrap().is_released());
         }

@@ -1,0 +1,203 @@
+//! The task of a batch: it acquires the node, and watches who waits behind it.
+
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{Error, Watch};
+use tokio::time::{Instant, sleep_until};
+
+use crate::engine::acquire::{attempts, no_end};
+use crate::engine::acquired::Acquired;
+use crate::engine::batch::lobby::{GrantedNode, Lobby};
+use crate::engine::batch::plan::{Jobs, Ticket};
+use crate::engine::error::LockError;
+use crate::engine::wait_mode::WaitMode;
+
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Ends the waits, if the task is dropped before its end.
+pub(super) struct Running(Option<Arc<Lobby>>);
+
+impl Running {
+    pub(super) fn new(lobby: Arc<Lobby>) -> Self {
+        Self(Some(lobby))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(lobby) = &self.0 {
+            lobby.stopped();
+        }
+    }
+}
+
+/// Runs until no entry waits and no node is granted.
+pub(super) async fn run(mut running: Running) {
+    if let Some(lobby) = &running.0 {
+        Driver::new(lobby).run().await;
+    }
+    running.0 = None;
+}
+
+struct Driver<'a> {
+    lobby: &'a Arc<Lobby>,
+    /// The attempt, and the ticket of the first entry that came after it began.
+    attempt: Option<(Ticket, Boxed<'a, Result<Acquired, LockError>>)>,
+    /// The granted node, and its loss.
+    node: Option<(GrantedNode, Boxed<'a, ()>)>,
+    /// Watches the contenders behind the node.
+    watching: Option<Boxed<'a, ()>>,
+    idle_until: Option<Instant>,
+    /// When the task looks next whether an offer was taken, and the offer of the last look.
+    next_tick: Option<Instant>,
+    offer: Option<(u64, u64)>,
+}
+
+impl<'a> Driver<'a> {
+    fn new(lobby: &'a Arc<Lobby>) -> Self {
+        Self { lobby, attempt: None, node: None, watching: None, idle_until: None, next_tick: None, offer: None }
+    }
+
+    async fn run(mut self) {
+        let lobby = self.lobby;
+        while let Some(jobs) = lobby.jobs() {
+            self.follow(jobs);
+            tokio::select! {
+                biased;
+                () = maybe(self.node.as_mut().map(|(_, loss)| loss)) => self.lost(),
+                granted = maybe(self.attempt.as_mut().map(|(_, attempt)| attempt)) => self.attempted(granted),
+                () = maybe(self.watching.as_mut()) => {}
+                () = at(self.idle_until) => self.end_idle(),
+                () = at(self.next_tick) => self.tick(),
+                () = lobby.changed.notified() => {}
+            }
+        }
+    }
+
+    /// Begins and ends the parts that the jobs ask for.
+    fn follow(&mut self, jobs: Jobs) {
+        let lobby = self.lobby;
+        if jobs.turn != self.node.as_ref().map(|(node, _)| node.turn) {
+            self.watching = None;
+            self.node = lobby.node().filter(|node| Some(node.turn) == jobs.turn).map(|node| {
+                let signal = node.signal.clone();
+                (
+                    node,
+                    Box::pin(async move {
+                        signal.lost().await;
+                    }) as Boxed<'a, ()>,
+                )
+            });
+        }
+        match (&self.node, jobs.watches) {
+            (Some((node, _)), Some(turn)) if self.watching.is_none() && node.turn == turn => {
+                self.watching = Some(Box::pin(watch_others(lobby, node.clone())));
+            }
+            _ => {}
+        }
+        match (&self.attempt, jobs.acquires) {
+            (None, true) => self.attempt = Some((lobby.plan(|plan| plan.next_ticket()), Box::pin(attempt(lobby)))),
+            // The drop deletes its node.
+            (Some(_), false) => self.attempt = None,
+            _ => {}
+        }
+        match jobs.is_idle {
+            true => self.idle_until = self.idle_until.or_else(|| Instant::now().checked_add(lobby.linger)),
+            false => self.idle_until = None,
+        }
+        let ticks = lobby.ticks() && self.node.is_some();
+        self.next_tick = if ticks { self.next_tick.or_else(|| Some(Instant::now() + self.patience())) } else { None };
+    }
+
+    /// The time in which an entry is expected to take the node.
+    fn patience(&self) -> Duration {
+        self.node.as_ref().map_or(Duration::MAX, |(node, _)| node.session.timeout() / 100)
+    }
+
+    fn lost(&mut self) {
+        if let Some((node, _)) = self.node.take() {
+            self.watching = None;
+            self.lobby.contention.is_unknown();
+            self.lobby.over(node.turn);
+        }
+    }
+
+    fn attempted(&mut self, granted: Result<Acquired, LockError>) {
+        let Some((before, _)) = self.attempt.take() else { return };
+        match granted {
+            Ok(acquired) => self.lobby.begin(acquired),
+            Err(error) => self.lobby.fail(before, error.about(self.lobby.internals.base_path())),
+        }
+    }
+
+    fn end_idle(&mut self) {
+        if let Some((node, _)) = &self.node {
+            let turn = node.turn;
+            self.lobby.step(|plan| ((), plan.end_idle(turn)));
+        }
+    }
+
+    fn tick(&mut self) {
+        self.next_tick = None;
+        let offer = self.lobby.plan(|plan| plan.offer());
+        if offer.is_some() && offer == self.offer {
+            self.lobby.offer_more();
+        }
+        self.offer = offer;
+    }
+}
+
+/// Makes attempts, one session after the other, until one is granted.
+async fn attempt(lobby: &Lobby) -> Result<Acquired, LockError> {
+    if lobby.plan(|plan| plan.jobs().turn.is_none()) {
+        lobby.contention.is_unknown();
+    }
+    let internals = &*lobby.internals;
+    let granted = attempts(internals.client(), WaitMode::Forever, &lobby.contention, internals).await?;
+    granted.ok_or_else(no_end)
+}
+
+/// Looks for other contenders at the lock, and again after each change, until one is there.
+async fn watch_others(lobby: &Lobby, node: GrantedNode) {
+    loop {
+        let (others, watch) = match look(lobby, &node).await {
+            Ok((others, watch)) => (others, Some(watch)),
+            // Without a watch another contender may wait unseen.
+            Err(_unseen) => (true, None),
+        };
+        lobby.step(|plan| ((), plan.looked(node.turn, others)));
+        match watch {
+            Some(watch) if !others => drop(watch.await),
+            watch => {
+                // The node's delete uses it up.
+                watch.into_iter().for_each(Watch::leave);
+                return pending().await;
+            }
+        }
+        lobby.step(|plan| ((), plan.changed(node.turn)));
+    }
+}
+
+async fn look(lobby: &Lobby, node: &GrantedNode) -> Result<(bool, Watch), Error> {
+    let internals = &*lobby.internals;
+    let (children, watch) = node.session.pinned().get_children_watched(internals.base_path()).await?;
+    let others = internals.sort(children).names().any(|name| name != &*node.name);
+    Ok((others, watch))
+}
+
+async fn maybe<F: Future + Unpin>(part: Option<F>) -> F::Output {
+    match part {
+        Some(part) => part.await,
+        None => pending().await,
+    }
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
+    }
+}

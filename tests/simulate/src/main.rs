@@ -32,6 +32,7 @@ use curator_simulate::together::Together;
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Only {
     Locks,
+    Batches,
     Holder,
     Elections,
     Nodes,
@@ -137,6 +138,7 @@ fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
     let storms = match options.only {
         None => Storm::of(seed),
         Some(Only::Locks) => Storm::locks(seed),
+        Some(Only::Batches) => vec![Storm::BATCHES],
         Some(Only::Holder) => vec![Storm::Holder],
         Some(Only::Elections) => vec![Storm::election(seed)],
         Some(Only::Nodes) => vec![Storm::presence(seed)],

@@ -62,13 +62,17 @@ impl Hard {
 }
 
 impl Storm {
+    /// The storm of a mutex with batches.
+    pub const BATCHES: Self = Self::Lock(Recipe::Batches);
+
     /// Returns the storms of one seed: three of locks, one of a single holder, one of an election or of nodes that stand.
-    /// Then one of caches, one of counters, barriers or latches, and the hard one.
+    /// Then one of caches, one of counters, barriers or latches, and the hard one. Every other seed has one of batches.
     /// A parity of bits chooses between an election and nodes, so that both have all kinds of weather.
     pub fn of(seed: u64) -> Vec<Self> {
         let other = if seed.count_ones() % 2 == 1 { Self::election(seed) } else { Self::presence(seed) };
         let others = [Self::Holder, other, Self::Caches, Self::together(seed), Self::hard(seed)];
-        Self::locks(seed).into_iter().chain(others).collect()
+        let batches = (seed % 2 == 0).then_some(Self::BATCHES);
+        Self::locks(seed).into_iter().chain(others).chain(batches).collect()
     }
 
     /// Returns the storms of the locks of a seed.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use curator_checkers::locks::{Mode, Rules};
 use curator_framework::{CuratorFramework, LossReason};
 use curator_recipes::{
-    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, LeaseSet, LockError, LockGuard, MultiLockGuard, MutexGuard, ReadGuard, Release,
-    SemaphoreOptions, SemaphoreProtocol, WriteGuard,
+    FencingToken, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
+    InterProcessSemaphoreV2, LeaseSet, LockError, LockGuard, MultiLockGuard, MutexGuard, MutexOptions, ReadGuard,
+    Release, SemaphoreOptions, SemaphoreProtocol, WriteGuard,
 };
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -22,6 +22,8 @@ const MANY: usize = 3;
 pub enum Recipe {
     /// `InterProcessMutex`.
     Mutex,
+    /// `InterProcessMutex`; of some clients the tasks share a node.
+    Batches,
     /// `InterProcessReadWriteLock`.
     ReadWrite,
     /// `InterProcessMultiLock` of two or three mutexes.
@@ -35,7 +37,7 @@ pub enum Recipe {
 }
 
 impl Recipe {
-    /// All that there are.
+    /// All that there are but for the batches, which are stormed apart.
     pub const ALL: [Self; 10] = [
         Self::Mutex,
         Self::Semaphore(2, SemaphoreProtocol::Curator),
@@ -59,7 +61,7 @@ impl Recipe {
     /// What its history is held to.
     pub const fn rules(self, patience: Duration, prompt: Duration) -> Rules {
         match self {
-            Self::Mutex | Self::Multi => Rules::mutex(patience),
+            Self::Mutex | Self::Batches | Self::Multi => Rules::mutex(patience),
             Self::ReadWrite => Rules::read_write(patience),
             Self::SemaphoreMutex => Rules::semaphore(1, patience),
             Self::Semaphore(leases, _) => Rules::semaphore(leases, patience),
@@ -71,7 +73,7 @@ impl Recipe {
     /// Where the nodes are that hold the lock, and all parts.
     pub fn parts(self, path: &str) -> Vec<String> {
         match self {
-            Self::Mutex | Self::ReadWrite => vec![path.to_owned()],
+            Self::Mutex | Self::Batches | Self::ReadWrite => vec![path.to_owned()],
             Self::Multi => ["c", "b", "a"].map(|part| format!("{path}/{part}")).to_vec(),
             _ => vec![format!("{path}/leases"), format!("{path}/locks")],
         }
@@ -82,6 +84,7 @@ impl fmt::Display for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mutex => f.write_str("mutex"),
+            Self::Batches => f.write_str("mutex of batches"),
             Self::ReadWrite => f.write_str("read-write lock"),
             Self::Multi => f.write_str("multi lock"),
             Self::SemaphoreMutex => f.write_str("semaphore mutex"),
@@ -123,6 +126,10 @@ impl Lock {
         };
         Ok(match recipe {
             Recipe::Mutex => Self::Mutex(InterProcessMutex::new(client, path)?),
+            Recipe::Batches => {
+                let options = MutexOptions::new().one_node_per_client();
+                Self::Mutex(InterProcessMutex::with_options(client, path, options)?)
+            }
             Recipe::ReadWrite => Self::ReadWrite(InterProcessReadWriteLock::new(client, path)?),
             Recipe::Multi => Self::Multi(vec![multi(&["a", "c"])?, multi(&["b", "c"])?, multi(&["a", "b", "c"])?]),
             Recipe::SemaphoreMutex => Self::SemaphoreMutex(InterProcessSemaphoreMutex::new(client, path)?),
@@ -202,14 +209,13 @@ pub enum Guard {
 
 impl Guard {
     /// The paths and tokens of its nodes.
-    fn nodes(&self) -> Vec<(&str, i64)> {
-        let nodes: Vec<_> = match self {
+    fn nodes(&self) -> Vec<(&str, FencingToken)> {
+        match self {
             Self::Multi(guard) => guard.iter().map(|guard| (guard.node_path(), guard.token())).collect(),
             Self::Other(guard) => guard.parts().map(|guard| (guard.node_path(), guard.token())).collect(),
             Self::Leases(leases) => leases.iter().map(|guard| (guard.node_path(), guard.token())).collect(),
             one => vec![of_any!(one, guard => (guard.node_path(), guard.token()))],
-        };
-        nodes.into_iter().map(|(path, token)| (path, token.czxid().get())).collect()
+        }
     }
 
     /// A node of it.
@@ -222,11 +228,12 @@ impl Guard {
         self.nodes().iter().any(|(path, _)| node.ends_with(path))
     }
 
-    /// Of several locks the last one's: that is the one that all have in common.
+    /// Of several locks the last one's: that is the one that all have in common. One number for both parts: no node of a
+    /// storm serves as many.
     pub fn fencing_token(&self) -> i64 {
         let nodes = self.nodes();
         let node = if matches!(self, Self::Leases(_)) { nodes.first() } else { nodes.last() };
-        node.map_or(0, |(_, token)| *token)
+        node.map_or(0, |(_, token)| token.czxid().get() << 16 | i64::try_from(token.pass()).unwrap())
     }
 
     pub fn is_held(&self) -> bool {

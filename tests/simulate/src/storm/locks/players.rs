@@ -48,7 +48,7 @@ pub(super) fn play(seed: u64, recipe: Recipe, field: &Locks, workers: &mut JoinS
         }
         _ => {
             workers.spawn(harm(field.clone(), recipe, random));
-            if recipe != Recipe::Mutex {
+            if !matches!(recipe, Recipe::Mutex | Recipe::Batches) {
                 return Vec::new();
             }
             // Often two of them are neighbours in the queue.
@@ -156,7 +156,7 @@ async fn harm(field: Locks, recipe: Recipe, mut random: StdRng) {
     for _ in 0..12 {
         sleep(Duration::from_millis(random.random_range(100..2000))).await;
         match recipe {
-            Recipe::Mutex => evict(&field, &mut random).await,
+            Recipe::Mutex | Recipe::Batches => evict(&field, &mut random).await,
             Recipe::Multi => bereave(&field, [["a", "b"][random.random_range(0..2)], "c"]),
             Recipe::Many(_) => bereave(&field, ["locks", "leases"]),
             _ => return,

@@ -4,6 +4,11 @@
 //! The server answers a request when the reply arrives: one that is delayed is one that is executed late. Notifications
 //! and replies come in the order of the wire. The model repeats the runner by hand (`attempt.rs`, `enter.rs`,
 //! `leave.rs`): a change there must be repeated here.
+//!
+//! One order is left out, because a double barrier does not survive it. A session ends while it creates the node of a
+//! member, and the next session creates the node. Only then the server executes the create of the ended session. That
+//! create may delete the node, or come after its deletion. A member that loses its node, or enters again, takes another
+//! name. So it has two nodes until the server ends that session too. [`Quirk::CreatesInAnyOrder`] has this order.
 
 use std::collections::HashSet;
 use std::mem::take;
@@ -191,6 +196,8 @@ struct Bounds {
 enum Quirk {
     /// A member has another name in each session.
     NewNameInEachSession,
+    /// The server executes the creates of a member's sessions in any order.
+    CreatesInAnyOrder,
 }
 
 impl Bounds {
@@ -373,6 +380,17 @@ impl Barrier {
                 let partial = &mut self.members[of].partial;
                 (partial.applied, partial.count, partial.version) = (applied, count, version);
             }
+        }
+    }
+
+    /// Returns whether the server may execute the oldest transaction of a session's lost connections.
+    fn may_come(&self, session: &Session<Place, Request>, bounds: &Bounds) -> bool {
+        match session.stragglers.first() {
+            Some(Request::Transaction(Step::Arrive, own, _)) => {
+                let member = &self.members[own.member()];
+                bounds.quirk.is_some() || (member.own == *own && member.own_czxid == 0)
+            }
+            first => first.is_some(),
         }
     }
 
@@ -668,11 +686,11 @@ impl Model for Barrier {
         !step.is_fault() && !matches!(step, Move::CommitStraggler(_))
     }
 
-    fn steps(&self, _: &Bounds) -> Vec<Move> {
+    fn steps(&self, bounds: &Bounds) -> Vec<Move> {
         let mut moves = Vec::new();
         for (index, session) in self.world.sessions.iter().enumerate() {
             let has_node = |node: &Node| node.session.map(usize::from) == Some(index);
-            if !session.stragglers.is_empty() {
+            if self.may_come(session, bounds) {
                 moves.push(Move::CommitStraggler(index));
             }
             if session.is_over && self.world.nodes.iter().any(has_node) {
@@ -782,6 +800,13 @@ fn all_orders_of_a_late_member() {
 fn member_that_takes_another_name_in_each_session_is_found() {
     let quirk = Some(Quirk::NewNameInEachSession);
     is_found::<Barrier>(&Bounds { quirk, ..TWO }, "has opened with");
+}
+
+/// The order that the other searches leave out.
+#[test]
+fn late_create_of_an_ended_session_is_found() {
+    let quirk = Some(Quirk::CreatesInAnyOrder);
+    is_found::<Barrier>(&Bounds { quirk, faults: 2, ..TWO }, "has opened with");
 }
 
 #[test]

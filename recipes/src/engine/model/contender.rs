@@ -53,6 +53,9 @@ impl Contender {
             is_uncertain: false,
             is_notified: false,
             limit,
+            wishes: false,
+            has_come: false,
+            moved: None,
         }
     }
 
@@ -77,7 +80,7 @@ impl Contender {
         self.own.is_some()
     }
 
-    fn ask(&mut self) -> Option<&mut Ask> {
+    pub(super) fn ask(&mut self) -> Option<&mut Ask> {
         if let Phase::Asks(ask) = &mut self.phase { Some(ask) } else { None }
     }
 }
@@ -140,6 +143,7 @@ impl Locks {
             }
             Phase::Downgrades(_) | Phase::Part | Phase::Leaves | Phase::Over => {}
         }
+        self.steps_of_latch(index, contender, steps);
     }
 
     /// Returns whether the contender needs the turn to wait.
@@ -200,6 +204,7 @@ impl Locks {
         self.owners[it.owner].is_entered = false;
         (it.plan, it.phase, it.early, it.awaited_owner) = (Plan::default(), Phase::Over, None, None);
         (it.awaited, it.own, it.is_uncertain, it.is_notified) = (None, None, false, false);
+        (it.wishes, it.has_come) = (false, false);
         if self.turn == Some(contender) {
             self.turn = None;
         }
@@ -256,6 +261,11 @@ impl Locks {
             self.contenders[contender].owner = reader;
             self.give_up(contender);
         }
+    }
+
+    pub(super) fn is_called(&mut self, contender: usize, scenario: &Scenario) {
+        self.contenders[contender].has_come = true;
+        self.decide(contender, Outcome::Plain(Input::OwnChanged, None), scenario)
     }
 
     pub(super) fn waits_long(&mut self, contender: usize, scenario: &Scenario) {
@@ -365,6 +375,9 @@ impl Locks {
         if it.owner != request.owner {
             return;
         }
+        if let What::Wish(_) | What::Withdraw | What::Follow { .. } = request.what {
+            return self.has_changed_record(request, answer);
+        }
         if let (What::Create, Answer::Created(node)) = (request.what, answer) {
             it.node = Some(node);
         }
@@ -408,6 +421,9 @@ impl Locks {
             if let Phase::Asks(ask @ Ask { what: Asked::Check, .. }) = &self.contenders[contender].phase {
                 return self.has_listed_all(contender, &ask.clone(), scenario);
             }
+            if self.follows_wish(contender) {
+                return;
+            }
             let Some(outcome) = self.outcome(contender, scenario) else { return };
             self.decide(contender, outcome, scenario);
             // Nothing else can happen in between.
@@ -443,8 +459,12 @@ impl Locks {
 
     /// Hands over the replies of an action after its last reply.
     fn asked(&mut self, contender: usize, ask: Ask, scenario: &Scenario) -> Outcome {
+        let Ask { what, epoch, node, mut own, listed, sent, .. } = ask;
+        if self.has_moved(contender, &mut own, scenario) {
+            let epoch = self.world.sessions[self.contenders[contender].session].epoch;
+            return Outcome::Plain(Input::Created { epoch, certain: true, ahead: None }, None);
+        }
         let it = &mut self.contenders[contender];
-        let Ask { what, epoch, node, own, listed, sent, .. } = ask;
         match what {
             Asked::Create { .. } => {
                 let own = |listed: &Nodes| it.node.is_some_and(|node| listed & 1 << node != 0);
@@ -795,7 +815,7 @@ impl Locks {
     fn granted(&mut self, contender: usize, epoch: u64, signals: bool, scenario: &Scenario) {
         let it = &mut self.contenders[contender];
         (it.phase, it.plan, it.early) = (Phase::Holds, Plan::default(), None);
-        (it.awaited, it.awaited_owner) = (None, None);
+        (it.awaited, it.awaited_owner, it.has_come) = (None, None, false);
         let says = (it.kind == Kind::Mutex).then_some(epoch);
         let number = it.node.map(|node| self.world.nodes[node].data.number);
         let numbers: Vec<_> = self.world.nodes.iter().map(|node| node.data.number).collect();

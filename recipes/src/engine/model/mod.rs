@@ -5,12 +5,14 @@
 //! | [`state`] | what a search knows at one moment |
 //! | [`steps`] | the steps: the leader's log, the servers, the connections |
 //! | [`contender`] | the runner: its part in actions, replies and notifications |
+//! | [`latch`] | the hand-over of a leader to a candidate |
 //! | [`request`] | several leases of one request |
 //! | [`properties`] | the properties that must hold |
 //! | [`scenario`] | the scenarios, and broken planners |
 //! | [`tests`] | the bounds, and the broken planners that must be found |
 
 mod contender;
+mod latch;
 mod properties;
 mod request;
 mod scenario;

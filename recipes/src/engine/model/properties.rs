@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | proof | at each grant | There is a state of the log in which the own node exists and no node ahead of it blocks it. For a listing it is not older than the state of the session's server when the request was sent; for a hand-off not older than the notified deletion. |
 //! | exclusion | at each grant | Of the holders that were not notified of a loss, those with a node at the leader are compatible with the new one. |
+//! | wish | at each grant | A candidate that has followed the leader's wish leads before those that have not. |
 //! | all or none | at the end of a request for several leases | In some state of the log the limit covers all of its nodes. That state is not older than the session's server was when the last listing was sent. |
 //! | same session | at each grant | A holder of the same session was notified of the loss of its node if the session was. |
 //! | no stuck waiter | when nothing is outstanding | No waiter with a node could be granted; a waiter that watches its own node has one; each node has a contender; a holder has a node. A lock is held if a request has a part of its leases. |
@@ -38,7 +39,7 @@ impl Locks {
             .filter(|node| *node != index && self.world.nodes[*node].exists_at(position) && key(*node) < key(index));
         own.exists_at(position)
             && match own.data.kind {
-                Kind::Mutex | Kind::Write => ahead.count() == 0,
+                Kind::Mutex | Kind::Write | Kind::Latch => ahead.count() == 0,
                 Kind::Lease => ahead.count() < usize::from(limit),
                 Kind::Read => ahead.filter(|node| self.world.nodes[*node].data.kind == Kind::Write).count() == 0,
             }
@@ -81,11 +82,16 @@ pub(super) fn check_grant(locks: &Locks, contender: usize, cause: Option<Cause>)
         holders().filter(has_node)
     };
     let are_compatible = match it.kind {
-        Kind::Mutex | Kind::Write => there().count() == 0,
+        Kind::Mutex | Kind::Write | Kind::Latch => there().count() == 0,
         Kind::Lease => there().count() < usize::from(it.limit),
         Kind::Read => there().all(|other| locks.contenders[other].kind == Kind::Read),
     };
     assert!(are_compatible, "contender {contender} was granted beside others");
+    let has_moved = |node: usize| locks.moved & 1 << node != 0;
+    assert!(
+        has_moved(own) || !locks.world.there().any(has_moved),
+        "contender {contender} was granted before a candidate that has followed a wish"
+    );
 }
 
 /// Checks that a request holds all of its leases.

@@ -1,5 +1,6 @@
 //! The scenarios of a search: contenders, sessions, faults, and deliberate breaks.
 
+use crate::engine::candidacy::LatchDriver;
 use crate::engine::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
 use crate::engine::lease_driver::LeaseDriver;
 use crate::engine::plan::Rules;
@@ -13,6 +14,8 @@ pub(super) enum Kind {
     Lease,
     Read,
     Write,
+    /// A candidate of an election.
+    Latch,
 }
 
 impl Kind {
@@ -22,6 +25,7 @@ impl Kind {
             Self::Lease => "lease-",
             Self::Read => "__READ__",
             Self::Write => "__WRIT__",
+            Self::Latch => "latch-",
         }
     }
 }
@@ -97,6 +101,14 @@ pub(super) enum Quirk {
     KeepsLeasesOfAFailure,
     /// A request for several leases does not check all of them at the end.
     LeasesAreNotChecked,
+    /// A candidate moves without a check that the leader's node exists.
+    LeaderIsNotChecked,
+    /// A candidate moves to the end of the queue.
+    MovesToTheBack,
+    /// A candidate that has moved does not list.
+    MoveIsNotListed,
+    /// A candidate does not delete the node of a move that has lost its reply.
+    LostMoveIsKept,
 }
 
 #[derive(Debug, Clone)]
@@ -111,6 +123,8 @@ pub(super) struct Scenario {
     pub(super) signals_successor: bool,
     /// A writer that holds the lock may become a reader.
     pub(super) downgrades: bool,
+    /// The number of times that a leader may hand over.
+    pub(super) hand_overs: usize,
     /// A contender that is alone in its session handles a reply before a fault can come in between.
     pub(super) runs_at_once: bool,
     /// Waits may last so long that a waiter watches its own node.
@@ -134,6 +148,7 @@ impl Scenario {
             has_turns: false,
             signals_successor: false,
             downgrades: false,
+            hand_overs: 0,
             runs_at_once: true,
             waits_last: false,
             quirk: None,
@@ -192,6 +207,7 @@ fn driver(kind: Kind, has_one_waiter: bool) -> &'static dyn LockInternalsDriver 
         (Kind::Lease, true) => &LeaseDriver { has_one_waiter: true },
         (Kind::Read, _) => &ReadDriver,
         (Kind::Write, _) => &WriteDriver,
+        (Kind::Latch, _) => &LatchDriver,
     }
 }
 

@@ -36,6 +36,12 @@ pub(super) enum Step {
     /// A waiter has waited so long that it watches its own node.
     WaitsLong(usize),
     Release(usize),
+    /// A leader wishes that the candidate with this node leads next.
+    HandOver(usize, usize),
+    /// A leader stops waiting for its candidate.
+    Withdraw(usize),
+    /// A call of the leader comes to a candidate.
+    Called(usize),
     /// A writer becomes a reader.
     Downgrade(usize),
     /// An administrator deletes a node.
@@ -93,6 +99,14 @@ pub(super) enum What {
     List,
     /// Finds the nodes of the owner.
     FindOwn,
+    /// A leader writes the wish for this node into the path's data.
+    Wish(usize),
+    Withdraw,
+    /// A candidate moves directly behind the leader: from the node `old` to a node of this owner.
+    Follow {
+        owner: usize,
+        old: usize,
+    },
     ReadNode(usize),
     ReadOwn(usize),
     Exists(usize),
@@ -116,10 +130,23 @@ pub(super) struct Locks {
     pub(super) newest: Vec<Option<Newest>>,
     /// The contender that has the turn to take a lease.
     pub(super) turn: Option<usize>,
+    /// The path's data.
+    pub(super) record: Record,
+    /// The nodes of candidates that have followed a wish.
+    pub(super) moved: Nodes,
+    /// The number of wishes that leaders may still write.
+    pub(super) hand_overs: usize,
     /// The administrator's transactions that have deleted two nodes.
     pub(super) multis: Vec<Position>,
     pub(super) limit: u8,
     pub(super) faults: usize,
+}
+
+/// The data of an election's path: nodes by their indices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct Record {
+    pub(super) leader: usize,
+    pub(super) wish: Option<usize>,
 }
 
 /// A listing that the contenders of a session share, without those that have gone since.
@@ -175,6 +202,12 @@ pub(super) struct Contender {
     pub(super) is_notified: bool,
     /// The limit that it knows.
     pub(super) limit: u8,
+    /// A leader waits for its candidate.
+    pub(super) wishes: bool,
+    /// A call has come, and the wish was not followed yet.
+    pub(super) has_come: bool,
+    /// The node beside the leader's, as the reply to the move has shown it.
+    pub(super) moved: Option<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

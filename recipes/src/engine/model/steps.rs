@@ -60,6 +60,9 @@ impl Model for Locks {
             newest: vec![None; sessions],
             contenders: scenario.contenders.iter().map(|spec| Contender::new(spec, scenario.limit)).collect(),
             turn: None,
+            record: Record::default(),
+            moved: 0,
+            hand_overs: scenario.hand_overs,
             multis: Vec::new(),
             limit: scenario.limit,
             faults: scenario.faults,
@@ -93,6 +96,7 @@ impl Model for Locks {
         use Step::{Apply, Commit, Dispatch, End, Learn, Look, Run, Serve, Turn};
         // Not a straggler, which may be lost as well.
         matches!(step, Commit(_) | Apply(..) | Serve(_) | Dispatch(_) | Run(_) | Look(_) | End(_) | Learn(_) | Turn(_))
+            || matches!(step, Step::Withdraw(_))
     }
 
     /// Takes a step, and the steps that follow at once.
@@ -217,7 +221,9 @@ impl Locks {
         let contender = &self.contenders[index];
         let session = &self.world.sessions[contender.session];
         let is_alone = self.contenders_of(contender.session).len() == 1;
-        if !is_alone || contender.tries || session.closed.is_some() || session.is_over {
+        // A call may come first.
+        let is_wished = self.record.wish.is_some() && self.record.wish == contender.node;
+        if !is_alone || is_wished || contender.tries || session.closed.is_some() || session.is_over {
             return None;
         }
         let mut steps = Vec::new();
@@ -245,13 +251,13 @@ impl Locks {
             Step::Commit(session) => {
                 // No straggler commits after a later write of its session.
                 self.world.sessions[session].stragglers.clear();
-                let committed = self.commit(session, self.world.sessions[session].requests[0]);
+                let committed = self.commit(session, self.world.sessions[session].requests[0], scenario);
                 self.world.sessions[session].requests[0].committed = Some(committed);
                 self.answer_write(session);
             }
             Step::CommitStraggler(session) => {
                 let straggler = self.world.sessions[session].stragglers.remove(0);
-                self.commit(session, straggler);
+                self.commit(session, straggler, scenario);
                 self.world.sessions[session].known = self.world.log;
             }
             Step::Apply(session, order) => {
@@ -287,6 +293,12 @@ impl Locks {
             Step::WaitsLong(contender) => self.waits_long(contender, scenario),
             Step::Release(contender) => self.release(contender),
             Step::Downgrade(contender) => self.downgrade(contender),
+            Step::HandOver(leader, candidate) => {
+                self.hand_overs -= 1;
+                self.send(leader, What::Wish(candidate));
+            }
+            Step::Withdraw(leader) => self.send(leader, What::Withdraw),
+            Step::Called(candidate) => self.is_called(candidate, scenario),
             fault => {
                 self.faults -= 1;
                 self.fail(fault, scenario);
@@ -313,6 +325,7 @@ impl Locks {
                 }
                 let is_open = |request: &Request| request.what.is_write() && request.committed.is_none();
                 let lost = self.world.sessions[session].reconnect(position, replayed, is_open);
+                self.loses_moves(&lost, scenario);
                 self.lose_connection(session, lost);
             }
             Step::GiveUp(contender) => self.request_of(contender).for_each(|lease| self.give_up(lease)),
@@ -349,14 +362,14 @@ impl Locks {
     }
 
     /// Carries out a write at the leader.
-    fn commit(&mut self, session: usize, request: Request) -> (Position, Answer) {
+    fn commit(&mut self, session: usize, request: Request, scenario: &Scenario) -> (Position, Answer) {
         let answer = match request.what {
             What::Create => {
                 let kind = self.contenders[request.contender].kind;
-                let number = self.world.nodes.iter().map(|node| node.data.number + 1).max().unwrap_or_default();
-                self.create(request.owner, kind, number)
+                self.create(request.owner, kind, self.next_number())
             }
             What::CreateReader => self.create_reader(&request),
+            What::Wish(_) | What::Withdraw | What::Follow { .. } => self.change_record(&request, scenario),
             What::Delete(node) | What::DeleteExtra(node) => self.delete_owned(&[node]),
             What::Clean => {
                 let is_left = |node: &usize| self.world.nodes[*node].data.owner == request.owner;
@@ -374,6 +387,10 @@ impl Locks {
         };
         debug_assert!(self.world.sessions[session].closed.is_none());
         (self.world.log, answer)
+    }
+
+    pub(super) fn next_number(&self) -> u8 {
+        self.world.nodes.iter().map(|node| node.data.number + 1).max().unwrap_or_default()
     }
 
     pub(super) fn create(&mut self, owner: usize, kind: Kind, number: u8) -> Answer {

@@ -205,3 +205,29 @@ fn broken_planners_of_a_read_write_lock_are_found() {
     let downgrades = with_downgrades(read_write(&[Write, Write], &[0, 1], 0));
     is_found(downgrades, Quirk::WriterTrustsADeletion, untrue);
 }
+
+/// Candidates of an election, with a hand-over to any of them.
+fn latches(sessions: &[usize], faults: usize) -> Scenario {
+    let candidates = sessions.iter().map(|session| (Kind::Latch, *session));
+    Scenario { hand_overs: 1, waits_last: true, ..Scenario::new(candidates, faults, FEW) }
+}
+
+#[test]
+fn hand_over_of_a_leader_survives_faults() {
+    nothing_is_found(TWO.iter().map(|sessions| latches(sessions, 1)));
+    nothing_is_found([latches(&[0, 1, 2], 0), latches(&[0, 1, 1], 0)]);
+    if is_long() {
+        nothing_is_found(TWO.iter().map(|sessions| latches(sessions, 2).thorough()));
+        nothing_is_found([latches(&[0, 1, 2], 1), Scenario { hand_overs: 2, ..latches(&[0, 1, 2], 0) }]);
+    }
+}
+
+#[test]
+fn broken_hand_overs_of_a_leader_are_found() {
+    is_found(latches(&[0, 1, 2], 0), Quirk::LeaderIsNotChecked, "granted beside others");
+    is_found(latches(&[0, 1, 2], 0), Quirk::MovesToTheBack, "has followed a wish");
+    is_found(latches(&[0, 1, 2], 0), Quirk::MoveIsNotListed, "although it could be granted");
+    is_found(latches(&[0, 1], 1), Quirk::LostMoveIsKept, "no contender");
+    // A candidate may move ahead of a waiter.
+    is_found(latches(&[0, 1, 2], 0), Quirk::AnyBlockerIsAlone, "proves nothing");
+}

@@ -609,6 +609,22 @@ mod recipes {
     }
 }
 
+mod tower {
+    use super::*;
+    use curator_tower::*;
+
+    pub(super) fn types() -> Vec<Row> {
+        types! {
+        ClusterConcurrencyLimit<u8>: Send Sync Unpin;
+        ClusterConcurrencyLimitLayer: Send Sync Unpin;
+        LayerError: Send Sync Unpin;
+        LeaderOnly<u8>: Send Sync Unpin;
+        LeaderOnlyLayer: Send Sync Unpin;
+        ResponseFuture<u8>: Send Unpin;
+        }
+    }
+}
+
 /// Returns a path without its generics.
 fn plain(path: &str) -> String {
     let mut depth = 0;
@@ -661,4 +677,9 @@ fn framework_has_the_listed_auto_traits() {
 #[test]
 fn recipes_have_the_listed_auto_traits() {
     check(include_str!("../../../../recipes/api.txt"), &recipes::types(), &recipes::futures());
+}
+
+#[test]
+fn layers_for_tower_have_the_listed_auto_traits() {
+    check(include_str!("../../../../recipes/tower/api.txt"), &tower::types(), &[]);
 }

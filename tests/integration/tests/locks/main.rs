@@ -25,4 +25,5 @@ mod read_write;
 mod revocation;
 mod semaphore;
 mod shutdown;
+mod tower_layers;
 mod tracing_events;

@@ -36,7 +36,7 @@ type QueueKey = (Arc<str>, &'static str);
 /// The contenders of one lock.
 #[derive(Debug, Default)]
 struct Queue {
-    /// The number of those that have entered, and have no number yet.
+    /// The number of those that have entered, and have no certain node yet.
     coming: usize,
     /// Those with one certain node, by its number.
     nodes: BTreeMap<i64, Arc<SharedFacts>>,
@@ -111,7 +111,8 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 struct Place {
     key: QueueKey,
-    number: OnceLock<i64>,
+    /// Set once the contender's node is certain: its number, if that orders the node.
+    number: OnceLock<Option<i64>>,
     reads: Arc<SharedReads>,
 }
 
@@ -132,21 +133,31 @@ impl Entry {
         Self { contenders: Arc::clone(contenders), facts, queue }
     }
 
-    /// Returns what the contenders of the session share in the queue, or what one has for itself.
-    pub(super) fn reads(&self) -> Arc<SharedReads> {
-        self.queue.as_ref().map_or_else(Arc::default, |place| Arc::clone(&place.reads))
+    /// Returns what the contenders of the session share in the queue.
+    pub(super) fn reads(&self) -> Option<&Arc<SharedReads>> {
+        self.queue.as_ref().map(|place| &place.reads)
+    }
+
+    /// Returns the [reads](Self::reads) if another contender of the session is in the queue.
+    pub(super) fn shared_reads(&self) -> Option<Arc<SharedReads>> {
+        self.reads().filter(|_| self.has_company()).map(Arc::clone)
     }
 
     /// Returns the contender's number, if it has one in a queue.
     pub(super) fn number(&self) -> Option<i64> {
-        self.queue.as_ref()?.number.get().copied()
+        self.queue.as_ref()?.number.get().copied().flatten()
+    }
+
+    /// Returns whether the contender is in a queue, and its node is not certain yet.
+    fn is_coming(&self) -> bool {
+        self.queue.as_ref().is_some_and(|place| place.number.get().is_none())
     }
 
     /// Returns whether another contender of the session is in the queue.
     pub(super) fn has_company(&self) -> bool {
         let known = self.contenders.0.lock();
         let queue = self.queue.as_ref().and_then(|place| known.queues.get(&place.key));
-        let own = usize::from(self.number().is_none());
+        let own = usize::from(self.is_coming());
         let is_other = |facts: &Arc<SharedFacts>| !Arc::ptr_eq(facts, &self.facts) && facts.is_there();
         queue.is_some_and(|queue| queue.coming > own || queue.nodes.values().rev().any(is_other))
     }
@@ -157,12 +168,14 @@ impl Entry {
         let Some(delete) = owned.owner_delete() else { return };
         // A second call has the same node.
         let _known = self.facts.delete.set(delete);
-        let Some((place, number)) = self.queue.as_ref().zip(number) else { return };
+        let Some(place) = &self.queue else { return };
         if place.number.set(number).is_ok() {
             let mut known = self.contenders.0.lock();
             let queue = known.queues.entry(place.key.clone()).or_default();
             queue.coming = queue.coming.saturating_sub(1);
-            queue.nodes.insert(number, Arc::clone(&self.facts));
+            if let Some(number) = number {
+                queue.nodes.insert(number, Arc::clone(&self.facts));
+            }
         }
     }
 
@@ -194,7 +207,7 @@ impl Drop for Entry {
         let Some(queue) = known.queues.get_mut(key) else { return };
         match number.get() {
             // Behind the deletion of all nodes another contender may have the number.
-            Some(number) if queue.nodes.get(number).is_some_and(|facts| Arc::ptr_eq(facts, &self.facts)) => {
+            Some(Some(number)) if queue.nodes.get(number).is_some_and(|facts| Arc::ptr_eq(facts, &self.facts)) => {
                 queue.nodes.remove(number);
             }
             Some(_) => {}

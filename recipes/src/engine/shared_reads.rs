@@ -3,86 +3,148 @@
 //! A listing that was sent after a contender asked for one is as good as its own. An older one of the same connection
 //! shows at least which nodes a contender has ahead: none ever joins there. So of thousands that lose a reply or the node
 //! ahead at once, one lists. `tests/integration/tests/cost/queues.rs` shows it.
+//!
+//! A request is a [`Shared`] future: each contender that awaits it drives it. So a contender that is dropped, or not
+//! polled, delays no other, and none has to list for itself because the server is slow.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use curator_framework::{Error, Session};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
-use tokio::sync::MutexGuard;
 
 use crate::engine::driver::SortedChildren;
+use crate::engine::internals::LockInternals;
 use crate::engine::plan::Epoch;
+use crate::engine::requests::children_of;
 
 /// The most contenders ahead that an earlier listing is asked for. With fewer ahead, each of them and the contender's
 /// node are read one by one rather than listed.
 pub(super) const NEAREST: usize = 6;
 
-/// A moment in a lock's session, in the order of this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct Moment(u64);
-
 /// The state that the contenders of one lock share in one session.
 #[derive(Debug, Default)]
 pub(super) struct SharedReads {
-    moments: AtomicU64,
-    /// The connection of the newest write that orders, and when it was sent. Held by the contender that sends one.
-    ordered: tokio::sync::Mutex<Option<(Epoch, Moment)>>,
-    /// Held by the contender that lists.
-    listing: tokio::sync::Mutex<()>,
+    barriers: Arc<Requests<Epoch>>,
+    listings: Arc<Requests<Arc<Shown>>>,
     newest: Mutex<Option<Snapshot>>,
+}
+
+/// The contenders of a lock, as a connection has shown them.
+#[derive(Debug)]
+pub(super) struct Shown {
+    pub(super) epoch: Epoch,
+    pub(super) queue: SortedChildren,
 }
 
 /// A listing that the contenders keep.
 #[derive(Debug)]
 struct Snapshot {
-    epoch: Epoch,
-    sent: Moment,
-    queue: Arc<SortedChildren>,
+    shown: Arc<Shown>,
     /// All before this position have gone since: a contender of the session was first.
     first: usize,
     /// By position: the contender has gone since.
     gone: Vec<bool>,
 }
 
-/// Waits for the request of another contender, but not for long: its future may not be polled.
-async fn one_at_a_time<'a, T>(mutex: &'a tokio::sync::Mutex<T>, session: &Session) -> Option<MutexGuard<'a, T>> {
-    tokio::time::timeout(session.timeout() / 100, mutex.lock()).await.ok()
+type Request<T> = BoxFuture<'static, Result<T, Error>>;
+
+/// The requests of one kind. One is outstanding at a time.
+#[derive(Debug)]
+struct Requests<T> {
+    turns: Mutex<Turns<T>>,
+    /// Held while a contender polls a request.
+    polls: Mutex<()>,
+}
+
+/// Weak: a request ends with the last contender that awaits it, and a later one does not get its reply.
+#[derive(Debug)]
+struct Turns<T> {
+    sent: Option<WeakShared<Request<T>>>,
+    next: Option<WeakShared<Request<T>>>,
+}
+
+impl<T> Default for Requests<T> {
+    fn default() -> Self {
+        Self { turns: Mutex::new(Turns { sent: None, next: None }), polls: Mutex::default() }
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> Requests<T> {
+    /// Returns the reply to the next request. All contenders share it that ask until it is sent, after the reply to the
+    /// outstanding one. The first of them creates it.
+    fn share(self: &Arc<Self>, create: impl FnOnce() -> Request<T>) -> impl Future<Output = Result<T, Error>> {
+        let mut request = self.next(create);
+        std::future::poll_fn(move |cx| {
+            // A poll beside another one returns at once, and the reply may wake it before that. If the other contender is
+            // then dropped or not polled any more, the request would end for neither (issue 2706 of futures-rs).
+            let _turn = request.peek().is_none().then(|| self.polls.lock());
+            request.poll_unpin(cx)
+        })
+    }
+
+    fn next(self: &Arc<Self>, create: impl FnOnce() -> Request<T>) -> Shared<Request<T>> {
+        let mut turns = self.turns.lock();
+        if let Some(next) = turns.next.as_ref().and_then(WeakShared::upgrade) {
+            return next;
+        }
+        let (requests, request) = (Arc::clone(self), create());
+        let sent = turns.sent.as_ref().and_then(WeakShared::upgrade);
+        let next = async move {
+            if let Some(sent) = sent {
+                // Its error is for those that have asked for it.
+                drop(sent.await);
+            }
+            requests.next_is_sent();
+            request.await
+        };
+        let next = next.boxed().shared();
+        turns.next = next.downgrade();
+        next
+    }
+
+    /// Records that the next request is sent: a contender that asks from now on shares a later one.
+    fn next_is_sent(&self) {
+        let mut turns = self.turns.lock();
+        turns.sent = turns.next.take();
+    }
 }
 
 impl SharedReads {
-    /// Returns the present moment: what is sent later is after it.
-    pub(super) fn now(&self) -> Moment {
-        Moment(self.moments.load(Ordering::SeqCst))
+    /// Sends a write that changes nothing, or shares one. A later listing on its connection reflects every earlier write of
+    /// the session. Returns the connection.
+    pub(super) async fn order(&self, session: &Session) -> Result<Epoch, Error> {
+        self.barriers.share(|| order(session.clone()).boxed()).await
     }
 
-    /// Returns the moment of a request that is sent next.
-    pub(super) fn sends(&self) -> Moment {
-        Moment(self.moments.fetch_add(1, Ordering::SeqCst) + 1)
+    /// Lists on the session's present connection, or shares a listing.
+    pub(super) async fn list(self: &Arc<Self>, lock: &LockInternals, session: &Session) -> Result<Arc<Shown>, Error> {
+        let create = || {
+            let (reads, listing) = (Arc::clone(self), list(lock, session));
+            let kept = async move {
+                let shown = Arc::new(listing.await?);
+                reads.keep(&shown);
+                Ok(shown)
+            };
+            kept.boxed()
+        };
+        self.listings.share(create).await
     }
 
-    /// Sends a write that changes nothing, unless another contender has sent one since. A later listing on its connection
-    /// reflects every earlier write of the session. Returns the session on that connection, and when the write was sent.
-    pub(super) async fn order(&self, session: &Session) -> Result<(Session, Moment), Error> {
-        let since = self.now();
-        let mut ordered = one_at_a_time(&self.ordered, session).await;
-        let at = session.pinned();
-        if let Some((epoch, sent)) = ordered.as_deref().copied().flatten() {
-            if epoch == at.epoch() && sent > since {
-                return Ok((at, sent));
+    /// Lists behind a write that changes nothing, on one connection.
+    pub(super) async fn list_in_order(
+        self: &Arc<Self>,
+        lock: &LockInternals,
+        session: &Session,
+    ) -> Result<Arc<Shown>, Error> {
+        loop {
+            let epoch = self.order(session).await?;
+            let shown = self.list(lock, session).await?;
+            if shown.epoch == epoch {
+                return Ok(shown);
             }
         }
-        let sent = self.sends();
-        at.write_barrier().await?;
-        if let Some(ordered) = &mut ordered {
-            **ordered = Some((at.epoch(), sent));
-        }
-        Ok((at, sent))
-    }
-
-    /// Waits for the turn to list.
-    pub(super) async fn turn_to_list(&self, session: &Session) -> Option<MutexGuard<'_, ()>> {
-        one_at_a_time(&self.listing, session).await
     }
 
     /// Forgets the newest listing.
@@ -90,29 +152,25 @@ impl SharedReads {
         self.newest.lock().take();
     }
 
-    /// Returns the newest listing of a connection, if it was sent after a moment.
-    pub(super) fn newest(&self, epoch: Epoch, since: Moment) -> Option<Arc<SortedChildren>> {
-        let newest = self.newest.lock();
-        let newest = newest.as_ref().filter(|newest| newest.epoch == epoch && newest.sent > since)?;
-        Some(Arc::clone(&newest.queue))
-    }
-
-    pub(super) fn keep(&self, epoch: Epoch, sent: Moment, queue: &Arc<SortedChildren>) {
-        let gone = vec![false; queue.len()];
-        *self.newest.lock() = Some(Snapshot { epoch, sent, queue: Arc::clone(queue), first: 0, gone });
+    fn keep(&self, shown: &Arc<Shown>) {
+        // Near the end of the counter numbers do not show the order.
+        if !shown.queue.is_near_the_end() {
+            let gone = vec![false; shown.queue.len()];
+            *self.newest.lock() = Some(Snapshot { shown: Arc::clone(shown), first: 0, gone });
+        }
     }
 
     /// Records that the contender with this number was first, as a connection has shown.
     pub(super) fn was_first(&self, epoch: Epoch, number: i64) {
-        if let Some(newest) = self.newest.lock().as_mut().filter(|newest| newest.epoch == epoch) {
-            newest.first = newest.first.max(newest.queue.numbers_below(number));
+        if let Some(newest) = self.newest.lock().as_mut().filter(|newest| newest.shown.epoch == epoch) {
+            newest.first = newest.first.max(newest.shown.queue.numbers_below(number));
         }
     }
 
     /// Records that a contender has gone, as a connection has shown.
     pub(super) fn is_gone(&self, epoch: Epoch, number: i64, name: &str) {
-        if let Some(newest) = self.newest.lock().as_mut().filter(|newest| newest.epoch == epoch) {
-            if let Some(position) = newest.queue.position_of(number, name) {
+        if let Some(newest) = self.newest.lock().as_mut().filter(|newest| newest.shown.epoch == epoch) {
+            if let Some(position) = newest.shown.queue.position_of(number, name) {
                 newest.gone[position] = true;
             }
         }
@@ -122,28 +180,56 @@ impl SharedReads {
     /// are known to have gone. `None` if the contender is not in it, or first.
     pub(super) fn ahead_of(&self, epoch: Epoch, own: i64, name: &str) -> Option<SortedChildren> {
         let newest = self.newest.lock();
-        let newest = newest.as_ref().filter(|newest| newest.epoch == epoch)?;
-        let own = newest.queue.position_of(own, name)?;
+        let newest = newest.as_ref().filter(|newest| newest.shown.epoch == epoch)?;
+        let queue = &newest.shown.queue;
+        let own = queue.position_of(own, name)?;
         let nearest: Vec<_> =
             (newest.first..own).rev().filter(|position| !newest.gone[*position]).take(NEAREST).collect();
-        (!nearest.is_empty()).then(|| newest.queue.at(nearest.into_iter().rev().chain([own])))
+        (!nearest.is_empty()).then(|| queue.at(nearest.into_iter().rev().chain([own])))
+    }
+}
+
+/// Sends a write that changes nothing. Returns its connection.
+pub(super) async fn order(session: Session) -> Result<Epoch, Error> {
+    let at = session.pinned();
+    at.write_barrier().await?;
+    Ok(at.epoch())
+}
+
+/// Lists on the connection that the session has when the future is polled.
+fn list(lock: &LockInternals, session: &Session) -> impl Future<Output = Result<Shown, Error>> + Send + use<> {
+    let (session, base_path) = (session.clone(), lock.base_path.clone());
+    let (lock_name, driver) = (lock.spec.lock_name, Arc::clone(&lock.spec.driver));
+    async move {
+        let at = session.pinned();
+        let children = children_of(&at, &base_path).await?;
+        // The locks that share listings have no further patterns.
+        Ok(Shown { epoch: at.epoch(), queue: SortedChildren::new(children, lock_name, &*driver) })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use futures_util::poll;
+    use tokio::sync::oneshot;
+
     use super::*;
     use crate::engine::driver::StandardLockInternalsDriver;
 
-    fn queue(numbers: impl IntoIterator<Item = i64>) -> Arc<SortedChildren> {
+    fn shown(epoch: Epoch, numbers: impl IntoIterator<Item = i64>) -> Arc<Shown> {
         let names = numbers.into_iter().map(|number| format!("lock-{number}"));
-        Arc::new(SortedChildren::new(names, "lock-", &StandardLockInternalsDriver))
+        Arc::new(Shown { epoch, queue: SortedChildren::new(names, "lock-", &StandardLockInternalsDriver) })
     }
 
     #[test]
     fn an_older_listing_shows_the_nearest_contender_that_has_not_gone() {
         let reads = SharedReads::default();
-        reads.keep(1, reads.sends(), &queue(1..=6));
+        reads.keep(&shown(1, 1..=6));
         let ahead_of = |own: i64, gone: i64| {
             reads.is_gone(1, gone, &format!("lock-{gone}"));
             let found = reads.ahead_of(1, own, &format!("lock-{own}"))?;
@@ -162,12 +248,100 @@ mod tests {
     #[test]
     fn only_a_listing_of_the_same_connection_counts() {
         let reads = SharedReads::default();
-        let before = reads.now();
-        reads.keep(1, reads.sends(), &queue(1..=3));
+        reads.keep(&shown(1, 1..=3));
         assert!(reads.ahead_of(1, 3, "lock-3").is_some());
         assert!(reads.ahead_of(2, 3, "lock-3").is_none());
-        assert!(reads.newest(1, before).is_some());
-        assert!(reads.newest(2, before).is_none());
-        assert!(reads.newest(1, reads.now()).is_none(), "it was sent before");
+    }
+
+    /// A server that answers when the test does.
+    #[derive(Default)]
+    struct Server(Mutex<Vec<oneshot::Sender<Result<u32, Error>>>>);
+
+    impl Server {
+        fn request(self: &Arc<Self>) -> Request<u32> {
+            let server = Arc::clone(self);
+            let request = async move {
+                let (sender, reply) = oneshot::channel();
+                server.0.lock().push(sender);
+                reply.await.unwrap()
+            };
+            request.boxed()
+        }
+
+        /// Returns the number of outstanding requests.
+        fn outstanding(&self) -> usize {
+            self.0.lock().len()
+        }
+
+        fn answer(&self, reply: Result<u32, Error>) {
+            self.0.lock().remove(0).send(reply).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn each_contender_shares_a_request_that_was_sent_after_it_asked() {
+        let (requests, server) = (Arc::new(Requests::default()), Arc::new(Server::default()));
+        let mut first = pin!(requests.share(|| server.request()));
+        assert!(poll!(&mut first).is_pending());
+        let mut second = pin!(requests.share(|| server.request()));
+        let mut third = pin!(requests.share(|| server.request()));
+        assert!(poll!(&mut second).is_pending());
+        assert!(poll!(&mut third).is_pending());
+        assert_eq!(server.outstanding(), 1);
+        // The second contender does not need the first one, which is not polled.
+        server.answer(Ok(1));
+        assert!(poll!(&mut second).is_pending());
+        assert_eq!(server.outstanding(), 1);
+        let mut fourth = pin!(requests.share(|| server.request()));
+        assert!(poll!(&mut fourth).is_pending());
+        server.answer(Err(Error::Closed));
+        assert!(matches!(third.await, Err(Error::Closed)));
+        assert!(poll!(&mut fourth).is_pending());
+        server.answer(Ok(3));
+        assert_eq!(fourth.await.unwrap(), 3);
+        assert!(matches!(second.await, Err(Error::Closed)));
+        assert_eq!(first.await.unwrap(), 1);
+        assert_eq!(server.outstanding(), 0);
+    }
+
+    #[tokio::test]
+    async fn request_that_all_contenders_have_left_answers_none() {
+        let (requests, server) = (Arc::new(Requests::default()), Arc::new(Server::default()));
+        assert!(requests.share(|| server.request()).now_or_never().is_none());
+        let mut next = pin!(requests.share(|| server.request()));
+        assert!(poll!(&mut next).is_pending());
+        assert_eq!(server.outstanding(), 2);
+        assert!(server.0.lock().remove(0).is_closed());
+        server.answer(Ok(2));
+        assert_eq!(next.await.unwrap(), 2);
+    }
+
+    #[test]
+    fn reply_during_a_poll_of_a_contender_that_is_then_dropped_reaches_the_other() {
+        let requests = Arc::new(Requests::default());
+        let ((starts, has_started), (ends, has_ended)) = (mpsc::channel(), mpsc::channel());
+        let mut is_answered = false;
+        let request = std::future::poll_fn(move |cx| {
+            if is_answered {
+                return Poll::Ready(Ok(1));
+            }
+            is_answered = true;
+            cx.waker().wake_by_ref();
+            starts.send(()).unwrap();
+            // The other contender polls now, or waits for the end of this poll.
+            let _polled = has_ended.recv_timeout(Duration::from_millis(100));
+            Poll::Pending
+        });
+        let (first, mut second) = (requests.share(|| request.boxed()), Box::pin(requests.share(|| unreachable!())));
+        std::thread::scope(|scope| {
+            let second = scope.spawn(move || {
+                has_started.recv().unwrap();
+                let polled = second.poll_unpin(&mut Context::from_waker(Waker::noop()));
+                ends.send(()).unwrap_or_default();
+                polled
+            });
+            assert!(first.now_or_never().is_none());
+            assert!(matches!(second.join().unwrap(), Poll::Ready(Ok(1))));
+        });
     }
 }

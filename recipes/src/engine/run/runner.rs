@@ -18,7 +18,7 @@ use crate::engine::queue_node::adopt;
 use crate::engine::requests::children_of;
 use crate::engine::run::contender::{Calls, Contender};
 use crate::engine::sequence_wrap::by_creation;
-use crate::engine::shared_reads::{Moment, NEAREST, SharedReads};
+use crate::engine::shared_reads::{self, NEAREST, Shown};
 use crate::engine::wait_mode::{Contention, WaitMode};
 use crate::engine::waits::{deleted_by, first, own_event, resolved, watch_held, watch_node, watched};
 
@@ -55,9 +55,14 @@ enum Outcome {
 
 /// The contenders as they were listed.
 struct Listed {
-    epoch: Epoch,
-    queue: Arc<SortedChildren>,
+    shown: Arc<Shown>,
     by_creation: bool,
+}
+
+impl Listed {
+    fn new(epoch: Epoch, queue: SortedChildren, by_creation: bool) -> Self {
+        Self { shown: Arc::new(Shown { epoch, queue }), by_creation }
+    }
 }
 
 /// Contends until the lock is granted. `Ok(None)` only in the mode `Once`.
@@ -175,14 +180,15 @@ impl Contender<'_> {
             Outcome::Plain(_) | Outcome::Armed { listed: None, .. } => 0,
         };
         let listing = |listed| {
-            let &Listed { epoch, ref queue, by_creation } = listed;
+            let &Listed { ref shown, by_creation: may_be_followed } = listed;
+            let &Shown { epoch, ref queue } = &**shown;
             let own = self.own_name();
             let predecessor = queue.position(own).and_then(|position| queue.get(position.checked_sub(1)?));
             let predecessor_is_ours = predecessor.is_some_and(|name| self.contenders.has(name));
-            Listing { epoch, queue, own, max_leases, may_be_followed: by_creation, predecessor_is_ours }
+            Listing { epoch, queue, own, max_leases, may_be_followed, predecessor_is_ours }
         };
         if let (Some(candidacy), Outcome::Listed(listed)) = (&self.lock.spec.candidacy, &outcome) {
-            candidacy.listed(self.own_name(), &listed.queue);
+            candidacy.listed(self.own_name(), &listed.shown.queue);
         }
         match outcome {
             Outcome::Plain(input) => plan.next(input, rules),
@@ -213,63 +219,71 @@ impl Contender<'_> {
     }
 
     async fn write_barrier(&mut self) -> Result<Outcome, Error> {
-        let (at, _) = self.entry.reads().order(self.session).await?;
-        Ok(Outcome::Plain(Input::Ordered { epoch: at.epoch() }))
+        let epoch = match self.entry.shared_reads() {
+            Some(reads) => reads.order(self.session).await?,
+            None => shared_reads::order(self.session.clone()).await?,
+        };
+        Ok(Outcome::Plain(Input::Ordered { epoch }))
     }
 
     async fn adopt(&mut self) -> Result<Outcome, Error> {
-        let reads = self.entry.reads();
-        let (at, since) = reads.order(self.session).await?;
         let base_path = &self.lock.base_path;
-        if self.lock.shared_queue().is_some() {
-            let listed = self.list_since(Some(&at), &reads, since).await?;
-            adopt(&mut self.owned, base_path, listed.queue.strings()).await?;
+        let epoch = if let Some(reads) = self.entry.shared_reads() {
+            let shown = reads.list_in_order(self.lock, self.session).await?;
+            adopt(&mut self.owned, base_path, shown.queue.strings()).await?;
+            shown.epoch
         } else {
+            let at = self.session.pinned();
+            at.write_barrier().await?;
             adopt(&mut self.owned, base_path, &children_of(&at, base_path).await?).await?;
-        }
+            at.epoch()
+        };
         if self.owned.is_uncertain() {
             return Err(self.is_gone());
         }
         self.node_is_known();
-        Ok(Outcome::Plain(Input::Adopted { epoch: at.epoch(), ahead: self.entry.ahead() }))
+        Ok(Outcome::Plain(Input::Adopted { epoch, ahead: self.entry.ahead() }))
     }
 
     async fn list(&mut self, watched: bool) -> Result<Outcome, Error> {
-        let at = self.session.pinned();
+        let mut at = self.session.pinned();
         self.awaited = None;
-        match self.early.take().and_then(|early| early.listed_on(&at)) {
-            Some(children) if !watched => {
-                self.lock.spec.candidacy.iter().for_each(|candidacy| drop(candidacy.take_read()));
-                Ok(Outcome::Listed(self.in_order(&at, children).await?))
+        let early = self.early.take().filter(|_| !watched).and_then(|early| early.listed_on(&at));
+        let children = if let Some(children) = early {
+            self.lock.spec.candidacy.iter().for_each(|candidacy| drop(candidacy.take_read()));
+            children
+        } else {
+            if let Some(reads) = self.entry.shared_reads().filter(|_| !watched) {
+                let shown = reads.list(self.lock, self.session).await?;
+                if !shown.queue.is_near_the_end() {
+                    return Ok(Outcome::Listed(Listed { shown, by_creation: false }));
+                }
+                // Its order takes reads on the connection of the listing.
+                at = self.session.pinned();
             }
-            _ if watched || self.lock.shared_queue().is_none() => {
-                let children = self.children(&at, watched).await?;
-                Ok(Outcome::Listed(self.in_order(&at, children).await?))
-            }
-            _ => {
-                let reads = self.entry.reads();
-                Ok(Outcome::Listed(self.list_since(None, &reads, reads.now()).await?))
-            }
-        }
+            self.children(&at, watched).await?
+        };
+        Ok(Outcome::Listed(self.in_order(&at, children).await?))
     }
 
     /// Takes the next contender ahead from the newest listing, or lists.
     async fn next_ahead(&mut self) -> Result<Outcome, Error> {
         let epoch = self.session.pinned().epoch();
         match self.known_ahead(epoch) {
-            Some(queue) => Ok(Outcome::Known(Listed { epoch, queue: Arc::new(queue), by_creation: false })),
+            Some(queue) => Ok(Outcome::Known(Listed::new(epoch, queue, false))),
             None => self.list(false).await,
         }
     }
 
     fn known_ahead(&self, epoch: Epoch) -> Option<SortedChildren> {
-        self.entry.reads().ahead_of(epoch, self.entry.number()?, self.own_name())
+        self.entry.reads()?.ahead_of(epoch, self.entry.number()?, self.own_name())
     }
 
     /// Records that a contender ahead has gone, as a connection has shown.
     fn has_gone(&self, epoch: Option<Epoch>, name: &str) {
-        if let (Some(epoch), Some(_), Some(number)) = (epoch, self.entry.number(), self.lock.sequence(name)) {
-            self.entry.reads().is_gone(epoch, number, name);
+        let reads = self.entry.reads().filter(|_| self.entry.number().is_some());
+        if let (Some(epoch), Some(reads), Some(number)) = (epoch, reads, self.lock.sequence(name)) {
+            reads.is_gone(epoch, number, name);
         }
     }
 
@@ -290,27 +304,6 @@ impl Contender<'_> {
             }
         }
         Ok(found)
-    }
-
-    /// Lists on a connection, or on the present one. Or takes a listing that another contender of the session has sent
-    /// since.
-    async fn list_since(&mut self, at: Option<&Session>, reads: &SharedReads, since: Moment) -> Result<Listed, Error> {
-        let turn = reads.turn_to_list(self.session).await;
-        let at = at.cloned().unwrap_or_else(|| self.session.pinned());
-        if let Some(queue) = reads.newest(at.epoch(), since) {
-            return Ok(Listed { epoch: at.epoch(), queue, by_creation: false });
-        }
-        let sent = reads.sends();
-        let children = self.children(&at, false).await?;
-        let queue = Arc::new(self.lock.sort(children));
-        if queue.is_near_the_end() {
-            drop(turn);
-            return self.in_order(&at, queue.strings().cloned().collect()).await;
-        }
-        if self.entry.has_company() {
-            reads.keep(at.epoch(), sent, &queue);
-        }
-        Ok(Listed { epoch: at.epoch(), queue, by_creation: false })
     }
 
     /// Requests the children, and watches them.
@@ -337,7 +330,7 @@ impl Contender<'_> {
         if !by_number {
             queue = Box::pin(by_creation(at, self.lock, queue, &mut self.creation_order)).await?;
         }
-        Ok(Listed { epoch: at.epoch(), queue: Arc::new(queue), by_creation: !by_number })
+        Ok(Listed::new(at.epoch(), queue, !by_number))
     }
 
     /// Sets the watches and lists in one write. The watches are first: then a node is missing from the listing, or its

@@ -121,6 +121,33 @@ async fn waiters_that_give_up_at_once_cost_few_listings() {
     stage.client.close().await;
 }
 
+/// A reply takes longer than a hundredth of the session timeout.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_lose_the_node_ahead_share_even_a_slow_listing() {
+    let stage = Stage::new(LOCK).await;
+    let timeout = stage.client.session().await.unwrap().timeout();
+    let (holder, waiters) = queue(&stage, WAITERS).await;
+    eventually("all wait", async || nodes(&stage.server) == WAITERS + 1).await;
+    quiet(&stage.server).await;
+    let (gone, left): (Vec<_>, Vec<_>) = waiters.into_iter().enumerate().partition(|(number, _)| number % 3 == 0);
+    let left: Vec<_> = left.into_iter().map(|(_, waiter)| waiter).collect();
+    counted(&stage.server);
+    stage.proxy.latency(timeout / 80);
+    gone.iter().for_each(|(_, waiter)| waiter.abort());
+    let mut counts = HashMap::new();
+    // Most waiters that have lost the node ahead watch another one.
+    eventually("the others wait again", async || {
+        counted(&stage.server).into_iter().for_each(|(op, count)| *counts.entry(op).or_default() += count);
+        nodes(&stage.server) == left.len() + 1 && of(&counts, OpCode::GetData) >= gone.len() / 2
+    })
+    .await;
+    println!("{counts:?}");
+    assert!(of(&counts, OpCode::GetChildren) + of(&counts, OpCode::GetChildren2) <= 2, "{counts:?}");
+    stage.proxy.latency(Duration::ZERO);
+    drain(holder, left).await;
+    stage.client.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reset_while_many_join_costs_few_listings() {
     let stage = Stage::new(LOCK).await;
@@ -133,6 +160,27 @@ async fn reset_while_many_join_costs_few_listings() {
     println!("{joined:?}");
     assert!(of(&joined, OpCode::GetChildren) + of(&joined, OpCode::GetChildren2) <= WAITERS / 20, "{joined:?}");
     drain(holder, waiters).await;
+    stage.client.close().await;
+}
+
+/// The contender ahead is not counted: its number does not order it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn contender_behind_a_number_near_the_end_lists_with_its_create() {
+    let stage = Stage::new(LOCK).await;
+    assert!(stage.server.set_next_sequence(LOCK, i32::MAX - 6));
+    let holder = in_time(lock(&stage.client).acquire()).await.unwrap();
+    counted(&stage.server);
+    let creates = || [OpCode::Create, OpCode::Create2].map(|op| stage.proxy.replies(op));
+    let created = creates();
+    stage.proxy.latency(Stage::QUIET);
+    let mutex = lock(&stage.client);
+    let waiter = tokio::spawn(async move { mutex.acquire().await.unwrap() });
+    eventually("it lists", async || stage.server.requests().iter().any(|one| one.op == OpCode::GetChildren)).await;
+    assert_eq!(nodes(&stage.server), 2);
+    assert_eq!(creates(), created, "the reply to its create is on its way");
+    stage.proxy.latency(Duration::ZERO);
+    assert!(holder.release().await.unwrap().is_released());
+    assert!(in_time(waiter).await.unwrap().release().await.unwrap().is_released());
     stage.client.close().await;
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 
+use super::long_hold::LongHold;
 #[cfg(doc)]
 use super::loss_signal::LossSignal;
 use crate::model::Stat;
@@ -52,7 +53,7 @@ pub(crate) struct KnownNode {
     pub(super) deleted: SetOnce<()>,
     pub(super) observer: OnceLock<DataObserver>,
     /// The callback for a long hold. It is dropped with the node if that is released before.
-    pub(super) when_held_for_long: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    pub(super) long_hold: Mutex<LongHold>,
     pub(super) loss_listener: Mutex<Option<Weak<dyn LossListener>>>,
     /// The number of watches set for the owner. Only the newest one is set anew when it fires.
     turns: AtomicU64,
@@ -74,7 +75,7 @@ impl KnownNode {
             owner_delete: WatchCell::new(DeleteState::Idle),
             deleted: SetOnce::new(),
             observer: OnceLock::new(),
-            when_held_for_long: Mutex::new(None),
+            long_hold: Mutex::default(),
             loss_listener: Mutex::new(None),
             turns: AtomicU64::new(0),
         }
@@ -85,8 +86,9 @@ impl KnownNode {
         self.is_exact && found.czxid != self.czxid
     }
 
-    pub(crate) fn take_call(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        self.when_held_for_long.lock().take()
+    /// Returns the callback for a long hold.
+    pub(crate) fn long_hold(&self) -> &Mutex<LongHold> {
+        &self.long_hold
     }
 
     pub(crate) fn next_turn(&self) -> u64 {

@@ -10,6 +10,7 @@ pub(crate) mod known_node;
 mod life;
 mod link;
 pub(crate) mod liveness;
+mod long_hold;
 pub(crate) mod loss_signal;
 pub(crate) mod owned_node;
 mod requests;

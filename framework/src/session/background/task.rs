@@ -86,9 +86,15 @@ impl BackgroundTask {
         let Attempt { job, failures, epoch } = attempt;
         match job {
             DueJob::Held(node, HeldTask::Call) => {
-                if let Some(call) = node.upgrade().and_then(|node| node.take_call()) {
-                    // The panic is logged.
-                    let _panicked = catch_panic("callback for a long hold", call);
+                let look = node.upgrade()?.long_hold().lock().look(now);
+                match look {
+                    Ok(Some(call)) => {
+                        // The panic is logged.
+                        let _panicked = catch_panic("callback for a long hold", call);
+                    }
+                    Ok(None) => {}
+                    // Another holder has got the node since.
+                    Err(due) => self.attending.push(now, due, node, HeldTask::Call),
                 }
                 None
             }

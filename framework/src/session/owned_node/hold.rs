@@ -35,8 +35,19 @@ impl OwnedNode {
     pub fn when_held_for(&self, long: Duration, call: impl FnOnce() + Send + 'static) {
         if let Some(node) = &self.node {
             let now = self.session.clock().now();
-            *node.when_held_for_long.lock() = Some(Box::new(call));
-            self.session.background().call(now, now.saturating_add(long), Arc::downgrade(node));
+            let due = now.saturating_add(long);
+            if node.long_hold().lock().set(due, Box::new(call)) {
+                self.session.background().call(now, due, Arc::downgrade(node));
+            }
+        }
+    }
+
+    /// Withdraws the callback of [`when_held_for`](Self::when_held_for) and the listener for the loss: another holder
+    /// gets the node.
+    pub fn changes_hands(&self) {
+        if let Some(node) = &self.node {
+            node.long_hold().lock().forget();
+            drop(node.loss_listener.lock().take());
         }
     }
 

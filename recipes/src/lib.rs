@@ -148,7 +148,7 @@
 //!
 //! | level | event or span | fields |
 //! | --- | --- | --- |
-//! | info | span `acquire`: contains the events of the acquire and its requests | `path`, `recipe`, `lock` (the [name](LockOptions::name), otherwise the recipe) |
+//! | info | span `acquire`: contains the events of the acquire and its requests, but for the requests of a [batch](batches) | `path`, `recipe`, `lock` (the [name](LockOptions::name), otherwise the recipe) |
 //! | debug | `lock acquire`: an acquire has ended | `path`, `wait_s`, `outcome` (`granted`, `timeout`, `error`, `cancelled`) |
 //! | debug | `lock granted` | `path`, `node`, `fencing_token`, `queue_position` (the number of contenders ahead at first, or 1 if it joined behind another one of its client) |
 //! | debug | `lock released` | `path`, `node`, `held_s`, `outcome` (`released`, `lost`, `dropped`) |

@@ -18,7 +18,7 @@ pub(crate) struct Acquired {
     pub(crate) revocation: Option<Revocation>,
     /// The number of contenders ahead when it joined, or 1 if it joined behind one of its session without a listing.
     pub(crate) queue_position: usize,
-    /// The turn of the batch whose node it is.
+    /// The batch's turn that ends with the node.
     pub(crate) turn: Option<Turn>,
 }
 

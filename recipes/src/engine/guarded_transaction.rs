@@ -127,7 +127,12 @@ impl<E: From<LockError> + From<Error>> GuardedTransaction<'_, E> {
             }
             let check = |hold: &&Hold| Operation::Check { path: hold.path().to_owned(), version: None };
             let checks: Vec<_> = holds.iter().map(check).collect();
-            let error = match client.commit_in(&self.transaction, session, &checks).await {
+            holds.iter().for_each(|hold| hold.transaction_begins());
+            let outcome = client.commit_in(&self.transaction, session, &checks).await;
+            if !outcome.as_ref().is_err_and(Error::outcome_unknown) {
+                holds.iter().for_each(|hold| hold.transaction_ends());
+            }
+            let error = match outcome {
                 Ok(results) => return Ok(results),
                 Err(error) => error,
             };

@@ -5,7 +5,7 @@
 //! `session/owned_node/delete.rs`, and `session/background/delete.rs` if the first request fails.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -79,6 +79,8 @@ pub(crate) struct Hold {
     released: AtomicBool,
     /// False if the node must be deleted at the release: see [`ends_turn`](Self::ends_turn).
     passes: AtomicBool,
+    /// The number of transactions without a certain outcome, which the server may carry out later.
+    open_transactions: AtomicUsize,
 }
 
 /// The number of guards that share a hold, and the owned node that the last of them deletes.
@@ -88,7 +90,7 @@ struct Shares {
     kept: Option<Kept>,
     /// Lets contenders of the same session find the holder.
     entry: Option<Entry>,
-    /// The turn of the batch whose node it is.
+    /// The batch's turn that ends with the node.
     turn: Option<Turn>,
 }
 
@@ -125,6 +127,7 @@ impl Hold {
             over: AtomicBool::new(false),
             released: AtomicBool::new(false),
             passes: AtomicBool::new(true),
+            open_transactions: AtomicUsize::new(0),
         });
         hold.log_a_loss();
         hold
@@ -173,6 +176,21 @@ impl Hold {
     /// Has the release delete the node rather than pass it on: a read lock at the same place in the queue follows.
     pub(crate) fn ends_turn(&self) {
         self.passes.store(false, Ordering::SeqCst);
+    }
+
+    /// Records a transaction that is sent.
+    pub(crate) fn transaction_begins(&self) {
+        self.open_transactions.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Records that the outcome of a transaction is certain.
+    pub(crate) fn transaction_ends(&self) {
+        self.open_transactions.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Returns whether the node may serve another holder: nothing that this one has done may follow.
+    fn may_pass(&self) -> bool {
+        self.passes.load(Ordering::SeqCst) && self.open_transactions.load(Ordering::SeqCst) == 0
     }
 
     /// Asks the leader whether the node is there, with retries in its session. Returns the reason of a loss.
@@ -376,11 +394,12 @@ impl HoldShare {
         let Some(turn) = self.hold.shares.lock().turn.take() else { return Some(kept) };
         let revocation = self.hold.revocation.get();
         let is_revoked = revocation.is_some_and(Revocation::is_requested);
-        if self.lost_before.get().is_some() || is_revoked || !self.hold.passes.load(Ordering::SeqCst) {
+        if self.lost_before.get().is_some() || is_revoked || !self.hold.may_pass() {
             // The drop of the turn ends it.
             return Some(kept);
         }
         let Kept { owned, client } = kept;
+        owned.changes_hands();
         let entry = self.hold.shares.lock().entry.take();
         let acquired = Acquired { entry, ..Acquired::new(owned, revocation.cloned()) };
         let Some(Acquired { owned, entry, .. }) = turn.pass(acquired) else {
@@ -529,6 +548,10 @@ impl HoldShare {
         match self.hold.revocation() {
             Some(revocation) => revocation.requested().await,
             None => std::future::pending().await,
+        }
+        if self.detached.load(Ordering::SeqCst) {
+            // The request is for the next holder of the node.
+            std::future::pending().await
         }
     }
 

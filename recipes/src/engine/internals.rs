@@ -23,10 +23,10 @@ use crate::engine::slot::Slots;
 use crate::engine::wait_mode::WaitMode;
 use crate::engine::waits;
 
-/// Which objects of a client may share the node of a [batch](crate::engine::batch).
+/// The objects of a client that may share a [batch](crate::engine::batch).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// Those of one path.
+    /// All objects of one path.
     Path,
     /// An object and its clones: only they have its driver.
     Object,
@@ -35,7 +35,7 @@ pub(crate) enum Sharing {
 }
 
 /// The properties of one kind of lock.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct LockSpec {
     /// The name of the recipe in spans and metrics.
     pub(crate) recipe: &'static str,
@@ -52,7 +52,7 @@ pub(crate) struct LockSpec {
     pub(crate) has_containers: bool,
     /// See [`MutexOptions::extra_lock_patterns`](crate::MutexOptions::extra_lock_patterns).
     pub(crate) extra_lock_patterns: Vec<String>,
-    /// Which objects of a client may share a batch.
+    /// The objects of a client that may share a batch.
     pub(crate) sharing: Sharing,
     /// The numbers of a semaphore's leases.
     pub(crate) slots: Option<Arc<Slots>>,
@@ -118,10 +118,31 @@ impl LockInternals {
         if base_path == "/" {
             return Err(LockError::invalid("lock path", "the root cannot be a lock"));
         }
+        if !options.linger.is_zero() && !options.one_node {
+            return Err(LockError::invalid(
+                "linger",
+                "the node of a single acquire does not stay: see one_node_per_client",
+            ));
+        }
         let label = Label { recipe: spec.recipe, name: options.name.clone() };
         let (holds, warned, warned_of) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
         let lock_path = client.path_text(&base_path);
         Ok(Self { client, base_path, lock_path, spec, options, label, holds, warned, warned_of })
+    }
+
+    /// Returns the same lock for a task that does not keep the client.
+    pub(super) fn without_client(&self) -> Self {
+        Self {
+            client: self.client.weak_clone(),
+            base_path: self.base_path.clone(),
+            lock_path: self.lock_path.clone(),
+            spec: self.spec.clone(),
+            options: self.options.clone(),
+            label: self.label.clone(),
+            holds: Mutex::default(),
+            warned: AtomicBool::new(false),
+            warned_of: Mutex::default(),
+        }
     }
 
     /// Sets the path that errors and logs of a holder show. Without this call they show the base path.

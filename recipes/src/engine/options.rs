@@ -98,8 +98,9 @@ impl<K> LockOptions<K> {
     /// Keeps the node of a client with [`one_node_per_client`](Self::one_node_per_client) for this time after its last
     /// release, so that the next acquire of the client sends no request. Default: zero.
     ///
-    /// The first other contender ends it, at the cost of a notification and a delete before that one's grant. A
-    /// `try_acquire` of another client is refused meanwhile. If the process is frozen or cut off while the lock is free,
+    /// The first other contender ends it, at the cost of a notification and a delete before that one's grant. Until then
+    /// a `try_acquire` of others is refused, of readers of the same client too. Without `one_node_per_client` the lock is
+    /// refused. If the process is frozen or cut off while the lock is free,
     /// others wait until the session times out.
     pub fn linger(mut self, idle: Duration) -> Self {
         self.linger = idle;

@@ -17,7 +17,7 @@ use crate::env::{Env, eventually};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     Mutex,
-    /// A mutex whose tasks of one client share a node.
+    /// A mutex with batches: the tasks of a client share a node.
     OneNodeMutex,
     SemaphoreMutex,
     Multi,
@@ -138,8 +138,7 @@ impl Which {
         nodes
     }
 
-    /// Waits until this many contenders of clients of this process hold the lock or wait for it. Those of one client may
-    /// share a node.
+    /// Waits until this many contenders hold the lock or wait for it. Several tasks of a client may share a node.
     pub async fn wait_for_contenders(self, env: &Env, client: &CuratorFramework, root: &str, contenders: usize) {
         if self == Self::OneNodeMutex {
             // The tasks are on this thread. Each waits in its batch after its first poll.

@@ -1,4 +1,4 @@
-//! The task of a batch: it acquires the node, and watches who waits behind it.
+//! The task of a batch: it acquires the node, and watches the contenders behind it.
 
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -50,8 +50,9 @@ struct Driver<'a> {
     node: Option<(GrantedNode, Boxed<'a, ()>)>,
     /// Watches the contenders behind the node.
     watching: Option<Boxed<'a, ()>>,
-    idle_until: Option<Instant>,
-    /// When the task looks next whether an offer was taken, and the offer of the last look.
+    /// The end of the idle time, and the pass that it began with.
+    idle_until: Option<((u64, u64), Option<Instant>)>,
+    /// The time of the next look whether an offer was taken, and the offer of the last look.
     next_tick: Option<Instant>,
     offer: Option<(u64, u64)>,
 }
@@ -70,7 +71,7 @@ impl<'a> Driver<'a> {
                 () = maybe(self.node.as_mut().map(|(_, loss)| loss)) => self.lost(),
                 granted = maybe(self.attempt.as_mut().map(|(_, attempt)| attempt)) => self.attempted(granted),
                 () = maybe(self.watching.as_mut()) => {}
-                () = at(self.idle_until) => self.end_idle(),
+                () = at(self.idle_until.and_then(|(_, end)| end)) => self.end_idle(),
                 () = at(self.next_tick) => self.tick(),
                 () = lobby.changed.notified() => {}
             }
@@ -104,9 +105,9 @@ impl<'a> Driver<'a> {
             (Some(_), false) => self.attempt = None,
             _ => {}
         }
-        match jobs.is_idle {
-            true => self.idle_until = self.idle_until.or_else(|| Instant::now().checked_add(lobby.linger)),
-            false => self.idle_until = None,
+        let idle = jobs.turn.zip(jobs.idle);
+        if self.idle_until.map(|(of, _)| of) != idle {
+            self.idle_until = idle.map(|of| (of, Instant::now().checked_add(lobby.linger)));
         }
         let ticks = lobby.ticks() && self.node.is_some();
         self.next_tick = if ticks { self.next_tick.or_else(|| Some(Instant::now() + self.patience())) } else { None };
@@ -120,7 +121,6 @@ impl<'a> Driver<'a> {
     fn lost(&mut self) {
         if let Some((node, _)) = self.node.take() {
             self.watching = None;
-            self.lobby.contention.is_unknown();
             self.lobby.over(node.turn);
         }
     }
@@ -155,7 +155,7 @@ async fn attempt(lobby: &Lobby) -> Result<Acquired, LockError> {
     if lobby.plan(|plan| plan.jobs().turn.is_none()) {
         lobby.contention.is_unknown();
     }
-    let internals = &*lobby.internals;
+    let internals = &lobby.internals;
     let granted = attempts(internals.client(), WaitMode::Forever, &lobby.contention, internals).await?;
     granted.ok_or_else(no_end)
 }
@@ -182,7 +182,7 @@ async fn watch_others(lobby: &Lobby, node: GrantedNode) {
 }
 
 async fn look(lobby: &Lobby, node: &GrantedNode) -> Result<(bool, Watch), Error> {
-    let internals = &*lobby.internals;
+    let internals = &lobby.internals;
     let (children, watch) = node.session.pinned().get_children_watched(internals.base_path()).await?;
     let others = internals.sort(children).names().any(|name| name != &*node.name);
     Ok((others, watch))

@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 use crate::engine::acquire::{Log, attempts, no_end, span};
 use crate::engine::acquired::Acquired;
 use crate::engine::batch::driver;
-use crate::engine::batch::plan::{Jobs, MOST_PASSES, Plan, Then, Ticket};
+use crate::engine::batch::plan::{Jobs, MOST_PASSES, Plan, Taken, Then, Ticket};
 use crate::engine::error::LockError;
 use crate::engine::internals::{LockInternals, Sharing};
 use crate::engine::label::Label;
@@ -26,12 +26,13 @@ use crate::engine::wait_mode::{Contention, WaitMode};
 
 /// The batch of one client at one lock.
 pub(crate) struct Lobby {
-    pub(super) internals: Arc<LockInternals>,
+    /// Without the client: an idle node does not keep it.
+    pub(super) internals: LockInternals,
     pub(super) linger: Duration,
     state: Mutex<State>,
     /// Wakes the task when its jobs have changed.
     pub(super) changed: Notify,
-    /// What the entries know of other contenders.
+    /// The entries' evidence of other contenders.
     pub(super) contention: Contention,
 }
 
@@ -39,11 +40,13 @@ pub(crate) struct Lobby {
 #[derive(Default)]
 struct Lobbies(Mutex<HashMap<Key, Weak<Lobby>>>);
 
-/// What objects that share a batch have in common. They need not have more: the node does not show it.
+/// The options that objects of one batch have in common: the node shows them.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     /// As the server knows it.
     path: Box<str>,
+    /// A transaction of a guard has it.
+    namespace: Box<str>,
     lock_name: &'static str,
     extra_lock_patterns: Vec<String>,
     linger: Duration,
@@ -104,6 +107,7 @@ impl Lobby {
         }
         let key = Key {
             path: internals.client.path_text(&internals.base_path).full().into(),
+            namespace: internals.client.namespace().into(),
             lock_name: spec.lock_name,
             extra_lock_patterns: spec.extra_lock_patterns.clone(),
             linger: options.linger,
@@ -125,7 +129,7 @@ impl Lobby {
     }
 
     fn new(internals: &Arc<LockInternals>) -> Arc<Self> {
-        let (internals, linger) = (Arc::clone(internals), internals.options.linger);
+        let (internals, linger) = (internals.without_client(), internals.options.linger);
         let plan = Plan::new(!linger.is_zero(), MOST_PASSES);
         Arc::new(Self {
             internals,
@@ -165,6 +169,9 @@ impl Lobby {
     /// Takes an idle node, or refuses if the process knows that the lock is taken, or else asks with a node of its own.
     async fn acquire_once(self: &Arc<Self>) -> Result<Option<Acquired>, LockError> {
         let (client, path) = (self.internals.client(), self.internals.base_path());
+        // As the primitives of tokio: a loop of calls that need not wait lets other tasks run.
+        tokio::task::consume_budget().await;
+        self.end_a_lost_turn();
         if self.plan(Plan::is_taken) && self.contention.is_known(client) {
             return Ok(None);
         }
@@ -172,7 +179,7 @@ impl Lobby {
             return Ok(Some(idle));
         }
         let contention = Contention::default();
-        let attempts = std::pin::pin!(attempts(client, WaitMode::Once, &contention, &*self.internals));
+        let attempts = std::pin::pin!(attempts(client, WaitMode::Once, &contention, &self.internals));
         let acquired = WaitMode::Once.bound(client, path, &contention, attempts).await?.flatten();
         Ok(acquired.map(|acquired| self.held(acquired)))
     }
@@ -180,13 +187,14 @@ impl Lobby {
     fn take_idle(self: &Arc<Self>) -> Option<Acquired> {
         let mut is_idle = false;
         let taken = self.step(|plan| {
-            is_idle = plan.jobs().is_idle;
+            is_idle = plan.jobs().idle.is_some();
             if !is_idle {
                 return (None, Then::default());
             }
-            let (ticket, then) = plan.enter(None);
+            // The caller takes it, so it need not be woken.
+            let (ticket, _offered) = plan.enter(None);
             let taken = plan.take(ticket);
-            let then = if taken.is_none() { plan.leave(ticket) } else { then };
+            let then = if taken.is_none() { plan.leave(ticket) } else { Then::default() };
             (taken, then)
         });
         Some(self.granted(taken?))
@@ -210,6 +218,7 @@ impl Lobby {
         let node = GrantedNode::of(state.plan.next_turn(), &acquired);
         state.node = Some(node);
         let then = state.plan.granted(Box::new(acquired));
+        self.contention.is_shown();
         drop(state);
         self.carry_out(then);
     }
@@ -220,7 +229,8 @@ impl Lobby {
     }
 
     /// Returns the node that an entry has taken.
-    fn granted(self: &Arc<Self>, (node, number, pass): (Node, u64, u64)) -> Acquired {
+    fn granted(self: &Arc<Self>, taken: Taken<Node, Option<Waker>>) -> Acquired {
+        let Taken { node, turn: number, pass, gone: _waker } = taken;
         self.contention.is_shown();
         let turn = Some(Turn { lobby: Arc::clone(self), number, has_node: true });
         Acquired { turn, fencing_token: node.fencing_token.at_pass(pass), ..*node }
@@ -229,17 +239,16 @@ impl Lobby {
     /// Ends the turn if its node is lost while no entry has it.
     fn end_a_lost_turn(&self) {
         let state = self.state.lock();
-        let is_lost = state.plan.is_free() && state.node.as_ref().is_some_and(GrantedNode::is_lost);
-        let lost = state.node.as_ref().filter(|_| is_lost).map(|node| node.turn);
+        let free = if state.plan.is_free() { state.node.clone() } else { None };
         drop(state);
-        if let Some(number) = lost {
-            self.over(number);
+        if let Some(node) = free.filter(GrantedNode::is_lost) {
+            self.over(node.turn);
         }
     }
 
     /// Ends a turn: its node is lost, or its entry deletes it.
     pub(super) fn over(&self, number: u64) {
-        self.step(|plan| ((), Then { wakes: None, deletes: plan.over(number) }));
+        self.step(|plan| ((), Then { deletes: plan.over(number), ..Then::default() }));
     }
 
     /// Takes a step of the plan, and carries out what follows from it.
@@ -265,6 +274,7 @@ impl Lobby {
 
     /// Not under the lock of the state: a waker may poll, and the drop of a node sends its delete.
     fn carry_out(&self, then: Then<Node, Option<Waker>>) {
+        drop(then.gone);
         if let Some(waker) = then.wakes.flatten() {
             waker.wake();
         }
@@ -357,11 +367,14 @@ impl Future for Entry<'_> {
                 ticket
             }
         };
+        // As the primitives of tokio: a loop of calls that need not wait lets other tasks run.
+        let progress = std::task::ready!(tokio::task::coop::poll_proceed(cx));
         // A node that was lost while it was offered: the entry is the first that the next one serves.
         lobby.end_a_lost_turn();
         let mut state = lobby.state.lock();
         if let Some(taken) = state.plan.take(ticket) {
             drop(state);
+            progress.made_progress();
             self.is_done();
             return Poll::Ready(Ok(lobby.granted(taken)));
         }
@@ -371,9 +384,10 @@ impl Future for Entry<'_> {
             self.is_done();
             return Poll::Ready(Err(failure.unwrap_or_else(no_end)));
         };
-        *waker = Some(cx.waker().clone());
+        let earlier = waker.replace(cx.waker().clone());
         let wakes_task = !std::mem::replace(&mut state.is_ticking, true);
         drop(state);
+        drop(earlier);
         if wakes_task {
             lobby.changed.notify_one();
         }
@@ -403,12 +417,12 @@ impl Turn {
         self.has_node = false;
         let mut node = Some(Box::new(acquired));
         self.lobby.step(|plan| {
-            let Then { wakes, deletes } = match node.take() {
+            let Then { wakes, deletes, .. } = match node.take() {
                 Some(node) => plan.put_back(self.number, node),
                 None => Then::default(),
             };
             node = deletes;
-            ((), Then { wakes, deletes: None })
+            ((), Then { wakes, ..Then::default() })
         });
         node.map(|node| *node)
     }

@@ -16,7 +16,7 @@ pub(super) struct Plan<N, W> {
     waiting: BTreeMap<Ticket, Place<W>>,
     turns: u64,
     turn: Option<Turn<N>>,
-    /// A node that nobody waits for stays for a while.
+    /// A node stays for a while if no entry waits for it.
     lingers: bool,
     most_passes: usize,
 }
@@ -37,12 +37,15 @@ struct Turn<N> {
     node: Option<N>,
     company: Company,
     passes: u64,
+    /// The number of entries that may still take the node, unless it is alone.
+    left: usize,
 }
 
-/// What is known of the other contenders of the lock.
+/// The knowledge of other contenders of the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Company {
-    /// Nobody has looked since the grant. The node serves the entries before this ticket, which waited at the grant.
+    /// No look has ended since the grant, or since a change. The node serves the entries before this ticket, which
+    /// waited by then.
     Unknown(Ticket),
     /// A watch on the contenders has shown no other one.
     Alone,
@@ -60,30 +63,43 @@ impl Company {
     }
 }
 
-/// What the task of a batch does.
+/// The jobs of a batch's task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Jobs {
     /// Acquires a node, for the entries that the present one does not serve.
     pub(super) acquires: bool,
     /// Watches the contenders behind the node of this turn.
     pub(super) watches: Option<u64>,
-    /// No entry takes the node of this turn. It ends when another contender comes, or after a while.
-    pub(super) is_idle: bool,
-    /// The turn whose node is granted.
+    /// No entry takes the node of this turn, after this number of passes. It ends when another contender comes, or after
+    /// a while.
+    pub(super) idle: Option<u64>,
+    /// The present turn.
     pub(super) turn: Option<u64>,
 }
 
-/// What follows from a step.
+/// The effects of a step.
 #[derive(Debug)]
 #[must_use = "an entry is to be woken, or a node to be deleted"]
 pub(super) struct Then<N, W> {
     pub(super) wakes: Option<W>,
     pub(super) deletes: Option<N>,
+    /// The waker of an entry that has left.
+    pub(super) gone: Option<W>,
+}
+
+/// A node that an entry has taken.
+#[derive(Debug)]
+pub(super) struct Taken<N, W> {
+    pub(super) node: N,
+    pub(super) turn: u64,
+    pub(super) pass: u64,
+    /// The waker of the entry.
+    pub(super) gone: Option<W>,
 }
 
 impl<N, W> Default for Then<N, W> {
     fn default() -> Self {
-        Self { wakes: None, deletes: None }
+        Self { wakes: None, deletes: None, gone: None }
     }
 }
 
@@ -96,6 +112,12 @@ impl<N, W: Clone> Plan<N, W> {
     pub(super) fn enter(&mut self, wakes: W) -> (Ticket, Then<N, W>) {
         let ticket = self.next;
         self.next += 1;
+        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.node.is_some() && self.waiting.is_empty()) {
+            // It takes the idle node as one of those that waited might.
+            if matches!(turn.company, Company::Unknown(_)) && turn.left > 0 {
+                turn.company = Company::Unknown(self.next);
+            }
+        }
         self.waiting.insert(ticket, Place { wakes, is_offered: false, is_slow: false });
         (ticket, self.settle())
     }
@@ -109,8 +131,8 @@ impl<N, W: Clone> Plan<N, W> {
 
     /// Removes an entry that does not wait any more. An offer to it goes to the next one.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Then<N, W> {
-        self.waiting.remove(&ticket);
-        self.settle()
+        let gone = self.waiting.remove(&ticket).map(|place| place.wakes);
+        Then { gone, ..self.settle() }
     }
 
     /// Removes the entries before a ticket that the present node does not serve: their attempt has failed.
@@ -143,43 +165,50 @@ impl<N, W: Clone> Plan<N, W> {
     }
 
     /// Takes the node for an entry that it was offered to.
-    pub(super) fn take(&mut self, ticket: Ticket) -> Option<(N, u64, u64)> {
+    pub(super) fn take(&mut self, ticket: Ticket) -> Option<Taken<N, W>> {
         let turn = self.turn.as_mut().filter(|_| self.waiting.get(&ticket).is_some_and(|place| place.is_offered))?;
         let node = turn.node.take()?;
         turn.passes += 1;
-        let taken = (node, turn.number, turn.passes - 1);
-        self.waiting.remove(&ticket);
+        if turn.company != Company::Alone {
+            turn.left = turn.left.saturating_sub(1);
+        }
+        let (turn, pass) = (turn.number, turn.passes - 1);
+        let gone = self.waiting.remove(&ticket).map(|place| place.wakes);
         self.waiting.range_mut(..ticket).for_each(|(_, place)| place.is_slow = place.is_offered);
         self.withdraw_offers();
-        Some(taken)
+        Some(Taken { node, turn, pass, gone })
     }
 
-    /// Begins a turn with a node that was granted. Returns the node of an earlier turn that nobody has.
+    /// Begins a turn with a node that was granted. Returns the free node of an earlier turn.
     pub(super) fn granted(&mut self, node: N) -> Then<N, W> {
         let earlier = self.turn.take().and_then(|turn| turn.node);
         self.withdraw_offers();
         self.turns += 1;
-        self.turn =
-            Some(Turn { number: self.turns, node: Some(node), company: Company::Unknown(self.next), passes: 0 });
+        // The first entry, and those that it may pass the node to.
+        let left = self.most_passes + 1;
+        let company = Company::Unknown(self.end_behind(left));
+        self.turn = Some(Turn { number: self.turns, node: Some(node), company, passes: 0, left });
         let then = self.settle();
         Then { deletes: earlier.or(then.deletes), ..then }
     }
 
-    /// Begins a turn with a node that an entry was granted and has, if there is no turn. Returns its number.
+    /// Begins a turn with a node that was granted to an entry alone. Returns its number, or `None` during another turn.
     pub(super) fn is_held(&mut self) -> Option<u64> {
         if self.turn.is_some() {
             return None;
         }
         self.turns += 1;
-        self.turn = Some(Turn { number: self.turns, node: None, company: Company::Unknown(self.next), passes: 1 });
+        let left = self.most_passes;
+        let company = Company::Unknown(self.end_behind(left));
+        self.turn = Some(Turn { number: self.turns, node: None, company, passes: 1, left });
         Some(self.turns)
     }
 
-    /// Takes back the node from the entry that has it. Returns it if nobody is to have it next: the turn is over.
+    /// Takes back the node from the entry that has it. Returns it if it serves no other: the turn is over.
     pub(super) fn put_back(&mut self, number: u64, node: N) -> Then<N, W> {
         match self.turn.as_mut().filter(|turn| turn.number == number) {
             Some(turn) => turn.node = Some(node),
-            None => return Then { wakes: None, deletes: Some(node) },
+            None => return Then { deletes: Some(node), ..Then::default() },
         }
         self.settle()
     }
@@ -193,35 +222,44 @@ impl<N, W: Clone> Plan<N, W> {
 
     /// Records that the contenders have changed since the last look. An idle node ends at once.
     pub(super) fn changed(&mut self, number: u64) -> Then<N, W> {
+        let end = self.end_behind(self.most_passes);
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.number == number) else { return Then::default() };
         if turn.company == Company::Alone {
-            turn.company = Company::Unknown(self.next);
+            (turn.company, turn.left) = (Company::Unknown(end), self.most_passes);
         }
+        self.withdraw_offers_from(end);
         self.end_idle(number)
     }
 
-    /// Ends a turn whose node no entry has or waits for.
+    /// Ends a turn if no entry has its node, and none waits.
     pub(super) fn end_idle(&mut self, number: u64) -> Then<N, W> {
-        let is_idle = self.jobs().is_idle;
-        Then { wakes: None, deletes: if is_idle { self.over(number) } else { None } }
+        let is_idle = self.jobs().idle.is_some();
+        Then { deletes: if is_idle { self.over(number) } else { None }, ..Then::default() }
     }
 
     /// Records a look at the contenders: whether another one is there. A look that fails counts as one that shows
     /// another.
     pub(super) fn looked(&mut self, number: u64, others: bool) -> Then<N, W> {
+        let end = self.end_behind(self.most_passes);
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.number == number) else { return Then::default() };
         turn.company = match (turn.company, others) {
             // Once another one has come, the entries that came later are behind it.
             (Company::Others(end), _) => Company::Others(end),
             (_, false) => Company::Alone,
-            (company, true) => {
-                let end = if let Company::Unknown(end) = company { end } else { self.next };
-                Company::Others(self.waiting.range(..end).nth(self.most_passes).map_or(end, |(ticket, _)| *ticket))
+            (Company::Unknown(end), true) => Company::Others(end),
+            (Company::Alone, true) => {
+                turn.left = self.most_passes;
+                Company::Others(end)
             }
         };
         let end = turn.company.end();
-        self.waiting.range_mut(end..).for_each(|(_, place)| place.is_offered = false);
+        self.withdraw_offers_from(end);
         self.settle()
+    }
+
+    /// Returns the first ticket behind this number of entries that wait.
+    fn end_behind(&self, entries: usize) -> Ticket {
+        self.waiting.keys().nth(entries).copied().unwrap_or(self.next)
     }
 
     /// Offers the node to one more entry: the first has not taken it.
@@ -264,12 +302,12 @@ impl<N, W: Clone> Plan<N, W> {
         Jobs {
             acquires: matches!(turn.company, Company::Others(end) if self.waiting.range(end..).next().is_some()),
             watches: watches.then_some(turn.number),
-            is_idle,
+            idle: is_idle.then_some(turn.passes),
             turn: Some(turn.number),
         }
     }
 
-    /// Offers a node that nobody has to the first entry that it serves, and to the slow ones before it, or ends the turn.
+    /// Offers a free node to the first entry that it serves, and to the slow ones before it, or ends the turn.
     fn settle(&mut self) -> Then<N, W> {
         let Some(turn) = self.turn.as_ref().filter(|turn| turn.node.is_some()) else { return Then::default() };
         let mut is_offered = false;
@@ -277,7 +315,7 @@ impl<N, W: Clone> Plan<N, W> {
             is_offered = true;
             let was_offered = std::mem::replace(&mut place.is_offered, true);
             if !place.is_slow {
-                return Then { wakes: (!was_offered).then(|| place.wakes.clone()), deletes: None };
+                return Then { wakes: (!was_offered).then(|| place.wakes.clone()), ..Then::default() };
             }
         }
         if is_offered {
@@ -292,7 +330,13 @@ impl<N, W: Clone> Plan<N, W> {
         if stays {
             return Then::default();
         }
-        Then { wakes: None, deletes: self.turn.take().and_then(|turn| turn.node) }
+        Then { deletes: self.turn.take().and_then(|turn| turn.node), ..Then::default() }
+    }
+
+    fn withdraw_offers_from(&mut self, end: Ticket) {
+        self.waiting.range_mut(end..).take_while(|(_, place)| place.is_offered).for_each(|(_, place)| {
+            place.is_offered = false;
+        });
     }
 
     fn withdraw_offers(&mut self) {
@@ -318,8 +362,8 @@ mod tests {
         held: Vec<(u64, u64)>,
         nodes: u64,
         deleted: Vec<u64>,
-        /// The number of entries that have got the node since another contender was seen.
-        since_others: Option<usize>,
+        /// The number of entries that may get the node until the next look, or at all if another contender was seen.
+        passes_left: Option<usize>,
         slow: bool,
         path: Vec<Step>,
     }
@@ -350,7 +394,7 @@ mod tests {
                 held: Vec::new(),
                 nodes: 0,
                 deleted: Vec::new(),
-                since_others: None,
+                passes_left: None,
                 slow: false,
                 path: Vec::new(),
             }
@@ -374,7 +418,7 @@ mod tests {
                 steps.extend([Step::Looked(false), Step::Looked(true), Step::Changed]);
             }
             steps.extend(jobs.turn.map(|_| Step::Lost));
-            steps.extend(jobs.is_idle.then_some(Step::EndIdle));
+            steps.extend(jobs.idle.map(|_| Step::EndIdle));
             steps.extend(self.plan.is_free().then_some(Step::OfferMore));
             steps
         }
@@ -399,7 +443,8 @@ mod tests {
                 }
                 Step::Granted => {
                     self.nodes += 1;
-                    self.since_others = None;
+                    // The first entry gets it, and passes it on.
+                    self.passes_left = Some(MOST + 1);
                     let then = self.plan.granted(self.nodes);
                     self.then(then);
                 }
@@ -410,10 +455,11 @@ mod tests {
                 }
                 Step::Looked(others) => {
                     let then = self.plan.looked(turn, others);
-                    self.since_others = if others { self.since_others.or(Some(0)) } else { self.since_others };
+                    self.passes_left = if others { self.passes_left.or(Some(MOST)) } else { None };
                     self.then(then);
                 }
                 Step::Changed => {
+                    self.passes_left = self.passes_left.or(Some(MOST));
                     let then = self.plan.changed(turn);
                     self.then(then);
                 }
@@ -432,7 +478,7 @@ mod tests {
         fn poll(&mut self, ticket: Ticket) {
             self.woken.retain(|woken| *woken != ticket);
             let first = self.plan.waiting.keys().next().copied();
-            let Some((node, number, _)) = self.plan.take(ticket) else {
+            let Some(Taken { node, turn: number, .. }) = self.plan.take(ticket) else {
                 self.plan.polled(ticket).expect("an entry that waits has a place");
                 return;
             };
@@ -440,7 +486,9 @@ mod tests {
             assert!(self.held.iter().all(|(_, held)| *held != node), "two have {node}");
             self.held.push((number, node));
             self.waiting.retain(|waiting| *waiting != ticket);
-            self.since_others.iter_mut().for_each(|passes| *passes += 1);
+            if let Some(left) = &mut self.passes_left {
+                *left = left.checked_sub(1).unwrap_or_else(|| panic!("more passes than allowed: {:?}", self.path));
+            }
         }
 
         fn check(&self) {
@@ -450,7 +498,6 @@ mod tests {
             nodes.extend(&self.deleted);
             nodes.sort_unstable();
             assert_eq!(nodes, (1..=self.nodes).collect::<Vec<_>>(), "each node is in one place: {:?}", self.path);
-            assert!(self.since_others.is_none_or(|passes| passes <= MOST), "more passes than allowed: {:?}", self.path);
             if self.waiting.is_empty() {
                 return;
             }

@@ -336,8 +336,8 @@ impl<K> LockGuard<K> {
         }
     }
 
-    /// Returns the fencing token: the node's `czxid`, which grows with each exclusive grant of this lock. Deleting the
-    /// path or a new leader does not reset it; restoring a backup does.
+    /// Returns the fencing token: the node's `czxid` and the number of the [pass](crate::batches). It grows with each
+    /// exclusive grant of this lock. Deleting the path or a new leader does not reset it; restoring a backup does.
     ///
     /// Leases and read locks have several holders at once: there the token only identifies the holder and orders the
     /// creates. A downgraded read lock has the token of the write lock. A multi lock or a set of leases has that of its

@@ -211,7 +211,7 @@ on_every_server! {
                 assert_eq!(in_time(first.lost()).await, LossReason::NodeDeleted);
             }
             let mut token = first.token();
-            // The guard of the lost node is kept: nobody waits for it.
+            // The guard of the lost node is kept. No task waits for its drop.
             for expected in 0..5 {
                 let (number, guard) = in_time(grants.recv()).await.unwrap();
                 assert!(number == expected && guard.token() > token);
@@ -232,6 +232,7 @@ on_every_server! {
         let _tasks = waiters(&mutex, 0..2, &granted).await;
         assert_eq!(Revoker::attempt_revoke(&other, first.node_path()).await.unwrap(), RevokeOutcome::Requested);
         in_time(first.revocation_requested()).await;
+        assert!(first.is_held());
         let node = first.node_path().to_owned();
         assert!(first.release().await.unwrap().is_released());
         let (_, second) = in_time(grants.recv()).await.unwrap();
@@ -347,6 +348,90 @@ async fn an_idle_node_serves_the_next_acquire_and_gives_way_to_another_client() 
     let theirs = InterProcessMutex::new(other, LOCK).unwrap();
     assert!(in_time(theirs.acquire()).await.unwrap().release().await.unwrap().is_released());
     eventually("no node is left", async || nodes(&server) == 0).await;
+}
+
+#[tokio::test]
+async fn a_node_that_has_just_become_idle_serves_a_try() {
+    let server = server();
+    let client = client(&server).await;
+    let mutex = InterProcessMutex::with_options(client, LOCK, options().linger(Duration::from_secs(3600))).unwrap();
+    let first = mutex.acquire().await.unwrap();
+    assert!(first.release().await.unwrap().is_released());
+    for pass in 1..20 {
+        let tried = mutex.try_acquire().await.unwrap().expect("only its client has it");
+        assert_eq!((tried.node_path(), tried.token().pass()), (first.node_path(), pass));
+    }
+}
+
+#[tokio::test]
+async fn an_idle_node_does_not_keep_its_client() {
+    let server = server();
+    let client = client(&server).await;
+    let mutex = InterProcessMutex::with_options(client.clone(), LOCK, options().linger(Duration::MAX)).unwrap();
+    assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
+    assert_eq!(nodes(&server), 1);
+    drop((mutex, client));
+    eventually("the session has ended", async || nodes(&server) == 0).await;
+}
+
+#[tokio::test]
+async fn a_loop_over_an_idle_node_lets_other_tasks_run() {
+    let server = server();
+    let client = client(&server).await;
+    let mutex = InterProcessMutex::with_options(client, LOCK, options().linger(Duration::MAX)).unwrap();
+    for tries in [false, true] {
+        drop(mutex.acquire().await.unwrap());
+        let others = tokio::spawn(async {});
+        let mut rounds = 0;
+        while !others.is_finished() {
+            let guard = if tries { mutex.try_acquire().await.unwrap() } else { Some(mutex.acquire().await.unwrap()) };
+            assert!(guard.is_some());
+            rounds += 1;
+            assert!(rounds < 100_000, "no other task runs");
+        }
+    }
+}
+
+#[tokio::test]
+async fn objects_of_two_namespaces_have_a_batch_each() {
+    let server = server();
+    let root = client(&server).await;
+    let app = root.using_namespace("parent").unwrap();
+    let ours = mutex(&root);
+    let theirs = mutex_at(&app, "/lock");
+    assert!(ours.acquire().await.unwrap().release().await.unwrap().is_released());
+    let guard = in_time(theirs.acquire()).await.unwrap();
+    guard.transaction().create("/made", "").commit().await.unwrap();
+    assert!(server.exists("/parent/made") && !server.exists("/made"));
+}
+
+#[tokio::test]
+async fn a_transaction_without_a_reply_ends_the_batch() {
+    let server = server();
+    let client = client(&server).await;
+    let mutex = mutex(&client);
+    for is_dropped in [false, true] {
+        let guard = mutex.acquire().await.unwrap();
+        let next = acquiring(&mutex);
+        tokio::task::yield_now().await;
+        let commit = guard.transaction().create(format!("/made-{is_dropped}"), "").commit();
+        if is_dropped {
+            let Polled::Dropped = poll_and_drop(commit, 1).await else { panic!("it takes a round trip") };
+        } else {
+            commit.await.unwrap();
+        }
+        assert!(guard.release().await.unwrap().is_released());
+        let next = in_time(next).await.unwrap();
+        assert_eq!(next.node_path() != guard.node_path(), is_dropped);
+    }
+}
+
+#[tokio::test]
+async fn linger_needs_one_node() {
+    let client = client(&server()).await;
+    let options = MutexOptions::new().linger(Duration::from_secs(1));
+    let error = InterProcessMutex::with_options(client, LOCK, options).map(drop).unwrap_err().to_string();
+    assert!(error.contains("linger") && error.contains("one_node_per_client"), "{error}");
 }
 
 #[tokio::test]

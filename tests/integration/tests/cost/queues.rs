@@ -184,7 +184,8 @@ async fn contender_behind_a_number_near_the_end_lists_with_its_create() {
     stage.client.close().await;
 }
 
-/// Clients with a few tasks each, which take the lock again and again.
+/// Clients with some tasks each, which take the lock again and again. Between two turns a task lets others have some: a
+/// pause in time would depend on the machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cycles_of_several_clients_share_listings() {
     const TASKS: usize = 40;
@@ -192,14 +193,19 @@ async fn cycles_of_several_clients_share_listings() {
     let stage = Stage::new(LOCK).await;
     let second = client(&stage.server).await;
     stage.server.clear_requests();
+    // The turns so far, and the tasks that want one.
+    let turns = tokio::sync::watch::Sender::new((0, 0));
     let mut tasks = JoinSet::new();
     for (number, client) in [stage.client.clone(), second.clone()].iter().cycle().take(2 * TASKS).enumerate() {
-        let mutex = lock(client);
+        let (mutex, turns) = (lock(client), turns.clone());
         tasks.spawn(async move {
             for cycle in 0..CYCLES {
+                turns.send_modify(|(_, wanting)| *wanting += 1);
                 let guard = mutex.acquire().await.unwrap();
                 assert!(guard.release().await.unwrap().is_released());
-                tokio::time::sleep(Duration::from_millis(((number * 7 + cycle * 13) % 60) as u64)).await;
+                turns.send_modify(|(turns, wanting)| (*turns, *wanting) = (*turns + 1, *wanting - 1));
+                let next = turns.borrow().0 + (number * 7 + cycle * 13) % 60;
+                turns.subscribe().wait_for(|&(turns, wanting)| turns >= next || wanting == 0).await.unwrap();
             }
         });
     }

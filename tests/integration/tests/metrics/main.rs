@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use curator_integration::env::{builder, connected, eventually, in_time, reports_are_made};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, LockOptions,
+    MutexOptions,
 };
 use curator_test::{FaultProxy, TestingServer};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
@@ -134,6 +135,24 @@ fn each_metric_of_the_docs_is_recorded_and_no_other() {
             assert_eq!(recorded.total(&format!("curator_locks_granted_total{{lock={recipe}}}")), 1.0, "{recipe}");
             assert_eq!(recorded.total(&format!("curator_lock_held{{lock={recipe}}}")), 0.0, "{recipe}");
         }
+
+        // Tasks that share a node.
+        let options = MutexOptions::new().name("batch").one_node_per_client();
+        let batch = InterProcessMutex::with_options(client.clone(), "/batch", options).unwrap();
+        let held = batch.acquire().await.unwrap();
+        let waiters = [(); 2].map(|()| {
+            let batch = batch.clone();
+            tokio::spawn(async move { batch.acquire().await.unwrap() })
+        });
+        let waiting = "curator_lock_waiting{lock=batch}";
+        eventually("both wait", async || recorded.total(waiting) == 2.0).await;
+        drop(held);
+        for waiter in waiters {
+            drop(in_time(waiter).await.unwrap());
+        }
+        assert_eq!(recorded.total(waiting), 0.0);
+        assert_eq!(recorded.total("curator_locks_granted_total{lock=batch}"), 3.0);
+        assert_eq!(recorded.total("curator_lock_held{lock=batch}"), 0.0);
 
         // Two leases, one of which is lost, then a reconnect.
         let semaphore = InterProcessSemaphoreV2::new(client.clone(), "/semaphore", 3).unwrap();

@@ -156,13 +156,19 @@ on_every_server! {
         let (one, two) = (env.client().await, env.client().await);
         let latches = [named(&one, &path, "id0"), named(&two, &path, "id1")];
         for _ in 0..10 {
-            env.wait_for_children(&one, &path, 2).await;
+            let nodes = env.wait_for_children(&one, &path, 2).await;
             let before = one_leads(&latches).await;
             let old = leads(&latches[before]).await;
             for latch in &latches {
                 latch.abstain(Duration::ZERO);
             }
             assert_eq!(end_of(&old).await, TermEnd::Resigned);
+            // The follower may lead before it hears that it is to leave.
+            eventually("both have left", async || {
+                let now = children(&one, &path).await;
+                now.len() == 2 && !now.iter().any(|node| nodes.contains(node))
+            })
+            .await;
             let now = one_leads(&latches).await;
             assert!(leads(&latches[now]).await.token() > old.token());
         }

@@ -4,9 +4,13 @@
 //! What counts is the memory in use, as the allocator knows it. What the process has of the system is told as well: it is
 //! more, because each waiter was told the names of all others when it joined, and that room is free since then but not
 //! given back.
+//!
+//! Then the same for tasks that share a node, and how fast they take turns.
 
 use std::alloc::System;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use curator_bench::clients::connect;
@@ -15,7 +19,7 @@ use curator_bench::harness::{self, Figures, OURS, Report, Suite, Target};
 use curator_bench::process::Result;
 use curator_bench::servers::apache;
 use curator_framework::CuratorFramework;
-use curator_recipes::InterProcessMutex;
+use curator_recipes::{InterProcessMutex, MutexOptions};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tokio::task::JoinSet;
 
@@ -24,6 +28,17 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// What a waiter may take, in bytes.
 const MOST: f64 = 8192.0;
+/// The longest size of a task that shares a node, in bytes.
+const MOST_OF_A_TASK: f64 = 1024.0;
+/// The tasks that share a node and take turns.
+const TASKS: usize = 100_000;
+/// The time that they may take together, in seconds.
+const LONGEST: f64 = 2.0;
+/// The tasks of the cycles.
+const CYCLING: usize = 16;
+/// The time of one cycle, in microseconds.
+const LONGEST_CYCLE: f64 = 10.0;
+const CYCLES: usize = 20_000;
 /// Longer than a waiter looks away from its own node.
 const RESTS: Duration = Duration::from_secs(10);
 
@@ -34,6 +49,64 @@ fn memory() -> Result<[usize; 2]> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
     let resident = line.trim().trim_end_matches(" kB").parse::<usize>()? * 1024;
     Ok([stats.bytes_allocated.saturating_sub(stats.bytes_deallocated), resident])
+}
+
+fn one_node(client: &CuratorFramework, path: &str) -> Result<InterProcessMutex> {
+    let options = MutexOptions::new().one_node_per_client();
+    Ok(InterProcessMutex::with_options(client.clone(), path, options)?)
+}
+
+/// Spawns tasks that wait for a lock that the caller holds, and release it at once.
+async fn wait(client: &CuratorFramework, path: &str, tasks: usize) -> Result<JoinSet<()>> {
+    let mut waiting = JoinSet::new();
+    let waits = Arc::new(AtomicUsize::new(0));
+    for _ in 0..tasks {
+        let (mutex, waits) = (one_node(client, path)?, Arc::clone(&waits));
+        waiting.spawn(async move {
+            waits.fetch_add(1, Ordering::Relaxed);
+            let _granted = mutex.acquire().await;
+        });
+    }
+    while waits.load(Ordering::Relaxed) < tasks {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(waiting)
+}
+
+/// Tasks that share a node.
+async fn batches(client: &CuratorFramework, waiters: usize, report: &mut Report) -> Result<()> {
+    let mut row = |title: &str, figure: f64, most: f64| {
+        let mut figures = Figures::default();
+        figures.add(OURS, figure);
+        report.row(title, &figures, Target::Figure(most));
+    };
+    let held = one_node(client, "/batch")?.acquire().await?;
+    let before = memory()?[0];
+    let mut waiting = wait(client, "/batch", waiters).await?;
+    tokio::time::sleep(RESTS).await;
+    row("memory in use of a task, bytes", float(memory()?[0].saturating_sub(before) / waiters), MOST_OF_A_TASK);
+    held.release().await?.held()?;
+    while waiting.join_next().await.is_some() {}
+
+    let began = Instant::now();
+    let mut waiting = wait(client, "/batch", TASKS).await?;
+    while waiting.join_next().await.is_some() {}
+    row(&format!("{TASKS} tasks come and take turns, s"), began.elapsed().as_secs_f64(), LONGEST);
+
+    let began = Instant::now();
+    let mut cycling = JoinSet::new();
+    for _ in 0..CYCLING {
+        let mutex = one_node(client, "/batch")?;
+        cycling.spawn(async move {
+            for _ in 0..CYCLES / CYCLING {
+                drop(mutex.acquire().await);
+            }
+        });
+    }
+    while cycling.join_next().await.is_some() {}
+    let micros = began.elapsed().as_secs_f64() * 1e6 / float(CYCLES);
+    row(&format!("a cycle of {CYCLING} tasks, µs"), micros, LONGEST_CYCLE);
+    Ok(())
 }
 
 /// Queues so many waiters for a lock that is held.
@@ -75,6 +148,8 @@ async fn run(suite: Suite) -> Result<Report> {
     }
     // Nobody is interested in their turns.
     drop((once, waiting));
+    report.table(&format!("{waiters} tasks of one client that share a node"), &[OURS], &[]);
+    batches(&client, waiters, &mut report).await?;
     Ok(report)
 }
 

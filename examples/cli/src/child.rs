@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::ExitStatus;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use clap::Args;
@@ -21,8 +21,8 @@ use crate::signals::{self, Signals};
 use crate::values::{Access, duration};
 
 /// The exit statuses of shells for a command that was not found, or that cannot be executed.
-const NOT_FOUND: u8 = 127;
-const NOT_EXECUTABLE: u8 = 126;
+pub(crate) const NOT_FOUND: u8 = 127;
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The argument with which this program starts itself in order to become the command.
 pub(crate) const BECOME: &str = "__become";
 
@@ -76,6 +76,8 @@ pub(crate) struct Order<'a> {
     pub(crate) grace: Duration,
     /// `true` stops the command when another client asks for the lock.
     pub(crate) revocable: bool,
+    /// Otherwise it finds no input.
+    pub(crate) reads_input: bool,
 }
 
 /// The end of a command.
@@ -165,6 +167,9 @@ fn start(grant: &impl Grant, order: &Order<'_>) -> io::Result<Child> {
     command.envs(grant.variables(order.path)).kill_on_drop(true);
     if !order.foreground {
         command.process_group(0);
+    }
+    if !order.reads_input {
+        command.stdin(Stdio::null());
     }
     command.spawn()
 }

@@ -107,7 +107,7 @@ async fn terms(
             return Ok(elect.conflict_exit_code);
         };
         let (command, foreground) = (&elect.work.command, elect.work.setting.foreground);
-        let order = Order { command, foreground, path: &elect.path, grace, revocable: false };
+        let order = Order { command, foreground, path: &elect.path, grace, revocable: false, reads_input: true };
         let ended = match child::run(&term, &order, signals).await {
             Ok(ended) => ended,
             Err(error) => return Ok(child::cannot_run(&elect.work.command[0], &error)),

@@ -95,7 +95,7 @@ pub(crate) async fn enter(
     let round = signals.unless_ended(async { Ok(member.round().await?) }).await?;
     let membership = Membership { member: &member, id, round };
     let (command, foreground) = (&options.command, options.setting.foreground);
-    let order = Order { command, foreground, path, grace: Duration::ZERO, revocable: false };
+    let order = Order { command, foreground, path, grace: Duration::ZERO, revocable: false, reads_input: true };
     let ended = tokio::select! {
         biased;
         ended = child::run(&membership, &order, signals) => ended,

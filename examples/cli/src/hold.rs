@@ -55,7 +55,7 @@ pub(crate) async fn hold(client: &CuratorFramework, options: &Hold, signals: &mu
         barrier => barrier?,
     };
     let (command, foreground) = (&options.command, options.setting.foreground);
-    let order = Order { command, foreground, path, grace: GRACE, revocable: false };
+    let order = Order { command, foreground, path, grace: GRACE, revocable: false, reads_input: true };
     let ended = child::run(&barrier, &order, signals).await;
     let removed = tokio::time::timeout(RELEASE, barrier.release()).await;
     let ended = match ended {

@@ -123,7 +123,8 @@ async fn registered(
         return signals.unless_ended(pending()).await;
     }
     let (command, foreground) = (&join.command, join.setting.foreground);
-    let order = Order { command, foreground, path: &join.path, grace: Duration::ZERO, revocable: false };
+    let order =
+        Order { command, foreground, path: &join.path, grace: Duration::ZERO, revocable: false, reads_input: true };
     Ok(match child::run(member, &order, signals).await {
         Ok(ended) => child::code(ended.status),
         Err(error) => child::cannot_run(&join.command[0], &error),

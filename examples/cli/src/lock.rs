@@ -1,5 +1,6 @@
 //! `lock`, `semaphore`, `read` and `write`: a command under a lock.
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -25,6 +26,9 @@ pub(crate) struct Semaphore {
     /// Number of leases; all clients must give the same number
     #[arg(short = 'n', long, default_value_t = 1, value_parser = at_least_one, env = "CURATOR_LEASES")]
     pub(crate) leases: usize,
+    /// Run the command for each line of standard input, with `{}` replaced by the line, under a lease for each
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_EACH")]
+    pub(crate) each: bool,
     #[command(flatten)]
     pub(crate) run: Run,
 }
@@ -71,13 +75,13 @@ this program is killed with SIGKILL, Linux kills the command too, but not the pr
 program. The server releases the lock when the session ends, at most T later.";
 
 /// A lock of any kind. A semaphore is not an `InterProcessLock`, because one caller can hold several leases.
-enum Lock {
+pub(crate) enum Lock {
     One(Box<dyn InterProcessLock>),
     Leases(InterProcessSemaphoreV2),
 }
 
 impl Lock {
-    fn new(
+    pub(crate) fn new(
         client: &CuratorFramework,
         kind: ParticipantKind,
         leases: Option<usize>,
@@ -117,41 +121,61 @@ pub(crate) async fn under(
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let lock = Lock::new(&site.client, kind, leases, run)?;
-    let Some((guard, grace)) = signals.unless_ended(acquire(site, &lock, kind, leases, run)).await? else {
+    let Some(held) = signals.unless_ended(acquire(site, &lock, kind, leases, run)).await? else {
         let other = format!("another contender has {0}: curator status {0} shows it", run.path);
         tell(&signals.unless_ended(site.refused_by(&run.path, kind, other)).await?);
         return Ok(run.conflict_exit_code);
     };
-    let (command, foreground) = (&run.work.command, run.work.setting.foreground);
-    let order = Order { command, foreground, path: &run.path, grace, revocable: run.revocable };
-    let ended = child::run(&guard, &order, signals).await;
-    let released = tokio::time::timeout(RELEASE, guard.release()).await;
-    let ended = match ended {
-        Ok(ended) => ended,
-        Err(error) => return Ok(child::cannot_run(&run.work.command[0], &error)),
-    };
-    match released {
-        _ if ended.lost => return Ok(LOST),
-        Ok(Ok(Release::Released)) => {}
-        Ok(Ok(Release::AlreadyLost(reason))) => {
-            return Err(Failure(LOST, format!("the lock was lost before the command ended: {reason}")));
+    held.run(run, &run.work.command, true, signals).await
+}
+
+/// A lock that was acquired, and the time from SIGTERM to SIGKILL.
+pub(crate) struct Held {
+    guard: LockGuard,
+    grace: Duration,
+}
+
+impl Held {
+    /// Runs a command under the lock, releases it, and returns the exit status.
+    pub(crate) async fn run(
+        self,
+        run: &Run,
+        command: &[OsString],
+        reads_input: bool,
+        signals: &mut Signals,
+    ) -> Result<u8, Failure> {
+        let Self { guard, grace } = self;
+        let foreground = run.work.setting.foreground;
+        let order = Order { command, foreground, reads_input, path: &run.path, grace, revocable: run.revocable };
+        let ended = child::run(&guard, &order, signals).await;
+        let released = tokio::time::timeout(RELEASE, guard.release()).await;
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(error) => return Ok(child::cannot_run(&command[0], &error)),
+        };
+        match released {
+            _ if ended.lost => return Ok(LOST),
+            Ok(Ok(Release::Released)) => {}
+            Ok(Ok(Release::AlreadyLost(reason))) => {
+                return Err(Failure(LOST, format!("the lock was lost before the command ended: {reason}")));
+            }
+            Ok(Err(error)) => {
+                tell(&format!("the lock goes with its session, it could not be given back: {}", Chain(&error)))
+            }
+            Err(_too_long) => tell("the lock goes with its session, the servers did not answer when it was given back"),
         }
-        Ok(Err(error)) => {
-            tell(&format!("the lock goes with its session, it could not be given back: {}", Chain(&error)))
-        }
-        Err(_too_long) => tell("the lock goes with its session, the servers did not answer when it was given back"),
+        Ok(child::code(ended.status))
     }
-    Ok(child::code(ended.status))
 }
 
 /// Acquires the lock within the time that the options allow. Returns the guard, and the grace for the command.
-async fn acquire(
+pub(crate) async fn acquire(
     site: &Site,
     lock: &Lock,
     kind: ParticipantKind,
     leases: Option<usize>,
     run: &Run,
-) -> Result<Option<(LockGuard, Duration)>, Failure> {
+) -> Result<Option<Held>, Failure> {
     let begin = Instant::now();
     let session = site.first_session(run.timeout).await?;
     let grace = run.work.grace_in(session.timeout())?;
@@ -170,7 +194,7 @@ async fn acquire(
     };
     Ok(guard.map(|guard| {
         waiting.granted("has", &format!("fencing token {}", guard.token().czxid().get()));
-        (guard, grace)
+        Held { guard, grace }
     }))
 }
 

@@ -4,6 +4,7 @@ mod barrier;
 mod child;
 mod connection;
 mod count;
+mod each;
 mod elect;
 mod enter;
 mod failure;
@@ -88,7 +89,8 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Revoke(options) => signals.unless_ended(revoke::revoke(&site.client, options)).await,
         Action::Serve(options) => serve::run(&site.client, options, &connection, signals.end()).await,
         Action::Lock(run) => under(&site, ParticipantKind::Lock, None, run, &mut signals).await,
-        Action::Semaphore(Semaphore { leases, run }) => {
+        Action::Semaphore(semaphore) if semaphore.each => each::each(&site, semaphore, &mut signals).await,
+        Action::Semaphore(Semaphore { leases, run, .. }) => {
             under(&site, ParticipantKind::Lease, Some(*leases), run, &mut signals).await
         }
         Action::Read(run) => under(&site, ParticipantKind::Read, None, run, &mut signals).await,

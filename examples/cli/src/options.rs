@@ -57,13 +57,19 @@ Exit status: that of the command, 128 + n if signal n ended it; otherwise
   128 + n if signal n ended this program while it waited, or during ls, status, leader, members, watch, count,
        barrier, latch, revoke";
 
+const EACH: &str = "\
+With --each the command runs for each line of standard input, at most N at once over all processes and machines that use
+the path: curator semaphore -n 8 --each /jobs -- convert {} {}.png <files. The process waits for one lease at a time. An
+empty line runs nothing. The commands find no input. The exit status is 0 if all commands have succeeded, 123 if one has
+failed, 74 if a lease was lost. After TERM or INT no further command begins.";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
     /// Runs a command under an exclusive lock
     #[command(override_usage = "curator lock [OPTIONS] <PATH> -- <COMMAND>...")]
     Lock(Run),
     /// Runs a command under one of N leases
-    #[command(override_usage = "curator semaphore [OPTIONS] <PATH> -- <COMMAND>...")]
+    #[command(override_usage = "curator semaphore [OPTIONS] <PATH> -- <COMMAND>...", after_help = EACH)]
     Semaphore(Semaphore),
     /// Runs a command under a read lock: beside other readers, without a writer
     #[command(override_usage = "curator read [OPTIONS] <PATH> -- <COMMAND>...")]
@@ -136,6 +142,13 @@ impl Action {
         let on_the_line = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
         let conflict = |text| Err(Options::command().error(ErrorKind::ArgumentConflict, text));
         match self {
+            // Each line is to run, however long it waits.
+            Self::Semaphore(Semaphore { each: true, run, .. }) => {
+                if on_the_line("once") || on_the_line("timeout") {
+                    return conflict("the argument '--each' cannot be used with '--try' or '--timeout'");
+                }
+                (run.once, run.timeout) = (false, None);
+            }
             Self::Lock(run) | Self::Semaphore(Semaphore { run, .. }) | Self::Read(run) | Self::Write(run)
                 if run.once && run.timeout.is_some() =>
             {

@@ -8,6 +8,7 @@ mod blocked;
 mod commands;
 mod counting;
 mod credentials;
+mod each;
 mod electing;
 mod entering;
 mod foreground;

@@ -1,0 +1,123 @@
+//! `semaphore --each`: a command for each line of standard input, each under a lease.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufRead as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::pin::pin;
+
+use curator_recipes::ParticipantKind;
+use futures_util::StreamExt as _;
+use futures_util::stream::{FuturesUnordered, unfold};
+use tokio::sync::mpsc;
+
+use crate::child::{NOT_EXECUTABLE, NOT_FOUND};
+use crate::failure::{Failure, LOST};
+use crate::lock::{Held, Lock, Semaphore, acquire};
+use crate::output::tell;
+use crate::signals::Signals;
+use crate::site::Site;
+
+/// The exit status if a command has failed, as with `xargs`.
+const FAILED: u8 = 123;
+/// The text that a line replaces.
+const PLACE: &[u8] = b"{}";
+
+/// Reads lines in a thread of its own: a read that has begun cannot be ended.
+fn lines() -> Result<mpsc::Receiver<io::Result<Vec<u8>>>, Failure> {
+    // One ahead: other processes may read the same pipe.
+    let (sender, lines) = mpsc::channel(1);
+    let read = move || {
+        for line in io::stdin().lock().split(b'\n') {
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("lines".to_owned()).spawn(read);
+    thread.map_err(|error| Failure(70, format!("cannot read standard input: {error}")))?;
+    Ok(lines)
+}
+
+/// Returns the command for a line.
+fn command_for(command: &[OsString], line: &[u8]) -> Vec<OsString> {
+    command.iter().map(|word| replaced(word, line)).collect()
+}
+
+fn replaced(word: &OsStr, line: &[u8]) -> OsString {
+    let (mut rest, mut made) = (word.as_bytes(), Vec::new());
+    while let Some(at) = rest.windows(PLACE.len()).position(|window| window == PLACE) {
+        made.extend_from_slice(&rest[..at]);
+        made.extend_from_slice(line);
+        rest = &rest[at + PLACE.len()..];
+    }
+    made.extend_from_slice(rest);
+    OsString::from_vec(made)
+}
+
+/// Runs the command for each line, and returns the exit status. The process waits for one lease at a time.
+pub(crate) async fn each(site: &Site, semaphore: &Semaphore, signals: &mut Signals) -> Result<u8, Failure> {
+    let lock = Lock::new(&site.client, ParticipantKind::Lease, Some(semaphore.leases), &semaphore.run)?;
+    // A stream keeps the line that waits for its lease while commands end.
+    let jobs = unfold(lines()?, |mut lines| async { Some((next(site, semaphore, &lock, &mut lines).await, lines)) });
+    let (mut jobs, mut running, mut code) = (pin!(jobs), FuturesUnordered::new(), 0);
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            Some(ended) = running.next() => {
+                code = worse(code, ended);
+                if matches!(code, NOT_EXECUTABLE | NOT_FOUND) {
+                    break Ok(());
+                }
+            }
+            job = signals.unless_ended(async { jobs.next().await.unwrap_or(Ok(None)) }) => match job {
+                Ok(Some((held, line))) => running.push(run(held, semaphore, line)),
+                Ok(None) => break Ok(()),
+                Err(failure) => break Err(failure),
+            },
+        }
+    };
+    // They have got the signal too.
+    while let Some(ended) = running.next().await {
+        code = worse(code, ended);
+    }
+    outcome.map(|()| code)
+}
+
+/// Reads a line, and acquires a lease for it. Returns `None` behind the last line.
+async fn next(
+    site: &Site,
+    semaphore: &Semaphore,
+    lock: &Lock,
+    lines: &mut mpsc::Receiver<io::Result<Vec<u8>>>,
+) -> Result<Option<(Held, Vec<u8>)>, Failure> {
+    let line = loop {
+        match lines.recv().await.transpose() {
+            Ok(None) => return Ok(None),
+            Ok(Some(line)) if line.is_empty() => {}
+            Ok(Some(line)) => break line,
+            Err(error) => return Err(Failure(70, format!("cannot read standard input: {error}"))),
+        }
+    };
+    let held = acquire(site, lock, ParticipantKind::Lease, Some(semaphore.leases), &semaphore.run).await?;
+    Ok(held.map(|held| (held, line)))
+}
+
+async fn run(held: Held, semaphore: &Semaphore, line: Vec<u8>) -> Result<u8, Failure> {
+    let run = &semaphore.run;
+    let mut signals = Signals::catch(Some("its leases")).map_err(|error| Failure(70, error.to_string()))?;
+    held.run(run, &command_for(&run.work.command, &line), false, &mut signals).await
+}
+
+/// Returns the exit status after another command.
+fn worse(code: u8, ended: Result<u8, Failure>) -> u8 {
+    let ended = ended.unwrap_or_else(|Failure(code, text)| {
+        tell(&text);
+        code
+    });
+    match (code, ended) {
+        (code, 0) => code,
+        (_, NOT_EXECUTABLE | NOT_FOUND | LOST) => ended,
+        (0, _) => FAILED,
+        (code, _) => code,
+    }
+}

@@ -60,8 +60,9 @@ Exit status: that of the command, 128 + n if signal n ended it; otherwise
 const EACH: &str = "\
 With --each the command runs for each line of standard input, at most N at once over all processes and machines that use
 the path: curator semaphore -n 8 --each /jobs -- convert {} {}.png <files. The process waits for one lease at a time. An
-empty line runs nothing. The commands find no input. The exit status is 0 if all commands have succeeded, 123 if one has
-failed, 74 if a lease was lost. After TERM or INT no further command begins.";
+empty line runs nothing. The commands find no input. A shell takes the line as an argument, because it would run what a
+line says in the text of a script: sh -c 'wc \"$1\"' sh {}. The exit status is 0 if all commands have succeeded, 123 if one
+has failed, 74 if a lease was lost. After TERM or INT no further command begins.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {

@@ -130,6 +130,15 @@ async fn queue(client: &CuratorFramework, path: &str, waiters: usize) -> Result<
     Ok(waiting)
 }
 
+/// Ends waiters, and waits until nothing of them is left.
+async fn end(client: &CuratorFramework, path: &str, mut waiters: JoinSet<()>) -> Result<()> {
+    waiters.shutdown().await;
+    while client.check_exists().for_path(path).await?.is_some_and(|stat| stat.num_children > 0) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
 async fn run(suite: Suite) -> Result<Report> {
     let (server, waiters) = (apache()?, suite.size.unwrap_or_default());
     let client = connect(&server.connect_string(), Duration::from_secs(40)).await?;
@@ -147,7 +156,8 @@ async fn run(suite: Suite) -> Result<Report> {
         report.row(&format!("{title} of a waiter, bytes"), &figures, target);
     }
     // Nobody is interested in their turns.
-    drop((once, waiting));
+    end(&client, "/once", once).await?;
+    end(&client, "/queue", waiting).await?;
     report.table(&format!("{waiters} tasks of one client that share a node"), &[OURS], &[]);
     batches(&client, waiters, &mut report).await?;
     Ok(report)

@@ -58,10 +58,10 @@ fn one_node(client: &CuratorFramework, path: &str) -> Result<InterProcessMutex> 
 
 /// Spawns tasks that wait for a lock that the caller holds, and release it at once.
 async fn wait(client: &CuratorFramework, path: &str, tasks: usize) -> Result<JoinSet<()>> {
-    let mut waiting = JoinSet::new();
+    let (mut waiting, mutex) = (JoinSet::new(), one_node(client, path)?);
     let waits = Arc::new(AtomicUsize::new(0));
     for _ in 0..tasks {
-        let (mutex, waits) = (one_node(client, path)?, Arc::clone(&waits));
+        let (mutex, waits) = (mutex.clone(), Arc::clone(&waits));
         waiting.spawn(async move {
             waits.fetch_add(1, Ordering::Relaxed);
             let _granted = mutex.acquire().await;
@@ -84,7 +84,11 @@ async fn batches(client: &CuratorFramework, waiters: usize, report: &mut Report)
     let before = memory()?[0];
     let mut waiting = wait(client, "/batch", waiters).await?;
     tokio::time::sleep(RESTS).await;
-    row("memory in use of a task, bytes", float(memory()?[0].saturating_sub(before) / waiters), MOST_OF_A_TASK);
+    row(
+        "memory in use of a waiter and its task, bytes",
+        float(memory()?[0].saturating_sub(before) / waiters),
+        MOST_OF_A_TASK,
+    );
     held.release().await?.held()?;
     while waiting.join_next().await.is_some() {}
 

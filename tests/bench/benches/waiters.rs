@@ -28,7 +28,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// What a waiter may take, in bytes.
 const MOST: f64 = 8192.0;
-/// The longest size of a task that shares a node, in bytes.
+/// The memory that a waiter in a batch may take beside its task, in bytes.
 const MOST_OF_A_TASK: f64 = 1024.0;
 /// The tasks that share a node and take turns.
 const TASKS: usize = 100_000;
@@ -80,15 +80,16 @@ async fn batches(client: &CuratorFramework, waiters: usize, report: &mut Report)
         figures.add(OURS, figure);
         report.row(title, &figures, Target::Figure(most));
     };
+    let before = memory()?[0];
+    let mut tasks: JoinSet<()> = (0..waiters).map(|_| std::future::pending()).collect();
+    let of_a_task = memory()?[0].saturating_sub(before) / waiters;
+    tasks.shutdown().await;
     let held = one_node(client, "/batch")?.acquire().await?;
     let before = memory()?[0];
     let mut waiting = wait(client, "/batch", waiters).await?;
     tokio::time::sleep(RESTS).await;
-    row(
-        "memory in use of a waiter and its task, bytes",
-        float(memory()?[0].saturating_sub(before) / waiters),
-        MOST_OF_A_TASK,
-    );
+    let of_a_waiter = float((memory()?[0].saturating_sub(before) / waiters).saturating_sub(of_a_task));
+    row("memory in use of a waiter beside its task, bytes", of_a_waiter, MOST_OF_A_TASK);
     held.release().await?.held()?;
     while waiting.join_next().await.is_some() {}
 

@@ -121,13 +121,17 @@ impl<E: From<LockError> + From<Error>> GuardedTransaction<'_, E> {
             if let Some(tenure) = self.tenure {
                 tenure.check()?;
             }
-            shares().try_for_each(HoldShare::check_held)?;
             if !holds.iter().all(|hold| hold.session().is_same(session)) {
                 return Err(LockError::invalid("guard", "its locks are not all of one client and namespace").into());
             }
             let check = |hold: &&Hold| Operation::Check { path: hold.path().to_owned(), version: None };
             let checks: Vec<_> = holds.iter().map(check).collect();
+            // Before the check: a release passes the node on only if it sees no transaction, and the check sees a release.
             holds.iter().for_each(|hold| hold.transaction_begins());
+            if let Err(error) = shares().try_for_each(HoldShare::check_held) {
+                holds.iter().for_each(|hold| hold.transaction_ends());
+                return Err(error.into());
+            }
             let outcome = client.commit_in(&self.transaction, session, &checks).await;
             if !outcome.as_ref().is_err_and(Error::outcome_unknown) {
                 holds.iter().for_each(|hold| hold.transaction_ends());

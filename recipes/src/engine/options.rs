@@ -88,8 +88,9 @@ impl<K> LockOptions<K> {
     /// acquire creates a node of its own, as in Curator.
     ///
     /// All objects of a client with this option, one path, the same data and the same access control list share the node.
-    /// Semaphores refuse the option: each lease has a node. So has each read lock.
     /// An object that is [revocable](Self::revocable) or has a driver of its own shares it with its clones alone.
+    ///
+    /// Each read lock has a node of its own, with this option too. A semaphore with this option is refused.
     pub fn one_node_per_client(mut self) -> Self {
         self.one_node = true;
         self
@@ -99,9 +100,8 @@ impl<K> LockOptions<K> {
     /// release, so that the next acquire of the client sends no request. Default: zero.
     ///
     /// The first other contender ends it, at the cost of a notification and a delete before that one's grant. Until then
-    /// a `try_acquire` of others is refused, of readers of the same client too. Without `one_node_per_client` the lock is
-    /// refused. If the process is frozen or cut off while the lock is free,
-    /// others wait until the session times out.
+    /// a `try_acquire` of others is refused, of readers of the same client too. If the process is frozen or cut off while
+    /// the lock is free, others wait until the session times out. A lock without `one_node_per_client` is refused.
     pub fn linger(mut self, idle: Duration) -> Self {
         self.linger = idle;
         self

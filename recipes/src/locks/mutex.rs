@@ -181,7 +181,8 @@ impl InterProcessMutex {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// As [`new`](Self::new); `LockError::InvalidArgument` also for [`linger`](MutexOptions::linger) without
+    /// [`one_node_per_client`](MutexOptions::one_node_per_client).
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,

@@ -143,7 +143,8 @@ impl InterProcessReadWriteLock {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// As [`new`](Self::new); `LockError::InvalidArgument` also for [`linger`](LockOptions::linger) without
+    /// [`one_node_per_client`](LockOptions::one_node_per_client).
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,

@@ -93,11 +93,8 @@ impl<'a> Driver<'a> {
                 )
             });
         }
-        match (&self.node, jobs.watches) {
-            (Some((node, _)), Some(turn)) if self.watching.is_none() && node.turn == turn => {
-                self.watching = Some(Box::pin(watch_others(lobby, node.clone())));
-            }
-            _ => {}
+        if let Some((node, _)) = self.node.as_ref().filter(|_| jobs.watches && self.watching.is_none()) {
+            self.watching = Some(Box::pin(watch_others(lobby, node.clone())));
         }
         match (&self.attempt, jobs.acquires) {
             (None, true) => self.attempt = Some((lobby.plan(|plan| plan.next_ticket()), Box::pin(attempt(lobby)))),
@@ -160,7 +157,7 @@ async fn attempt(lobby: &Lobby) -> Result<Acquired, LockError> {
     granted.ok_or_else(no_end)
 }
 
-/// Looks for other contenders at the lock, and again after each change, until one is there.
+/// Looks for other contenders at the lock, and again after each change, until it finds one.
 async fn watch_others(lobby: &Lobby, node: GrantedNode) {
     loop {
         let (others, watch) = match look(lobby, &node).await {

@@ -185,10 +185,8 @@ impl Lobby {
     }
 
     fn take_idle(self: &Arc<Self>) -> Option<Acquired> {
-        let mut is_idle = false;
         let taken = self.step(|plan| {
-            is_idle = plan.jobs().idle.is_some();
-            if !is_idle {
+            if plan.jobs().idle.is_none() {
                 return (None, Then::default());
             }
             // The caller takes it, so it need not be woken.
@@ -281,7 +279,7 @@ impl Lobby {
         drop(then.deletes);
     }
 
-    /// Returns the jobs of the task, or `None` if there is none: the task ends.
+    /// Returns the jobs of the task, or `None` at the end of the task.
     pub(super) fn jobs(&self) -> Option<Jobs> {
         let mut state = self.state.lock();
         if state.plan.is_empty() {
@@ -305,7 +303,7 @@ impl Lobby {
         failed.into_iter().flatten().for_each(Waker::wake);
     }
 
-    /// Returns whether the task is to look again whether an offer was taken.
+    /// Returns whether the task looks again whether an offer was taken.
     pub(super) fn ticks(&self) -> bool {
         let mut state = self.state.lock();
         state.is_ticking = state.plan.waiting() > 0;
@@ -412,7 +410,7 @@ impl Drop for Entry<'_> {
 }
 
 impl Turn {
-    /// Passes the node to the next entry. Returns it if none is to have it: the turn is over, and the caller deletes it.
+    /// Passes the node to the next entry. At the end of the turn it returns the node, and the caller deletes it.
     pub(crate) fn pass(mut self, acquired: Acquired) -> Option<Acquired> {
         self.has_node = false;
         let mut node = Some(Box::new(acquired));

@@ -68,8 +68,8 @@ impl Company {
 pub(super) struct Jobs {
     /// Acquires a node, for the entries that the present one does not serve.
     pub(super) acquires: bool,
-    /// Watches the contenders behind the node of this turn.
-    pub(super) watches: Option<u64>,
+    /// Watches the contenders behind the node of the turn.
+    pub(super) watches: bool,
     /// No entry takes the node of this turn, after this number of passes. It ends when another contender comes, or after
     /// a while.
     pub(super) idle: Option<u64>,
@@ -175,14 +175,14 @@ impl<N, W: Clone> Plan<N, W> {
         let (turn, pass) = (turn.number, turn.passes - 1);
         let gone = self.waiting.remove(&ticket).map(|place| place.wakes);
         self.waiting.range_mut(..ticket).for_each(|(_, place)| place.is_slow = place.is_offered);
-        self.withdraw_offers();
+        self.withdraw_offers_from(0);
         Some(Taken { node, turn, pass, gone })
     }
 
     /// Begins a turn with a node that was granted. Returns the free node of an earlier turn.
     pub(super) fn granted(&mut self, node: N) -> Then<N, W> {
         let earlier = self.turn.take().and_then(|turn| turn.node);
-        self.withdraw_offers();
+        self.withdraw_offers_from(0);
         self.turns += 1;
         // The first entry, and those that it may pass the node to.
         let left = self.most_passes + 1;
@@ -216,7 +216,7 @@ impl<N, W: Clone> Plan<N, W> {
     /// Ends a turn: its node is lost, or is deleted.
     pub(super) fn over(&mut self, number: u64) -> Option<N> {
         let turn = self.turn.take_if(|turn| turn.number == number)?;
-        self.withdraw_offers();
+        self.withdraw_offers_from(0);
         turn.node
     }
 
@@ -237,8 +237,7 @@ impl<N, W: Clone> Plan<N, W> {
         Then { deletes: if is_idle { self.over(number) } else { None }, ..Then::default() }
     }
 
-    /// Records a look at the contenders: whether another one is there. A look that fails counts as one that shows
-    /// another.
+    /// Records whether a look has shown another contender. A look that fails counts as one that has.
     pub(super) fn looked(&mut self, number: u64, others: bool) -> Then<N, W> {
         let end = self.end_behind(self.most_passes);
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.number == number) else { return Then::default() };
@@ -301,7 +300,7 @@ impl<N, W: Clone> Plan<N, W> {
         };
         Jobs {
             acquires: matches!(turn.company, Company::Others(end) if self.waiting.range(end..).next().is_some()),
-            watches: watches.then_some(turn.number),
+            watches,
             idle: is_idle.then_some(turn.passes),
             turn: Some(turn.number),
         }
@@ -333,14 +332,11 @@ impl<N, W: Clone> Plan<N, W> {
         Then { deletes: self.turn.take().and_then(|turn| turn.node), ..Then::default() }
     }
 
-    fn withdraw_offers_from(&mut self, end: Ticket) {
-        self.waiting.range_mut(end..).take_while(|(_, place)| place.is_offered).for_each(|(_, place)| {
+    /// Withdraws the offers to the entries from a ticket on. Those that were offered the node are in front of all others.
+    fn withdraw_offers_from(&mut self, first: Ticket) {
+        self.waiting.range_mut(first..).take_while(|(_, place)| place.is_offered).for_each(|(_, place)| {
             place.is_offered = false;
         });
-    }
-
-    fn withdraw_offers(&mut self) {
-        self.waiting.values_mut().take_while(|place| place.is_offered).for_each(|place| place.is_offered = false);
     }
 }
 
@@ -414,7 +410,7 @@ mod tests {
             steps.extend((self.plan.next < 4).then_some(Step::Enter));
             steps.extend((jobs.acquires && self.nodes < 2).then_some(Step::Granted));
             steps.extend(jobs.acquires.then_some(Step::Failed));
-            if jobs.watches.is_some() {
+            if jobs.watches {
                 steps.extend([Step::Looked(false), Step::Looked(true), Step::Changed]);
             }
             steps.extend(jobs.turn.map(|_| Step::Lost));
@@ -503,7 +499,7 @@ mod tests {
             }
             let is_served_later = self.held.iter().any(|(turn, _)| Some(*turn) == jobs.turn);
             let is_woken = free.is_some() && self.waiting.iter().any(|ticket| self.woken.contains(ticket));
-            let is_looked_at = free.is_some() && jobs.watches.is_some();
+            let is_looked_at = free.is_some() && jobs.watches;
             assert!(
                 jobs.acquires || is_served_later || is_woken || is_looked_at,
                 "an entry waits for nothing: {:?}",

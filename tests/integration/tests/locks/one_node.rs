@@ -375,6 +375,19 @@ async fn an_idle_node_does_not_keep_its_client() {
 }
 
 #[tokio::test]
+async fn an_idle_node_of_a_session_that_is_over_serves_no_try() {
+    let server = server();
+    let brief = options_of(&server).session_timeout(Duration::from_secs(2));
+    let client = connected(brief).await;
+    let mutex = InterProcessMutex::with_options(client, LOCK, options().linger(Duration::MAX)).unwrap();
+    assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
+    // The process is frozen: neither the client's tasks nor the batch's run.
+    std::thread::sleep(Duration::from_secs(3));
+    let tried = in_time(mutex.try_acquire()).await;
+    assert!(!tried.is_ok_and(|guard| guard.is_some_and(|guard| !guard.is_held())), "a grant of a lost node");
+}
+
+#[tokio::test]
 async fn a_loop_over_an_idle_node_lets_other_tasks_run() {
     let server = server();
     let client = client(&server).await;

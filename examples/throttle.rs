@@ -1,7 +1,7 @@
 //! Limits jobs to N at once, in any number of processes.
 //!
 //! M jobs in several client sessions share one semaphore with N leases. Each job acquires a lease, works, and releases
-//! the lease.
+//! the lease. The jobs of a client that wait share one node; with `--plain` each has its own.
 //!
 //! ```text
 //! cargo run --example throttle
@@ -55,6 +55,10 @@ struct Options {
     /// The protocol of all clients of the path: curator works beside Java, direct is faster and works only without Java
     #[arg(long, value_enum, default_value_t = Protocol::Curator)]
     protocol: Protocol,
+    /// Give each waiting job a node of its own: Curator's order between the clients. Otherwise the jobs of a client share
+    /// one. The direct protocol is always plain
+    #[arg(long)]
+    plain: bool,
     /// Write a chart to this file: the leases over time, with the length of the queue below
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -72,6 +76,13 @@ impl From<Protocol> for SemaphoreProtocol {
             Protocol::Curator => Self::Curator,
             Protocol::Direct => Self::Direct,
         }
+    }
+}
+
+impl Options {
+    fn of_leases(&self) -> SemaphoreOptions {
+        let options = SemaphoreOptions::new().protocol(self.protocol.into());
+        if self.plain || matches!(self.protocol, Protocol::Direct) { options } else { options.one_node_per_client() }
     }
 }
 
@@ -222,7 +233,7 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
             client.clone(),
             &options.path,
             options.permits,
-            SemaphoreOptions::new().protocol(options.protocol.into()),
+            options.of_leases(),
         )?);
         clients.push(client);
     }

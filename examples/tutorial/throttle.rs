@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, RetryForever};
-use curator_recipes::{InterProcessSemaphoreV2, LockError, Release};
+use curator_recipes::{
+    InterProcessSemaphoreV2, LockError, Release, SemaphoreOptions,
+};
 use tokio::task::JoinSet;
 
 const LIMIT: usize = 3; // of all processes together
@@ -21,7 +23,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let states = client.connection_state_listenable();
     states.add_listener(move |_, state| println!("{me}: {state}"));
 
-    let slots = InterProcessSemaphoreV2::new(client.clone(), "/jobs", LIMIT)?;
+    let slots = InterProcessSemaphoreV2::with_options(
+        client.clone(),
+        "/jobs",
+        LIMIT,
+        SemaphoreOptions::new().one_node_per_client(),
+    )?;
     client
         .run(async {
             let mut jobs = JoinSet::new();

@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         client.clone(),
         "/jobs",
         LIMIT,
-        SemaphoreOptions::new().name("jobs"),
+        SemaphoreOptions::new().one_node_per_client().name("jobs"),
     )?;
     client
         .run(async {

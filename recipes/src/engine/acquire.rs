@@ -91,7 +91,7 @@ async fn acquire_in_span<A: AcquireOnce>(
     log.ends(outcome.map(Option::flatten))
 }
 
-pub(super) async fn attempts<A: AcquireOnce>(
+pub(crate) async fn attempts<A: AcquireOnce>(
     client: &CuratorFramework,
     mode: WaitMode,
     contention: &Contention,

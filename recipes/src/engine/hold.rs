@@ -403,6 +403,7 @@ impl HoldShare {
         let entry = self.hold.shares.lock().entry.take();
         let acquired = Acquired { entry, ..Acquired::new(owned, revocation.cloned()) };
         let Some(Acquired { owned, entry, .. }) = turn.pass(acquired) else {
+            drop(self.hold.end_slot());
             self.hold.log_end("passed");
             return None;
         };

@@ -131,7 +131,7 @@ impl LockInternals {
     }
 
     /// Returns the same lock for a task that does not keep the client.
-    pub(super) fn without_client(&self) -> Self {
+    pub(crate) fn without_client(&self) -> Self {
         Self {
             client: self.client.weak_clone(),
             base_path: self.base_path.clone(),

@@ -51,7 +51,7 @@ mod wait_mode;
 mod waits;
 pub(crate) mod while_held;
 
-pub(crate) use self::acquire::{AcquireOnce, acquire, no_end};
+pub(crate) use self::acquire::{AcquireOnce, acquire, attempts, no_end};
 pub(crate) use self::acquired::Acquired;
 pub(crate) use self::internals::{LockInternals, LockSpec, Sharing};
 pub(crate) use self::limit::Limit;

@@ -90,7 +90,9 @@ impl<K> LockOptions<K> {
     /// All objects of a client with this option, one path, the same data and the same access control list share the node.
     /// An object that is [revocable](Self::revocable) or has a driver of its own shares it with its clones alone.
     ///
-    /// Each read lock has a node of its own, with this option too. A semaphore with this option is refused.
+    /// A semaphore's tasks share as many leases as they can have, and one node in the queue. Its
+    /// [direct protocol](crate::SemaphoreProtocol::Direct) refuses the option. Each read lock has a node of its own, with
+    /// this option too.
     pub fn one_node_per_client(mut self) -> Self {
         self.one_node = true;
         self
@@ -101,7 +103,8 @@ impl<K> LockOptions<K> {
     ///
     /// The first other contender ends it, at the cost of a notification and a delete before that one's grant. Until then
     /// a `try_acquire` of others is refused, of readers of the same client too. If the process is frozen or cut off while
-    /// the lock is free, others wait until the session times out. A lock without `one_node_per_client` is refused.
+    /// the lock is free, others wait until the session times out. A lock without `one_node_per_client` is refused, and so is
+    /// a semaphore: its leases do not stay.
     pub fn linger(mut self, idle: Duration) -> Self {
         self.linger = idle;
         self

@@ -24,6 +24,8 @@ pub enum Which {
     Read,
     Write,
     OneLease,
+    /// A lease with batches: the tasks of a client share it.
+    SharedLease,
     OneDirectLease,
 }
 
@@ -51,7 +53,7 @@ impl InterProcessLock for AnyLease {
 }
 
 impl Which {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Mutex,
         Self::OneNodeMutex,
         Self::SemaphoreMutex,
@@ -59,12 +61,18 @@ impl Which {
         Self::Read,
         Self::Write,
         Self::OneLease,
+        Self::SharedLease,
         Self::OneDirectLease,
     ];
 
     /// Those that one has at a time.
     pub fn exclusive() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|which| *which != Self::Read)
+    }
+
+    /// Those with batches: the waiting tasks of a client share a node.
+    pub fn has_batches(self) -> bool {
+        matches!(self, Self::OneNodeMutex | Self::SharedLease)
     }
 
     /// Those that an owner may acquire again.
@@ -89,6 +97,10 @@ impl Which {
             Self::Read => Arc::new(InterProcessReadWriteLock::new(client, path).unwrap().read_lock()),
             Self::Write => Arc::new(InterProcessReadWriteLock::new(client, path).unwrap().write_lock()),
             Self::OneLease => Arc::new(AnyLease(InterProcessSemaphoreV2::new(client, path, 1).unwrap())),
+            Self::SharedLease => {
+                let options = SemaphoreOptions::new().one_node_per_client();
+                Arc::new(AnyLease(InterProcessSemaphoreV2::with_options(client, path, 1, options).unwrap()))
+            }
             Self::OneDirectLease => Arc::new(AnyLease(
                 InterProcessSemaphoreV2::with_options(
                     client,
@@ -111,7 +123,7 @@ impl Which {
         let below: &[&str] = match self {
             Self::Mutex | Self::OneNodeMutex | Self::Read | Self::Write => return vec![path],
             Self::Multi => &["one", "two"],
-            Self::SemaphoreMutex | Self::OneLease => &["locks", "leases"],
+            Self::SemaphoreMutex | Self::OneLease | Self::SharedLease => &["locks", "leases"],
             Self::OneDirectLease => &["leases"],
         };
         below.iter().map(|name| make_path(&path, name)).collect()
@@ -140,7 +152,7 @@ impl Which {
 
     /// Waits until this many contenders hold the lock or wait for it. Several tasks of a client may share a node.
     pub async fn wait_for_contenders(self, env: &Env, client: &CuratorFramework, root: &str, contenders: usize) {
-        if self == Self::OneNodeMutex {
+        if self.has_batches() {
             // The tasks are on this thread. Each waits in its batch after its first poll.
             tokio::task::yield_now().await;
         } else {

@@ -1,21 +1,18 @@
-//! The task of a batch: it acquires the node, and watches the contenders behind it.
+//! The task of a batch: it acquires nodes, and looks for the contenders behind them.
 
 use std::future::{Future, pending};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Error, Watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::engine::acquire::{attempts, no_end};
+use crate::engine::acquire::no_end;
 use crate::engine::acquired::Acquired;
 use crate::engine::batch::lobby::{GrantedNode, Lobby};
 use crate::engine::batch::plan::{Jobs, Ticket};
+use crate::engine::batch::source::Boxed;
 use crate::engine::error::LockError;
 use crate::engine::wait_mode::WaitMode;
-
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Ends the waits, if the task is dropped before its end.
 pub(super) struct Running(Option<Arc<Lobby>>);
@@ -42,13 +39,15 @@ pub(super) async fn run(mut running: Running) {
     running.0 = None;
 }
 
+type Attempted = Result<Vec<Acquired>, LockError>;
+
 struct Driver<'a> {
     lobby: &'a Arc<Lobby>,
     /// The attempt, and the ticket of the first entry that came after it began.
-    attempt: Option<(Ticket, Boxed<'a, Result<Acquired, LockError>>)>,
-    /// The granted node, and its loss.
+    attempt: Option<(Ticket, Boxed<'a, Attempted>)>,
+    /// The one granted node, and its loss.
     node: Option<(GrantedNode, Boxed<'a, ()>)>,
-    /// Watches the contenders behind the node.
+    /// Looks for other contenders.
     watching: Option<Boxed<'a, ()>>,
     /// The end of the idle time, and the pass that it began with.
     idle_until: Option<((u64, u64), Option<Instant>)>,
@@ -70,7 +69,7 @@ impl<'a> Driver<'a> {
                 biased;
                 () = maybe(self.node.as_mut().map(|(_, loss)| loss)) => self.lost(),
                 granted = maybe(self.attempt.as_mut().map(|(_, attempt)| attempt)) => self.attempted(granted),
-                () = maybe(self.watching.as_mut()) => {}
+                () = maybe(self.watching.as_mut()) => self.watching = None,
                 () = at(self.idle_until.and_then(|(_, end)| end)) => self.end_idle(),
                 () = at(self.next_tick) => self.tick(),
                 () = lobby.changed.notified() => {}
@@ -93,8 +92,9 @@ impl<'a> Driver<'a> {
                 )
             });
         }
-        if let Some((node, _)) = self.node.as_ref().filter(|_| jobs.watches && self.watching.is_none()) {
-            self.watching = Some(Box::pin(watch_others(lobby, node.clone())));
+        if jobs.looks && self.watching.is_none() {
+            let node = self.node.as_ref().map(|(node, _)| node.clone());
+            self.watching = Some(lobby.source.watch_others(lobby, node));
         }
         match (&self.attempt, jobs.acquires) {
             (None, true) => self.attempt = Some((lobby.plan(|plan| plan.next_ticket()), Box::pin(attempt(lobby)))),
@@ -106,13 +106,13 @@ impl<'a> Driver<'a> {
         if self.idle_until.map(|(of, _)| of) != idle {
             self.idle_until = idle.map(|of| (of, Instant::now().checked_add(lobby.linger)));
         }
-        let ticks = lobby.ticks() && self.node.is_some();
+        let ticks = lobby.ticks();
         self.next_tick = if ticks { self.next_tick.or_else(|| Some(Instant::now() + self.patience())) } else { None };
     }
 
     /// The time in which an entry is expected to take the node.
     fn patience(&self) -> Duration {
-        self.node.as_ref().map_or(Duration::MAX, |(node, _)| node.session.timeout() / 100)
+        self.lobby.client().session_timeout() / 100
     }
 
     fn lost(&mut self) {
@@ -122,17 +122,17 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn attempted(&mut self, granted: Result<Acquired, LockError>) {
+    fn attempted(&mut self, granted: Attempted) {
         let Some((before, _)) = self.attempt.take() else { return };
         match granted {
-            Ok(acquired) => self.lobby.begin(acquired),
-            Err(error) => self.lobby.fail(before, error.about(self.lobby.internals.base_path())),
+            Ok(granted) => granted.into_iter().for_each(|acquired| self.lobby.begin(acquired)),
+            Err(error) => self.lobby.fail(before, error.about(self.lobby.path())),
         }
     }
 
     fn end_idle(&mut self) {
         if let Some((node, _)) = &self.node {
-            let turn = node.turn;
+            let turn = Some(node.turn);
             self.lobby.step(|plan| ((), plan.end_idle(turn)));
         }
     }
@@ -148,41 +148,13 @@ impl<'a> Driver<'a> {
 }
 
 /// Makes attempts, one session after the other, until one is granted.
-async fn attempt(lobby: &Lobby) -> Result<Acquired, LockError> {
-    if lobby.plan(|plan| plan.jobs().turn.is_none()) {
+async fn attempt(lobby: &Lobby) -> Attempted {
+    let (is_first, most) = lobby.plan(|plan| (plan.jobs().turn.is_none(), plan.unserved()));
+    if is_first {
         lobby.contention.is_unknown();
     }
-    let internals = &lobby.internals;
-    let granted = attempts(internals.client(), WaitMode::Forever, &lobby.contention, internals).await?;
+    let granted = lobby.source.attempts(most, WaitMode::Forever, &lobby.contention).await?;
     granted.ok_or_else(no_end)
-}
-
-/// Looks for other contenders at the lock, and again after each change, until it finds one.
-async fn watch_others(lobby: &Lobby, node: GrantedNode) {
-    loop {
-        let (others, watch) = match look(lobby, &node).await {
-            Ok((others, watch)) => (others, Some(watch)),
-            // Without a watch another contender may wait unseen.
-            Err(_unseen) => (true, None),
-        };
-        lobby.step(|plan| ((), plan.looked(node.turn, others)));
-        match watch {
-            Some(watch) if !others => drop(watch.await),
-            watch => {
-                // The node's delete uses it up.
-                watch.into_iter().for_each(Watch::leave);
-                return pending().await;
-            }
-        }
-        lobby.step(|plan| ((), plan.changed(node.turn)));
-    }
-}
-
-async fn look(lobby: &Lobby, node: &GrantedNode) -> Result<(bool, Watch), Error> {
-    let internals = &lobby.internals;
-    let (children, watch) = node.session.pinned().get_children_watched(internals.base_path()).await?;
-    let others = internals.sort(children).names().any(|name| name != &*node.name);
-    Ok((others, watch))
 }
 
 async fn maybe<F: Future + Unpin>(part: Option<F>) -> F::Output {

@@ -9,15 +9,17 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use curator_framework::recipe::{LossSignal, RecipeClient as _};
-use curator_framework::{Acl, Error, Session};
+use curator_framework::{Acl, CuratorFramework, Error, Session};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use crate::engine::acquire::{Log, attempts, no_end, span};
+use crate::engine::acquire::{Log, no_end, span};
 use crate::engine::acquired::Acquired;
 use crate::engine::batch::driver;
-use crate::engine::batch::plan::{Jobs, MOST_PASSES, Plan, Taken, Then, Ticket};
+use crate::engine::batch::plan::{Jobs, Plan, Taken, Then, Ticket};
+use crate::engine::batch::source::{OneNode, Source};
 use crate::engine::error::LockError;
 use crate::engine::internals::{LockInternals, Sharing};
 use crate::engine::label::Label;
@@ -27,7 +29,7 @@ use crate::engine::wait_mode::{Contention, WaitMode};
 /// The batch of one client at one lock.
 pub(crate) struct Lobby {
     /// Without the client: an idle node does not keep it.
-    pub(super) internals: LockInternals,
+    pub(super) source: Box<dyn Source>,
     pub(super) linger: Duration,
     state: Mutex<State>,
     /// Wakes the task when its jobs have changed.
@@ -52,9 +54,17 @@ struct Key {
     linger: Duration,
     data: Option<Vec<u8>>,
     acl: Option<Vec<Acl>>,
+    /// The limit of leases.
+    limit: usize,
 }
 
-type Node = Box<Acquired>;
+type Node = Box<Granted>;
+
+/// A granted node, and the limit of leases that it was granted under.
+pub(super) struct Granted {
+    acquired: Acquired,
+    limit: u32,
+}
 
 struct State {
     plan: Plan<Node, Option<Waker>>,
@@ -65,15 +75,26 @@ struct State {
     failure: Option<LockError>,
     /// The node that was granted last.
     node: Option<GrantedNode>,
+    /// The time until which the last look for other contenders counts.
+    counts_until: Option<Instant>,
 }
 
 /// The facts of the granted node.
 #[derive(Clone)]
-pub(super) struct GrantedNode {
+pub(crate) struct GrantedNode {
     pub(super) turn: u64,
     pub(super) name: Arc<str>,
     pub(super) session: Session,
     pub(super) signal: LossSignal,
+}
+
+impl State {
+    /// Keeps the facts of the one node for the task, which watches it.
+    fn watches(&mut self, turn: u64, acquired: &Acquired) {
+        if self.plan.has_one_node() {
+            self.node = Some(GrantedNode::of(turn, acquired));
+        }
+    }
 }
 
 impl GrantedNode {
@@ -81,9 +102,13 @@ impl GrantedNode {
         let (session, signal) = (acquired.owned.session().clone(), acquired.owned.loss_signal());
         Self { turn, name: acquired.name().into(), session, signal }
     }
+}
 
-    fn is_lost(&self) -> bool {
-        self.signal.loss().is_some() || !self.session.is_alive()
+impl Granted {
+    /// Returns whether it may serve no entry any more. Under a lower limit its lease may be one too many.
+    fn is_over(&self, limit: u32) -> bool {
+        let owned = &self.acquired.owned;
+        owned.loss_signal().loss().is_some() || !owned.session().is_alive() || limit < self.limit
     }
 }
 
@@ -91,19 +116,26 @@ impl GrantedNode {
 pub(crate) struct Turn {
     lobby: Arc<Lobby>,
     number: u64,
+    /// The limit of leases that the node was granted under.
+    limit: u32,
     /// False once the node was passed on.
     has_node: bool,
 }
 
 impl Lobby {
     /// Returns the batch of a lock's client, if its tasks are to share a node.
-    pub(crate) fn of(internals: &Arc<LockInternals>) -> Option<Arc<Self>> {
+    pub(crate) fn of(internals: &LockInternals) -> Option<Arc<Self>> {
+        Self::of_source(internals, || Box::new(OneNode(internals.without_client())))
+    }
+
+    /// Returns the batch of a lock's client, if its tasks are to share nodes. They come from a source without the client.
+    pub(crate) fn of_source(internals: &LockInternals, source: impl FnOnce() -> Box<dyn Source>) -> Option<Arc<Self>> {
         let (spec, options) = (&internals.spec, &internals.options);
         if !options.one_node || spec.sharing == Sharing::Nothing {
             return None;
         }
         if options.revocation.is_some() || spec.sharing == Sharing::Object {
-            return Some(Self::new(internals));
+            return Some(Self::new(source(), options.linger));
         }
         let key = Key {
             path: internals.client.path_text(&internals.base_path).full().into(),
@@ -113,6 +145,7 @@ impl Lobby {
             linger: options.linger,
             data: options.data.clone(),
             acl: options.acl.clone(),
+            limit: spec.limit.get(),
         };
         let lobbies = internals.client.extension::<Lobbies>();
         let mut lobbies = lobbies.0.lock();
@@ -123,21 +156,36 @@ impl Lobby {
         if lobbies.len() == lobbies.capacity() {
             lobbies.retain(|_, lobby| lobby.strong_count() > 0);
         }
-        let lobby = Self::new(internals);
+        let lobby = Self::new(source(), options.linger);
         lobbies.insert(key, Arc::downgrade(&lobby));
         Some(lobby)
     }
 
-    fn new(internals: &Arc<LockInternals>) -> Arc<Self> {
-        let (internals, linger) = (internals.without_client(), internals.options.linger);
-        let plan = Plan::new(!linger.is_zero(), MOST_PASSES);
+    fn new(source: Box<dyn Source>, linger: Duration) -> Arc<Self> {
+        let plan = Plan::new(source.supply(), !linger.is_zero());
         Arc::new(Self {
-            internals,
+            source,
             linger,
-            state: Mutex::new(State { plan, is_running: false, is_ticking: false, failure: None, node: None }),
+            state: Mutex::new(State {
+                plan,
+                is_running: false,
+                is_ticking: false,
+                failure: None,
+                node: None,
+                counts_until: None,
+            }),
             changed: Notify::new(),
             contention: Contention::default(),
         })
+    }
+
+    pub(super) fn client(&self) -> &CuratorFramework {
+        self.source.nodes().client()
+    }
+
+    /// Returns the path in spans and errors.
+    pub(super) fn path(&self) -> &str {
+        self.source.path()
     }
 
     /// Acquires the lock, by the node of the batch.
@@ -146,13 +194,13 @@ impl Lobby {
         label: &Label,
         mode: WaitMode,
     ) -> Result<Option<Acquired>, LockError> {
-        let span = span(self.internals.base_path(), label);
+        let span = span(self.path(), label);
         // Boxed: the future of an acquire stays small wherever a caller keeps it.
         Box::pin(self.acquire_in_span(label, mode).instrument(span)).await
     }
 
     async fn acquire_in_span(self: &Arc<Self>, label: &Label, mode: WaitMode) -> Result<Option<Acquired>, LockError> {
-        let (client, path) = (self.internals.client(), self.internals.base_path());
+        let (client, path) = (self.client(), self.path());
         let mut log = Log::new(path, label);
         let outcome = match mode {
             // Boxed: few waiters ask only once.
@@ -168,10 +216,10 @@ impl Lobby {
 
     /// Takes an idle node, or refuses if the process knows that the lock is taken, or else asks with a node of its own.
     async fn acquire_once(self: &Arc<Self>) -> Result<Option<Acquired>, LockError> {
-        let (client, path) = (self.internals.client(), self.internals.base_path());
+        let (client, path) = (self.client(), self.path());
         // As the primitives of tokio: a loop of calls that need not wait lets other tasks run.
         tokio::task::consume_budget().await;
-        self.end_a_lost_turn();
+        self.end_vain_turns();
         if self.plan(Plan::is_taken) && self.contention.is_known(client) {
             return Ok(None);
         }
@@ -179,9 +227,9 @@ impl Lobby {
             return Ok(Some(idle));
         }
         let contention = Contention::default();
-        let attempts = std::pin::pin!(attempts(client, WaitMode::Once, &contention, &self.internals));
-        let acquired = WaitMode::Once.bound(client, path, &contention, attempts).await?.flatten();
-        Ok(acquired.map(|acquired| self.held(acquired)))
+        let attempts = self.source.attempts(1, WaitMode::Once, &contention);
+        let acquired = WaitMode::Once.bound(client, path, &contention, attempts).await?;
+        Ok(acquired.flatten().and_then(|mut acquired| acquired.pop()).map(|acquired| self.held(acquired)))
     }
 
     fn take_idle(self: &Arc<Self>) -> Option<Acquired> {
@@ -202,20 +250,20 @@ impl Lobby {
     fn held(self: &Arc<Self>, acquired: Acquired) -> Acquired {
         let mut state = self.state.lock();
         let Some(number) = state.plan.is_held() else { return acquired };
-        state.node = Some(GrantedNode::of(number, &acquired));
+        state.watches(number, &acquired);
         drop(state);
         self.contention.is_shown();
         self.ensure_running();
         self.changed.notify_one();
-        Acquired { turn: Some(Turn { lobby: Arc::clone(self), number, has_node: true }), ..acquired }
+        Acquired { turn: Some(self.turn(number, self.limit())), ..acquired }
     }
 
     /// Begins a turn with a node that was granted.
     pub(super) fn begin(&self, acquired: Acquired) {
         let mut state = self.state.lock();
-        let node = GrantedNode::of(state.plan.next_turn(), &acquired);
-        state.node = Some(node);
-        let then = state.plan.granted(Box::new(acquired));
+        let number = state.plan.next_turn();
+        state.watches(number, &acquired);
+        let then = state.plan.granted(Box::new(Granted { acquired, limit: self.limit() }));
         self.contention.is_shown();
         drop(state);
         self.carry_out(then);
@@ -228,25 +276,43 @@ impl Lobby {
 
     /// Returns the node that an entry has taken.
     fn granted(self: &Arc<Self>, taken: Taken<Node, Option<Waker>>) -> Acquired {
-        let Taken { node, turn: number, pass, gone: _waker } = taken;
+        let Taken { node, turn: number, pass, gone: _waker, wakes } = taken;
+        wakes.flatten().into_iter().for_each(Waker::wake);
         self.contention.is_shown();
-        let turn = Some(Turn { lobby: Arc::clone(self), number, has_node: true });
-        Acquired { turn, fencing_token: node.fencing_token.at_pass(pass), ..*node }
+        let Granted { acquired, limit } = *node;
+        let fencing_token = acquired.fencing_token.at_pass(pass);
+        Acquired { turn: Some(self.turn(number, limit)), fencing_token, ..acquired }
     }
 
-    /// Ends the turn if its node is lost while no entry has it.
-    fn end_a_lost_turn(&self) {
-        let state = self.state.lock();
-        let free = if state.plan.is_free() { state.node.clone() } else { None };
-        drop(state);
-        if let Some(node) = free.filter(GrantedNode::is_lost) {
-            self.over(node.turn);
+    fn turn(self: &Arc<Self>, number: u64, limit: u32) -> Turn {
+        Turn { lobby: Arc::clone(self), number, limit, has_node: true }
+    }
+
+    /// Returns the present limit of leases.
+    fn limit(&self) -> u32 {
+        u32::try_from(self.source.nodes().limit().get()).unwrap_or(u32::MAX)
+    }
+
+    /// Ends the turns of the free nodes that may serve no entry any more.
+    fn end_vain_turns(&self) {
+        // The task that looks again may be late.
+        let is_over = |until: &mut Instant| *until <= Instant::now();
+        if self.state.lock().counts_until.take_if(is_over).is_some() {
+            self.may_have_changed(None);
+        }
+        let limit = self.limit();
+        let is_over = |plan: &Plan<Node, _>| plan.free().find(|(_, node)| node.is_over(limit)).map(|(turn, _)| turn);
+        while let Some(turn) = self.plan(is_over) {
+            self.over(turn);
         }
     }
 
     /// Ends a turn: its node is lost, or its entry deletes it.
     pub(super) fn over(&self, number: u64) {
-        self.step(|plan| ((), Then { deletes: plan.over(number), ..Then::default() }));
+        self.step(|plan| {
+            let deletes = plan.over(number).map(|node| (number, node)).into_iter().collect();
+            ((), Then { deletes, ..Then::default() })
+        });
     }
 
     /// Takes a step of the plan, and carries out what follows from it.
@@ -279,11 +345,24 @@ impl Lobby {
         drop(then.deletes);
     }
 
+    /// Records what a look for other contenders has shown, in this turn of the one node. It counts until a time, or until
+    /// a change.
+    pub(crate) fn looked(&self, turn: Option<u64>, others: bool, until: Option<Instant>) {
+        self.state.lock().counts_until = until;
+        self.step(|plan| ((), plan.looked(turn, others)));
+    }
+
+    /// Records that the last look does not count any more.
+    pub(crate) fn may_have_changed(&self, turn: Option<u64>) {
+        self.step(|plan| ((), plan.changed(turn)));
+    }
+
     /// Returns the jobs of the task, or `None` at the end of the task.
     pub(super) fn jobs(&self) -> Option<Jobs> {
         let mut state = self.state.lock();
-        if state.plan.is_empty() {
+        if state.plan.is_at_rest() {
             state.is_running = false;
+            state.plan.rest();
             return None;
         }
         Some(state.plan.jobs())
@@ -320,23 +399,20 @@ impl Lobby {
     pub(super) fn stopped(&self) {
         let mut state = self.state.lock();
         state.is_running = false;
-        let next = state.plan.next_ticket();
-        let turn = state.plan.jobs().turn;
-        let node = turn.and_then(|turn| state.plan.over(turn));
-        let failed = state.plan.fail(next);
+        let (nodes, stopped) = state.plan.stop();
         state.failure = Some(Error::Closed.into());
         drop(state);
-        drop(node);
-        failed.into_iter().flatten().for_each(Waker::wake);
+        drop(nodes);
+        stopped.into_iter().flatten().for_each(Waker::wake);
     }
 
     /// Starts the task, unless it runs.
     fn ensure_running(self: &Arc<Self>) {
         let mut state = self.state.lock();
-        if state.is_running || state.plan.is_empty() {
+        if state.is_running || state.plan.is_at_rest() {
             return;
         }
-        let Some(runtime) = self.internals.client().runtime() else { return };
+        let Some(runtime) = self.client().runtime() else { return };
         state.is_running = true;
         drop(state);
         // A runtime that has ended drops the task at once.
@@ -368,7 +444,7 @@ impl Future for Entry<'_> {
         // As the primitives of tokio: a loop of calls that need not wait lets other tasks run.
         let progress = std::task::ready!(tokio::task::coop::poll_proceed(cx));
         // A node that was lost while it was offered: the entry is the first that the next one serves.
-        lobby.end_a_lost_turn();
+        lobby.end_vain_turns();
         let mut state = lobby.state.lock();
         if let Some(taken) = state.plan.take(ticket) {
             drop(state);
@@ -413,16 +489,17 @@ impl Turn {
     /// Passes the node to the next entry. At the end of the turn it returns the node, and the caller deletes it.
     pub(crate) fn pass(mut self, acquired: Acquired) -> Option<Acquired> {
         self.has_node = false;
-        let mut node = Some(Box::new(acquired));
+        let mut node = Some(Box::new(Granted { acquired, limit: self.limit }));
         self.lobby.step(|plan| {
-            let Then { wakes, deletes, .. } = match node.take() {
+            let mut then = match node.take() {
                 Some(node) => plan.put_back(self.number, node),
                 None => Then::default(),
             };
-            node = deletes;
-            ((), Then { wakes, ..Then::default() })
+            let own = then.deletes.iter().position(|(turn, _)| *turn == self.number);
+            node = own.map(|at| then.deletes.swap_remove(at).1);
+            ((), then)
         });
-        node.map(|node| *node)
+        node.map(|node| node.acquired)
     }
 }
 
@@ -442,6 +519,6 @@ impl fmt::Debug for Turn {
 
 impl fmt::Debug for Lobby {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lobby").field("path", &self.internals.base_path()).finish_non_exhaustive()
+        f.debug_struct("Lobby").field("path", &self.path()).finish_non_exhaustive()
     }
 }

@@ -9,7 +9,7 @@
 //! starve the queue. So a client creates no lease node before it has seen the path free or has joined the queue.
 
 use curator_framework::recipe::{OwnedNode, RecipeClient as _};
-use curator_framework::{CreateMode, Error, LossReason, RetryLoop, Session, Watch};
+use curator_framework::{Chain, CreateMode, Error, LossReason, RetryLoop, Session, Watch};
 use futures_util::future::{join, join_all};
 
 use crate::engine::error::LockError;
@@ -18,7 +18,7 @@ use crate::engine::semaphore_protocol::SemaphoreProtocol;
 use crate::engine::{Acquired, WaitMode, adopt, children_of};
 use crate::locks::semaphore::state::{LastLook, LeaseAttempt};
 
-/// The most leases of a first try, because it creates their nodes in one write.
+/// The most leases that one write creates.
 const MOST: usize = 64;
 
 /// The leases and the state of the queue, from two reads on one connection.
@@ -106,8 +106,7 @@ impl LeaseAttempt<'_> {
     /// Creates the nodes of the leases and looks at the path, in one write.
     pub(super) async fn try_first(&self, retries: &mut RetryLoop) -> Result<FirstTry, LockError> {
         let (leases, session) = (&self.semaphore.leases, self.session);
-        let new_node = || session.owned_node(leases.base_path(), LEASE_NAME, CreateMode::EphemeralSequential);
-        let mut nodes: Vec<OwnedNode> = (0..self.wanted).map(|_| new_node()).collect();
+        let mut nodes = self.new_nodes(self.wanted);
         let Look { leases: listed, watch, is_queue_empty } = match self.create_and_look(&mut nodes, retries).await? {
             Some(look) => look,
             None => self.look_for_own(&mut nodes, retries).await?,
@@ -137,6 +136,58 @@ impl LeaseAttempt<'_> {
         let another = || watch.as_ref().and_then(Watch::another);
         let granted = nodes.into_iter().map(|node| leases.acquired_from(node, another()));
         Ok(FirstTry::Granted(granted.collect()))
+    }
+
+    /// Takes further leases that are free now. They are not needed, so an error ends only this step.
+    pub(super) async fn take_more(&self, has_turn: bool) -> Vec<Acquired> {
+        if self.more == 0 {
+            return Vec::new();
+        }
+        match Box::pin(self.try_more(has_turn)).await {
+            Ok(leases) => leases,
+            Err(error) => {
+                tracing::debug!(error = %Chain(&error), path = self.semaphore.path, "further leases were not taken");
+                Vec::new()
+            }
+        }
+    }
+
+    async fn try_more(&self, has_turn: bool) -> Result<Vec<Acquired>, LockError> {
+        let leases = &self.semaphore.leases;
+        let at = self.session.pinned();
+        let look = self.look(&at, false).await?;
+        let free = leases.limit().get().saturating_sub(look.leases.len()).min(self.more).min(MOST);
+        if free == 0 || !(has_turn || look.is_queue_empty) {
+            return Ok(Vec::new());
+        }
+        let mut nodes = self.new_nodes(free);
+        let stored = leases.stored_data()?;
+        let spec = leases.node_spec(&stored).with_parents(leases.client().lock_parents());
+        let creates = join_all(nodes.iter_mut().map(|node| node.create(&spec)));
+        let (created, look) = at.in_one_write(join(creates, self.look(&at, true))).await;
+        let Look { leases: listed, watch, is_queue_empty } = look?;
+        if !(has_turn || is_queue_empty) {
+            return Ok(Vec::new());
+        }
+        let (count, max_leases) = (listed.len(), leases.limit().get());
+        let sorted = leases.sort(listed);
+        let is_granted = |node: &OwnedNode| {
+            node.node_name().is_some_and(|own| are_held(&sorted, count, &[own], max_leases))
+                && node.loss_signal().loss().is_none()
+        };
+        let another = || watch.as_ref().and_then(Watch::another);
+        let created = nodes.into_iter().zip(created);
+        // The drop of a node that is not granted deletes it.
+        let granted = created.filter(|(node, created)| {
+            created.as_ref().is_ok_and(|created| created.epoch == at.epoch()) && is_granted(node)
+        });
+        Ok(granted.map(|(node, _)| leases.acquired_from(node, another())).collect())
+    }
+
+    fn new_nodes(&self, number: usize) -> Vec<OwnedNode> {
+        let base_path = self.semaphore.leases.base_path();
+        let new = || self.session.owned_node(base_path, LEASE_NAME, CreateMode::EphemeralSequential);
+        (0..number).map(|_| new()).collect()
     }
 
     /// Creates the nodes. Returns the look of the same write, if it certainly shows all of them.

@@ -8,7 +8,9 @@ use std::time::Duration;
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, make_path, validate_path};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
+use crate::engine::batch::Lobby;
 use crate::engine::caller::Caller;
 use crate::engine::driver::LOCK_NAME;
 use crate::engine::error::LockError;
@@ -18,11 +20,12 @@ use crate::engine::options::LockOptions;
 use crate::engine::participants::{Participant, ParticipantKind};
 use crate::engine::semaphore_protocol::SemaphoreProtocol;
 use crate::engine::slot::Slots;
-use crate::engine::{Limit, LockInternals, LockSpec, WaitMode, acquire, no_end};
+use crate::engine::{Limit, LockInternals, LockSpec, Sharing, WaitMode, acquire, no_end};
 use crate::locks::acquire_methods::acquire_methods;
 use crate::locks::guard::lock_guard::LockGuard;
 use crate::locks::options::SemaphoreOptions;
 use crate::locks::semaphore::lease_set::{Lease, LeaseSet};
+use crate::locks::semaphore::pool::Pool;
 use crate::locks::semaphore::state::{DIRECT_MARK, Inner, LEASES, LOCKS, SLOTS};
 use crate::locks::semaphore::take::LeaseRequest;
 use crate::shared::{SharedCount, SharedError};
@@ -113,6 +116,8 @@ use crate::shared::{SharedCount, SharedError};
 #[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {
     inner: Arc<Inner>,
+    /// The batch of the client, if its tasks share leases.
+    batch: Option<Arc<Lobby>>,
 }
 
 /// The limit of leases: a number, or a count that the limit follows. Both convert into it.
@@ -169,8 +174,9 @@ impl InterProcessSemaphoreV2 {
     /// # Errors
     ///
     /// As [`new`](Self::new); `LockError::InvalidArgument` also for a [count](MaxLeases::Count) with
-    /// [`SemaphoreProtocol::Direct`], which cannot follow a limit that changes, and for
-    /// [`one_node_per_client`](SemaphoreOptions::one_node_per_client).
+    /// [`SemaphoreProtocol::Direct`], which cannot follow a limit that changes; for
+    /// [`one_node_per_client`](SemaphoreOptions::one_node_per_client) with that protocol; and for
+    /// [`linger`](SemaphoreOptions::linger).
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -220,10 +226,15 @@ impl InterProcessSemaphoreV2 {
         if path == "/" {
             return Err(LockError::invalid("lock path", "the root cannot be a lock"));
         }
-        if options.one_node {
-            return Err(LockError::invalid("one node per client", "each lease has a node of its own"));
-        }
         let is_direct = protocol == SemaphoreProtocol::Direct;
+        if options.one_node && is_direct {
+            let reason = "with the direct protocol each task that waits for a lease has a node of its own";
+            return Err(LockError::invalid("one node per client", reason));
+        }
+        if !options.linger.is_zero() {
+            let reason = "a lease that is not held would not be free for others: nothing notifies of them";
+            return Err(LockError::invalid("linger", reason));
+        }
         let parent_data = if is_direct { DIRECT_MARK } else { &[] };
         let lock = LockSpec { parent_data, ..LockSpec::queue(LOCK_NAME) };
         let driver = Arc::new(LeaseDriver { has_one_waiter: !is_direct });
@@ -234,6 +245,7 @@ impl InterProcessSemaphoreV2 {
             slots: Some(Arc::new(slots)),
             signals_successor: is_direct,
             parent_data,
+            sharing: if limit.is_fixed() { Sharing::Path } else { Sharing::Object },
             ..LockSpec::exclusive(LEASE_NAME, driver)
         };
         let part = |name, spec, options| {
@@ -243,7 +255,9 @@ impl InterProcessSemaphoreV2 {
         let leases = part(LEASES, leases, options)?;
         let (protocol_watch, last_look) = (Mutex::default(), Mutex::default());
         let inner = Inner { path, protocol, lock, leases, protocol_watch, last_look, _count: count };
-        Ok(Self { inner: Arc::new(inner) })
+        let pool = || Box::new(Pool { semaphore: inner.without_client(), turn: watch::Sender::default() });
+        let batch = Lobby::of_source(&inner.leases, || pool());
+        Ok(Self { inner: Arc::new(inner), batch })
     }
 
     /// Returns the path of the semaphore.
@@ -348,8 +362,14 @@ impl InterProcessSemaphoreV2 {
         }
         let origin = caller.origin();
         leases.warn_of_self_deadlock(path, mode, &origin);
-        let request = LeaseRequest { semaphore: &self.inner, wanted };
-        let Some(taken) = acquire(leases.client(), path, mode, &request).await? else { return Ok(None) };
+        let taken = match &self.batch {
+            Some(batch) if wanted == 1 => batch.acquire(leases.label(), mode).await?.map(|lease| vec![lease]),
+            _ => {
+                let request = LeaseRequest { semaphore: &self.inner, wanted, more: 0, turn: None };
+                acquire(leases.client(), path, mode, &request).await?
+            }
+        };
+        let Some(taken) = taken else { return Ok(None) };
         let lease = |acquired| Lease::new(HoldShare::first(leases.hold(acquired, origin)));
         Ok(Some(taken.into_iter().map(lease).collect()))
     }

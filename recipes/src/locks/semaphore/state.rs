@@ -2,10 +2,12 @@
 
 use curator_framework::{Session, Watch};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::engine::error::LockError;
 use crate::engine::semaphore_protocol::SemaphoreProtocol;
 use crate::engine::{Contention, LockInternals, WaitMode};
+use crate::locks::semaphore::pool::OwnTurn;
 use crate::shared::SharedCount;
 
 pub(super) const LOCKS: &str = "locks";
@@ -28,6 +30,20 @@ pub(super) struct Inner {
 }
 
 impl Inner {
+    /// Returns the same semaphore for a task that does not keep the client.
+    pub(super) fn without_client(&self) -> Self {
+        Self {
+            path: self.path.clone(),
+            protocol: self.protocol,
+            lock: self.lock.without_client(),
+            leases: self.leases.without_client(),
+            protocol_watch: Mutex::default(),
+            last_look: Mutex::default(),
+            // The semaphore has it.
+            _count: None,
+        }
+    }
+
     pub(super) fn too_many(&self, wanted: usize) -> LockError {
         LockError::invalid(
             "number of leases",
@@ -52,6 +68,9 @@ pub(super) enum LastLook {
 pub(super) struct LeaseAttempt<'a> {
     pub(super) semaphore: &'a Inner,
     pub(super) wanted: usize,
+    /// See [`LeaseRequest`](crate::locks::semaphore::take::LeaseRequest).
+    pub(super) more: usize,
+    pub(super) turn: Option<&'a watch::Sender<OwnTurn>>,
     pub(super) session: &'a Session,
     pub(super) mode: WaitMode,
     pub(super) contention: &'a Contention,

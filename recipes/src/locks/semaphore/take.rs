@@ -11,6 +11,7 @@ use std::future::Future;
 use curator_framework::recipe::OwnedNode;
 use curator_framework::{Chain, Error, LossReason, RetryLoop, Session};
 use futures_util::future::join;
+use tokio::sync::watch;
 
 use crate::engine::driver::Predicate;
 use crate::engine::error::LockError;
@@ -19,17 +20,24 @@ use crate::engine::semaphore_protocol::SemaphoreProtocol;
 use crate::engine::while_held::Losses;
 use crate::engine::{AcquireOnce, Acquired, Contention, LockInternals, WaitMode, children_of};
 use crate::locks::semaphore::first_try::{FirstStep, FirstTry};
+use crate::locks::semaphore::pool::{OwnTurn, TurnSign};
 use crate::locks::semaphore::state::{Inner, LastLook, LeaseAttempt};
 
 /// An acquire of one or several leases.
 pub(super) struct LeaseRequest<'a> {
     pub(super) semaphore: &'a Inner,
     pub(super) wanted: usize,
+    /// The number of further leases to take, as long as they are free.
+    pub(super) more: usize,
+    /// Shows the request's node in the queue to its batch.
+    pub(super) turn: Option<&'a watch::Sender<OwnTurn>>,
 }
 
 /// The nodes that a queued attempt holds so far. Dropping it deletes them in the background.
 #[derive(Default)]
-struct HeldSoFar {
+struct HeldSoFar<'a> {
+    /// In front of the turn: its drop precedes the delete of that.
+    sign: Option<TurnSign<'a>>,
     leases: Vec<Acquired>,
     turn: Option<Acquired>,
 }
@@ -48,8 +56,8 @@ impl AcquireOnce for LeaseRequest<'_> {
         mode: WaitMode,
         contention: &Contention,
     ) -> Result<Option<Vec<Acquired>>, LockError> {
-        let &LeaseRequest { semaphore, wanted } = self;
-        let attempt = LeaseAttempt { semaphore, wanted, session, mode, contention };
+        let &LeaseRequest { semaphore, wanted, more, turn } = self;
+        let attempt = LeaseAttempt { semaphore, wanted, more, turn, session, mode, contention };
         let Some(leases) = attempt.take(retries).await? else { return Ok(None) };
         attempt.check_signals(&leases, retries).await?;
         if !semaphore.is_protocol_known() {
@@ -77,7 +85,10 @@ impl LeaseAttempt<'_> {
             FirstStep::Refuse => return Ok(None),
         }
         match Box::pin(self.try_first(retries)).await? {
-            FirstTry::Granted(leases) => Ok(Some(leases)),
+            FirstTry::Granted(mut leases) => {
+                leases.extend(self.take_more(false).await);
+                Ok(Some(leases))
+            }
             FirstTry::Refused(nodes) if self.mode == WaitMode::Once => {
                 give_back(nodes).await;
                 Ok(None)
@@ -109,7 +120,9 @@ impl LeaseAttempt<'_> {
         // A single lease of the direct protocol needs no turn. Without turns, two clients that each take several leases
         // could wait for each other.
         if self.semaphore.protocol != SemaphoreProtocol::Direct || self.wanted > 1 {
+            let sign = held.sign.insert(TurnSign::joins(self.turn));
             let Some(turn) = self.contend(&self.semaphore.lock, retries).await? else { return Ok(None) };
+            sign.has_turn();
             held.turn = Some(turn);
         }
         // The losses of the leases, and after the first lease of the turn.
@@ -129,6 +142,10 @@ impl LeaseAttempt<'_> {
                 retry_request(error, self.session, retries).await?;
             }
             check_losses(self.session, held.turn.iter().chain(&held.leases))?;
+        }
+        if self.more > 0 {
+            let more = Box::pin(async { Ok(self.take_more(true).await) });
+            held.leases.extend(self.keeping(&mut losses, more).await?);
         }
         Ok(Some(self.end_turn(held)))
     }
@@ -192,8 +209,9 @@ impl LeaseAttempt<'_> {
     }
 
     /// Ends the turn, and records whether the leases were free.
-    fn end_turn(&self, held: HeldSoFar) -> Vec<Acquired> {
-        let HeldSoFar { leases, turn } = held;
+    fn end_turn(&self, held: HeldSoFar<'_>) -> Vec<Acquired> {
+        let HeldSoFar { sign, leases, turn } = held;
+        drop(sign);
         if let Some(turn) = turn {
             let max_leases = self.semaphore.leases.limit().get();
             let was_free = turn.queue_position == 0 && leases.iter().all(|lease| lease.queue_position < max_leases);

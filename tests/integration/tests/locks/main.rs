@@ -24,6 +24,7 @@ mod quiet_logs;
 mod read_write;
 mod revocation;
 mod semaphore;
+mod shared_leases;
 mod shutdown;
 mod tower_layers;
 mod tracing_events;

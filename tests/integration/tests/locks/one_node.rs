@@ -10,8 +10,8 @@ use curator_integration::in_process::{client, options as options_of, server};
 use curator_integration::kinds::{Polled, poll_and_drop};
 use curator_integration::on_every_server;
 use curator_recipes::{
-    FencingToken, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2,
-    LockOptions, LockOwner, LossReason, MutexGuard, MutexOptions, Release, RevokeOutcome, Revoker, SemaphoreOptions,
+    FencingToken, InterProcessMutex, InterProcessReadWriteLock, LockOptions, LockOwner, LossReason, MutexGuard,
+    MutexOptions, Release, RevokeOutcome, Revoker,
 };
 use curator_test::TestingServer;
 use curator_test::wire::OpCode;
@@ -476,19 +476,6 @@ async fn owners_share_their_hold_and_others_get_the_node_after_the_last_guard() 
     let next = in_time(next).await.unwrap();
     assert!(next.node_path() == outer.node_path() && next.token() > outer.token());
     assert!(next.is_held() && !outer.is_held());
-}
-
-#[tokio::test]
-async fn semaphores_refuse_to_share_a_node() {
-    let client = client(&server()).await;
-    let semaphore = SemaphoreOptions::new().one_node_per_client();
-    let semaphore = InterProcessSemaphoreV2::with_options(client.clone(), LOCK, 2, semaphore).map(drop);
-    let mutex = LockOptions::new().one_node_per_client();
-    let mutex = InterProcessSemaphoreMutex::with_options(client, LOCK, mutex).map(drop);
-    for refused in [semaphore, mutex] {
-        let error = refused.unwrap_err().to_string();
-        assert!(error.contains("one node per client") && error.contains("each lease"), "{error}");
-    }
 }
 
 #[tokio::test]

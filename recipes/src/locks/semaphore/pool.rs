@@ -1,0 +1,137 @@
+//! The leases that the tasks of one client share: a [batch](crate::engine::batch) of several nodes.
+
+use std::time::Duration;
+
+use curator_framework::{Error, Session};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::engine::batch::{Boxed, GrantedNode, Lobby, Source, Supply};
+use crate::engine::error::LockError;
+use crate::engine::{Acquired, Contention, LockInternals, WaitMode, attempts};
+use crate::locks::semaphore::state::Inner;
+use crate::locks::semaphore::take::LeaseRequest;
+
+/// The shortest time between two looks for other contenders.
+const LOOKS: Duration = Duration::from_millis(100);
+
+/// A semaphore, without its client.
+pub(super) struct Pool {
+    pub(super) semaphore: Inner,
+    pub(super) turn: watch::Sender<OwnTurn>,
+}
+
+/// What a look for other contenders must know of the batch's own node in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum OwnTurn {
+    /// There is none, or the server is told to delete it.
+    #[default]
+    None,
+    /// It may be there.
+    Joins,
+    /// It is there.
+    Has,
+}
+
+/// The attempt's part of [`OwnTurn`]. Its drop precedes the delete of the node.
+pub(super) struct TurnSign<'a>(Option<&'a watch::Sender<OwnTurn>>);
+
+impl<'a> TurnSign<'a> {
+    pub(super) fn joins(turn: Option<&'a watch::Sender<OwnTurn>>) -> Self {
+        let sign = Self(turn);
+        sign.shows(OwnTurn::Joins);
+        sign
+    }
+
+    pub(super) fn has_turn(&self) {
+        self.shows(OwnTurn::Has);
+    }
+
+    fn shows(&self, own: OwnTurn) {
+        if let Some(turn) = self.0 {
+            turn.send_replace(own);
+        }
+    }
+}
+
+impl Drop for TurnSign<'_> {
+    fn drop(&mut self) {
+        self.shows(OwnTurn::None);
+    }
+}
+
+impl Source for Pool {
+    fn nodes(&self) -> &LockInternals {
+        &self.semaphore.leases
+    }
+
+    fn path(&self) -> &str {
+        &self.semaphore.path
+    }
+
+    fn supply(&self) -> Supply {
+        Supply::Many
+    }
+
+    fn attempts<'a>(
+        &'a self,
+        most: usize,
+        mode: WaitMode,
+        contention: &'a Contention,
+    ) -> Boxed<'a, Result<Option<Vec<Acquired>>, LockError>> {
+        // A caller that asks once has a node of its own in the queue, beside the batch's.
+        let turn = Some(&self.turn).filter(|_| mode != WaitMode::Once);
+        Box::pin(async move {
+            let request = LeaseRequest { semaphore: &self.semaphore, wanted: 1, more: most.saturating_sub(1), turn };
+            attempts(self.nodes().client(), mode, contention, &request).await
+        })
+    }
+
+    /// Looks once, and waits until the result does not count any more. Nothing notifies of contenders: a watch on them
+    /// would cost a listing for each.
+    fn watch_others<'a>(&'a self, batch: &'a Lobby, _node: Option<GrantedNode>) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            let began = Instant::now();
+            let looked = timeout_at(began + LOOKS, self.look()).await;
+            // Without an answer another one may wait unseen.
+            let (others, counts) = looked.ok().and_then(Result::ok).unwrap_or((true, LOOKS));
+            let until = began + counts;
+            batch.looked(None, others, (!others).then_some(until));
+            sleep_until(until).await;
+            if !others {
+                batch.may_have_changed(None);
+            }
+        })
+    }
+}
+
+impl Pool {
+    /// Returns whether another contender is queued, and how long that counts.
+    async fn look(&self) -> Result<(bool, Duration), Error> {
+        let session = self.nodes().client().session().await?;
+        let counts = LOOKS.max(session.timeout() / 100);
+        Ok((self.has_others(&session).await?, counts))
+    }
+
+    async fn has_others(&self, session: &Session) -> Result<bool, Error> {
+        let mut turn = self.turn.subscribe();
+        loop {
+            let own = *turn.borrow_and_update();
+            let queue = session.exists(self.semaphore.lock.base_path()).await?;
+            let nodes = queue.map_or(0, |queue| queue.num_children);
+            // Without a change, the own node was there, or not, at the look.
+            let is_same = !turn.has_changed().unwrap_or(true);
+            match (own, nodes) {
+                (_, 0) => return Ok(false),
+                (OwnTurn::Has, 1) if is_same => return Ok(false),
+                (OwnTurn::None, _) if is_same => return Ok(true),
+                (_, 1) => {}
+                _ => return Ok(true),
+            }
+            // It may be the own one.
+            if is_same && turn.changed().await.is_err() {
+                return Ok(true);
+            }
+        }
+    }
+}

@@ -35,6 +35,12 @@ fn ours(client: &CuratorFramework, path: &str, options: PersistentNodeOptions) -
     node
 }
 
+/// Waits until our node is created.
+async fn created(node: &PersistentNode) -> StandingNode {
+    let created = tokio::time::timeout(Duration::from_secs(30), node.created()).await;
+    created.unwrap_or_else(|_| panic!("not in time: {:?}", node.state())).unwrap()
+}
+
 /// Waits until our node stands as the test wants it.
 async fn stands(node: &PersistentNode, is_meant: impl Fn(&StandingNode) -> bool) -> StandingNode {
     let is_meant = |state: &NodeState| matches!(state, NodeState::Standing(stands) if is_meant(stands));
@@ -74,7 +80,7 @@ on_every_server! {
         }
         assert_eq!(stat(&client, &path).await, before);
         javas.does("close", "closed").await;
-        let stands = in_time(node.created()).await.unwrap();
+        let stands = created(&node).await;
         let after = stat(&client, &path).await;
         assert!(after.czxid > before.czxid, "{after:?}");
         assert_eq!((stands.czxid, stands.session), (Zxid::new(after.czxid), SessionId::new(after.ephemeral_owner)));
@@ -101,7 +107,7 @@ on_every_server! {
         let java = Peer::java(&env).await;
         let (client, path) = (env.client().await, env.path("node"));
         let node = ours(&client, &path, PersistentNodeOptions::new());
-        let first = in_time(node.created()).await.unwrap();
+        let first = created(&node).await;
         let mut javas = Javas::stands(&java, &path).await;
         let told = stands(&node, |stands| stands.foreign_data.is_some()).await;
         assert_eq!((told.foreign_data.as_deref(), told.czxid), (Some(&b"java"[..]), first.czxid));
@@ -119,7 +125,7 @@ on_every_server! {
         let java = Peer::java(&env).await;
         let (client, path) = (env.client().await, env.path("node"));
         let node = ours(&client, &path, PersistentNodeOptions::new().foreign_data(ForeignData::Mend));
-        let first = in_time(node.created()).await.unwrap();
+        let first = created(&node).await;
         let mut javas = Javas::stands(&java, &path).await;
         data_becomes(&client, &path, "rust").await;
         let seen = stat(&client, &path).await;
@@ -135,7 +141,7 @@ on_every_server! {
         let java = Peer::java(&env).await;
         let (client, path) = (env.client().await, env.path("node"));
         let node = ours(&client, &path, PersistentNodeOptions::new());
-        in_time(node.created()).await.unwrap();
+        created(&node).await;
         let mut javas = Javas::stands(&java, &path).await;
         in_time(node.close()).await;
         assert!(matches!(node.state(), NodeState::Closed));
@@ -155,7 +161,7 @@ on_every_server! {
         let java = Peer::java(&env).await;
         let (client, path, observer) = (env.client().await, env.path("node"), env.client().await);
         let node = ours(&client, &path, PersistentNodeOptions::new());
-        let first = in_time(node.created()).await.unwrap();
+        let first = created(&node).await;
         let mut javas = Javas::stands(&java, &path).await;
         env.kill_owner_of(&observer, &path).await;
         let settled = |state: &NodeState| match state {

@@ -138,7 +138,7 @@ fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
     let storms = match options.only {
         None => Storm::of(seed),
         Some(Only::Locks) => Storm::locks(seed),
-        Some(Only::Batches) => vec![Storm::BATCHES],
+        Some(Only::Batches) => Storm::BATCHES.to_vec(),
         Some(Only::Holder) => vec![Storm::Holder],
         Some(Only::Elections) => vec![Storm::election(seed)],
         Some(Only::Nodes) => vec![Storm::presence(seed)],

@@ -293,7 +293,7 @@ fn storms_of(patch: &str, seed: u64) -> Vec<Storm> {
         () if touches("counters") => vec![Storm::Together(Together::Counters)],
         () if touches("barriers/double") => vec![Storm::Together(Together::Barriers)],
         () if touches("barriers/latch") => vec![Storm::Together(Together::Latches)],
-        () if touches("engine/batch") => vec![Storm::BATCHES],
+        () if touches("engine/batch") => Storm::BATCHES.to_vec(),
         () if touches("caches") => vec![Storm::Caches, Storm::Hard(Hard::Caches)],
         // The last two serve latches alone.
         () if touches("leader") || touches("engine/candidacy") || patch.contains("engine/run/calls.rs") => {

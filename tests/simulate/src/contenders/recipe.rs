@@ -24,6 +24,8 @@ pub enum Recipe {
     Mutex,
     /// `InterProcessMutex`; of some clients the tasks share a node.
     Batches,
+    /// `InterProcessSemaphoreV2` with two leases, which the tasks of some clients share.
+    SharedLeases,
     /// `InterProcessReadWriteLock`.
     ReadWrite,
     /// `InterProcessMultiLock` of two or three mutexes.
@@ -64,6 +66,7 @@ impl Recipe {
             Self::Mutex | Self::Batches | Self::Multi => Rules::mutex(patience),
             Self::ReadWrite => Rules::read_write(patience),
             Self::SemaphoreMutex => Rules::semaphore(1, patience),
+            Self::SharedLeases => Rules::semaphore(2, patience),
             Self::Semaphore(leases, _) => Rules::semaphore(leases, patience),
             Self::Many(_) => Rules::semaphore(MANY, patience),
         }
@@ -85,6 +88,7 @@ impl fmt::Display for Recipe {
         match self {
             Self::Mutex => f.write_str("mutex"),
             Self::Batches => f.write_str("mutex of batches"),
+            Self::SharedLeases => f.write_str("semaphore of batches"),
             Self::ReadWrite => f.write_str("read-write lock"),
             Self::Multi => f.write_str("multi lock"),
             Self::SemaphoreMutex => f.write_str("semaphore mutex"),
@@ -116,6 +120,18 @@ pub enum Verb {
     Drop(Duration),
 }
 
+impl Recipe {
+    /// Returns the recipe of a client: some have Curator's order beside batches.
+    #[must_use]
+    pub fn of_client(self, client: u32) -> Self {
+        match self {
+            Self::Batches if client % 3 == 0 => Self::Mutex,
+            Self::SharedLeases if client % 3 == 0 => Self::Semaphore(2, SemaphoreProtocol::Curator),
+            recipe => recipe,
+        }
+    }
+}
+
 impl Lock {
     pub fn new(client: CuratorFramework, recipe: Recipe, path: &str) -> Result<Self, LockError> {
         let semaphore = |client, leases, protocol| {
@@ -129,6 +145,10 @@ impl Lock {
             Recipe::Batches => {
                 let options = MutexOptions::new().one_node_per_client();
                 Self::Mutex(InterProcessMutex::with_options(client, path, options)?)
+            }
+            Recipe::SharedLeases => {
+                let options = SemaphoreOptions::new().one_node_per_client();
+                Self::Semaphore(InterProcessSemaphoreV2::with_options(client, path, 2, options)?)
             }
             Recipe::ReadWrite => Self::ReadWrite(InterProcessReadWriteLock::new(client, path)?),
             Recipe::Multi => Self::Multi(vec![multi(&["a", "c"])?, multi(&["b", "c"])?, multi(&["a", "b", "c"])?]),

@@ -26,9 +26,7 @@ pub(super) async fn storm(seed: u64, recipe: Recipe, weather: Weather) -> Outcom
     stage.field.is_queue = matches!(recipe, Recipe::Mutex | Recipe::Multi);
     stage.start_clients(CLIENTS, |stage, id, client, path| {
         for worker in stage.workers_of(id) {
-            // Curator's order beside batches.
-            let recipe = if recipe == Recipe::Batches && id % 3 == 0 { Recipe::Mutex } else { recipe };
-            let lock = Lock::new(client.clone(), recipe, path).expect("a valid path");
+            let lock = Lock::new(client.clone(), recipe.of_client(id), path).expect("a valid path");
             let pace = Pace { uneven: weather.uneven, ..PACE };
             let (scribe, random) = (stage.field.scribe.clone(), stage.random_of(worker));
             stage.workers.spawn(work(scribe, lock, random, pace, worker == 0));

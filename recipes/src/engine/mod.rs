@@ -7,6 +7,7 @@
 //! | [`run`], [`waits`] | performs it: requests, watches, waits |
 //! | [`acquire`], [`wait_mode`] | one attempt after the other, within a budget |
 //! | [`batch`] | lets the tasks of one client share a node |
+//! | [`places`] | limits what the contenders of a client send and keep at one path |
 //! | [`queue_node`] | creates and finds a contender's node: its data, its access control list, lost replies |
 //! | [`requests`] | list the children, check a node |
 //! | `run/prefetch.rs`, `plan/two_ahead.rs`, [`same_session`], [`shared_reads`] | optimisations, one a file |
@@ -36,6 +37,7 @@ mod model;
 pub(crate) mod options;
 pub(crate) mod owner;
 pub(crate) mod participants;
+mod places;
 mod plan;
 mod queue_node;
 pub(crate) mod read_write_driver;

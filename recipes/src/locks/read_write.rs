@@ -152,7 +152,7 @@ impl InterProcessReadWriteLock {
     ) -> Result<Self, LockError> {
         let path = path.into();
         let half = |recipe, name, driver: Arc<dyn LockInternalsDriver>, sharing| {
-            let spec = LockSpec { recipe, sharing, ..LockSpec::exclusive(name, driver) };
+            let spec = LockSpec { recipe, sharing, has_places: true, ..LockSpec::exclusive(name, driver) };
             LockInternals::new(client.clone(), path.clone(), spec, options.clone())
         };
         // Shared, so that an owner's acquires of the two halves cannot overlap and miss an upgrade.

@@ -74,6 +74,10 @@ async fn contend(
     contention: &Contention,
 ) -> Result<Option<Acquired>, Error> {
     let rules = lock.rules(mode);
+    let mut joining = match lock.places() {
+        Some(places) if mode != WaitMode::Once => places.join().await,
+        _ => None,
+    };
     let mut contender = Contender::new(lock, session);
     let (mut plan, mut action) = Plan::new();
     loop {
@@ -90,6 +94,7 @@ async fn contend(
             }
             Action::Rejoin => return Err(contender.is_gone()),
             Action::Wait(set) => {
+                drop(joining.take());
                 retries.progressed();
                 let outcome = contender.wait(&set).await;
                 contender.next(&mut plan, outcome, &rules, retries, contention).await?

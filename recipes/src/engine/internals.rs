@@ -17,7 +17,7 @@ use crate::engine::hold::Hold;
 use crate::engine::label::Label;
 use crate::engine::limit::Limit;
 use crate::engine::options::LockOptions;
-use crate::engine::places::Places;
+use crate::engine::places::{MOST_WAITING, Places};
 use crate::engine::plan::Rules;
 use crate::engine::revocation::Revocation;
 use crate::engine::slot::Slots;
@@ -100,7 +100,7 @@ pub(crate) struct LockInternals {
     pub(super) spec: LockSpec,
     pub(super) options: LockOptions,
     pub(super) label: Label,
-    places: Option<Arc<Places>>,
+    pub(super) places: Option<Arc<Places>>,
     /// The locks held through this object.
     holds: Mutex<Vec<Weak<Hold>>>,
     /// True once the warning of the end of the sequence numbers was logged.
@@ -129,10 +129,14 @@ impl LockInternals {
                 "the node of a single acquire does not stay: see one_node_per_client",
             ));
         }
+        if options.max_waiting_nodes == Some(0) {
+            return Err(LockError::invalid("max_waiting_nodes", "must be at least 1"));
+        }
         let label = Label { recipe: spec.recipe, name: options.name.clone() };
         let (holds, warned, warned_of) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
         let lock_path = client.path_text(&base_path);
-        let places = spec.has_places.then(|| Places::of(&client, &lock_path));
+        let most = options.max_waiting_nodes.unwrap_or(MOST_WAITING);
+        let places = spec.has_places.then(|| Places::of(&client, &lock_path, most));
         Ok(Self { client, base_path, lock_path, spec, options, label, places, holds, warned, warned_of })
     }
 
@@ -180,10 +184,6 @@ impl LockInternals {
 
     pub(crate) fn label(&self) -> &Label {
         &self.label
-    }
-
-    pub(crate) fn places(&self) -> Option<&Arc<Places>> {
-        self.places.as_ref()
     }
 
     pub(crate) fn limit(&self) -> &Arc<Limit> {

@@ -57,6 +57,7 @@ pub(crate) use self::acquire::{AcquireOnce, acquire, no_end};
 pub(crate) use self::acquired::Acquired;
 pub(crate) use self::internals::{LockInternals, LockSpec, Sharing};
 pub(crate) use self::limit::Limit;
+pub(crate) use self::places::Places;
 pub(crate) use self::queue_node::adopt;
 pub(crate) use self::requests::{children_of, verify_in_session};
 pub(crate) use self::wait_mode::{Contention, WaitMode};

@@ -27,3 +27,4 @@ mod semaphore;
 mod shutdown;
 mod tower_layers;
 mod tracing_events;
+mod waiting_nodes;

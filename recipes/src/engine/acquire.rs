@@ -1,6 +1,8 @@
 //! Attempts, one session after the other, until one is granted.
 
 use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
 
 use curator_framework::{CuratorFramework, Error, RetryLoop, Session};
 use tokio::time::Instant;
@@ -9,6 +11,7 @@ use tracing::Instrument as _;
 use crate::engine::error::LockError;
 use crate::engine::label::Label;
 use crate::engine::metrics;
+use crate::engine::places::{Place, Places};
 use crate::engine::wait_mode::{Contention, WaitMode};
 
 /// A lock that can be attempted in one session after another until it is granted.
@@ -18,6 +21,9 @@ pub(crate) trait AcquireOnce: Sync {
 
     /// Returns the label of the lock in spans and metrics.
     fn label(&self) -> &Label;
+
+    /// Returns the places of the acquires that wait, if their number is limited.
+    fn places(&self) -> Option<&Arc<Places>>;
 
     /// Makes one attempt in one session, and records in `contention` whether another contender is ahead. Returns
     /// `Ok(None)` only in the mode `Once`, if another contender has the lock.
@@ -98,10 +104,15 @@ pub(crate) async fn attempts<A: AcquireOnce>(
     what: &A,
 ) -> Result<Option<A::Granted>, LockError> {
     let mut retries = client.retry_loop();
+    let mut line = PlaceInLine { contention, taking: None };
     loop {
-        let attempted = match retries.session().await {
-            Ok(session) => what.acquire_once(&session, &mut retries, mode, contention).await,
-            Err(error) => Err(error.into()),
+        // Not in one `match`: its result would be a part of every waiter's future.
+        let attempted = 'attempt: {
+            let session = match line.session(what, mode, &mut retries).await {
+                Ok(session) => session,
+                Err(error) => break 'attempt Err(error.into()),
+            };
+            what.acquire_once(&session, &mut retries, mode, contention).await
         };
         match attempted {
             // The own node or the parent was deleted: the next attempt creates a node at the back of the queue. A try needs
@@ -117,6 +128,68 @@ pub(crate) async fn attempts<A: AcquireOnce>(
             }
             outcome => return outcome,
         }
+    }
+}
+
+/// The way of one acquire to its place. Dropping it frees the place.
+struct PlaceInLine<'a> {
+    contention: &'a Contention,
+    /// Kept when a session ends, so that the acquire keeps its position among those that wait.
+    // Boxed: few acquires wait for a place.
+    taking: Option<Pin<Box<dyn Future<Output = Place> + Send + 'a>>>,
+}
+
+impl<'a> PlaceInLine<'a> {
+    /// Returns a session once the acquire has a place, if it needs one. Fails if the session ends before.
+    async fn session<A: AcquireOnce>(
+        &mut self,
+        what: &'a A,
+        mode: WaitMode,
+        retries: &mut RetryLoop,
+    ) -> Result<Session, Error> {
+        let session = retries.session().await?;
+        // An acquire that asks once does not wait.
+        let Some(places) = what.places().filter(|_| mode != WaitMode::Once && !self.contention.is_placed()) else {
+            return Ok(session);
+        };
+        let free = if self.taking.is_none() { places.try_take() } else { None };
+        let place = match free {
+            Some(place) => place,
+            None => Box::pin(self.wait(places, what.label(), &session, retries)).await?,
+        };
+        self.taking = None;
+        self.contention.has_place(place, session.timeout() / 10);
+        Ok(session)
+    }
+
+    async fn wait(
+        &mut self,
+        places: &Arc<Places>,
+        label: &'a Label,
+        session: &Session,
+        retries: &mut RetryLoop,
+    ) -> Result<Place, Error> {
+        self.contention.is_in_line(places);
+        retries.progressed();
+        let taking = self.taking.get_or_insert_with(|| {
+            let (places, waiting) = (Arc::clone(places), metrics::Waiting::new(label));
+            Box::pin(async move {
+                let place = places.take().await;
+                drop(waiting);
+                place
+            })
+        });
+        tokio::select! {
+            biased;
+            _ = session.ended() => Err(session.closed_error("waiting for a place in a lock's queue")),
+            place = taking => Ok(place),
+        }
+    }
+}
+
+impl Drop for PlaceInLine<'_> {
+    fn drop(&mut self) {
+        self.contention.has_left();
     }
 }
 

@@ -17,6 +17,7 @@ use crate::engine::hold::Hold;
 use crate::engine::label::Label;
 use crate::engine::limit::Limit;
 use crate::engine::options::LockOptions;
+use crate::engine::places::{MOST_WAITING, Places};
 use crate::engine::plan::Rules;
 use crate::engine::revocation::Revocation;
 use crate::engine::slot::Slots;
@@ -46,6 +47,8 @@ pub(crate) struct LockSpec {
     pub(crate) signals_successor: bool,
     /// See [`Rules::is_queue`].
     pub(crate) is_queue: bool,
+    /// The contenders have [places](crate::engine::places). False for candidates, for leases, and for a program's driver.
+    pub(crate) has_places: bool,
     /// The data of the parent, if it is created.
     pub(crate) parent_data: &'static [u8],
     /// The parents are containers, if the client creates any. Data with a meaning of its own must not depend on them.
@@ -71,6 +74,7 @@ impl LockSpec {
             limit,
             signals_successor: false,
             is_queue: false,
+            has_places: false,
             parent_data: &[],
             has_containers: true,
             extra_lock_patterns: Vec::new(),
@@ -82,7 +86,7 @@ impl LockSpec {
 
     /// Creates the properties of a lock that one contender holds at a time, in the order of the queue.
     pub(crate) fn queue(lock_name: &'static str) -> Self {
-        Self { is_queue: true, ..Self::exclusive(lock_name, Arc::new(StandardLockInternalsDriver)) }
+        Self { is_queue: true, has_places: true, ..Self::exclusive(lock_name, Arc::new(StandardLockInternalsDriver)) }
     }
 }
 
@@ -96,6 +100,7 @@ pub(crate) struct LockInternals {
     pub(super) spec: LockSpec,
     pub(super) options: LockOptions,
     pub(super) label: Label,
+    pub(super) places: Option<Arc<Places>>,
     /// The locks held through this object.
     holds: Mutex<Vec<Weak<Hold>>>,
     /// True once the warning of the end of the sequence numbers was logged.
@@ -124,10 +129,15 @@ impl LockInternals {
                 "the node of a single acquire does not stay: see one_node_per_client",
             ));
         }
+        if options.max_waiting_nodes == Some(0) {
+            return Err(LockError::invalid("max_waiting_nodes", "must be at least 1"));
+        }
         let label = Label { recipe: spec.recipe, name: options.name.clone() };
         let (holds, warned, warned_of) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
         let lock_path = client.path_text(&base_path);
-        Ok(Self { client, base_path, lock_path, spec, options, label, holds, warned, warned_of })
+        let most = options.max_waiting_nodes.unwrap_or(MOST_WAITING);
+        let places = spec.has_places.then(|| Places::of(&client, &lock_path, most));
+        Ok(Self { client, base_path, lock_path, spec, options, label, places, holds, warned, warned_of })
     }
 
     /// Returns the same lock for a task that does not keep the client.
@@ -139,6 +149,7 @@ impl LockInternals {
             spec: self.spec.clone(),
             options: self.options.clone(),
             label: self.label.clone(),
+            places: self.places.clone(),
             holds: Mutex::default(),
             warned: AtomicBool::new(false),
             warned_of: Mutex::default(),

@@ -7,6 +7,7 @@
 //! | [`run`], [`waits`] | performs it: requests, watches, waits |
 //! | [`acquire`], [`wait_mode`] | one attempt after the other, within a budget |
 //! | [`batch`] | lets the tasks of one client share a node |
+//! | [`places`] | limits what the contenders of a client send and keep at one path |
 //! | [`queue_node`] | creates and finds a contender's node: its data, its access control list, lost replies |
 //! | [`requests`] | list the children, check a node |
 //! | `run/prefetch.rs`, `plan/two_ahead.rs`, [`same_session`], [`shared_reads`] | optimisations, one a file |
@@ -36,6 +37,7 @@ mod model;
 pub(crate) mod options;
 pub(crate) mod owner;
 pub(crate) mod participants;
+mod places;
 mod plan;
 mod queue_node;
 pub(crate) mod read_write_driver;
@@ -55,6 +57,7 @@ pub(crate) use self::acquire::{AcquireOnce, acquire, attempts, no_end};
 pub(crate) use self::acquired::Acquired;
 pub(crate) use self::internals::{LockInternals, LockSpec, Sharing};
 pub(crate) use self::limit::Limit;
+pub(crate) use self::places::Places;
 pub(crate) use self::queue_node::adopt;
 pub(crate) use self::requests::{children_of, verify_in_session};
 pub(crate) use self::wait_mode::{Contention, WaitMode};

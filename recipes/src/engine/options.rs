@@ -36,6 +36,7 @@ pub struct LockOptions<K = ()> {
     pub(crate) name: Option<Arc<str>>,
     pub(crate) one_node: bool,
     pub(crate) linger: Duration,
+    pub(crate) max_waiting_nodes: Option<usize>,
     /// The options that only this kind of lock has.
     pub(crate) own: K,
 }
@@ -50,8 +51,8 @@ impl<K: Default> LockOptions<K> {
 impl<K> LockOptions<K> {
     /// Returns the options that all locks have, and those of this kind.
     pub(crate) fn split(self) -> (LockOptions, K) {
-        let Self { data, acl, warn_after, revocation, name, one_node, linger, own } = self;
-        (LockOptions { data, acl, warn_after, revocation, name, one_node, linger, own: () }, own)
+        let Self { data, acl, warn_after, revocation, name, one_node, linger, max_waiting_nodes, own } = self;
+        (LockOptions { data, acl, warn_after, revocation, name, one_node, linger, max_waiting_nodes, own: () }, own)
     }
 
     /// Sets the data of the lock's nodes, for inspection: Curator's `getLockNodeBytes`, `lockData` and `setNodeData`.
@@ -107,6 +108,31 @@ impl<K> LockOptions<K> {
     /// a semaphore: its leases do not stay.
     pub fn linger(mut self, idle: Duration) -> Self {
         self.linger = idle;
+        self
+    }
+
+    /// Sets the number of nodes with which this client waits at the path. Further acquires wait in the process, without
+    /// a node, and join in their order as others are granted or leave. Default: 1,000. Curator has no limit: each of its
+    /// waiters takes a thread.
+    ///
+    /// Each node takes memory of the servers, and they delete all nodes of a session in one transaction. So a larger
+    /// number needs a larger [`max_ephemeral_bytes`](curator_framework::CuratorFrameworkBuilder::max_ephemeral_bytes). A
+    /// smaller one lets other clients pass the waiters that have no node yet: only nodes are in ZooKeeper's queue, and
+    /// `participants` shows them alone. The metric `curator_lock_waiting` counts the others.
+    ///
+    /// | case | what the limit does |
+    /// | --- | --- |
+    /// | holders, a downgrade, `try_acquire` | they need no place |
+    /// | both halves of a read-write lock | count together |
+    /// | an acquire of several leases | counts as one |
+    /// | a new session | waiters that had a node come first |
+    /// | an acquire that is not polled | it keeps its place, as it keeps its node |
+    /// | objects of one path with different numbers | each number has its own limit |
+    /// | a lock with a driver of its own | has no limit |
+    ///
+    /// Zero is refused.
+    pub fn max_waiting_nodes(mut self, most: usize) -> Self {
+        self.max_waiting_nodes = Some(most);
         self
     }
 

@@ -189,7 +189,7 @@ impl LeaderSelector {
         if !id.is_empty() {
             lock = lock.data(id.as_bytes());
         }
-        let spec = LockSpec { recipe: "leader_selector", ..LockSpec::queue(LOCK_NAME) };
+        let spec = LockSpec { recipe: "leader_selector", has_places: false, ..LockSpec::queue(LOCK_NAME) };
         let internals = LockInternals::new(client, path.into(), spec, lock).map_err(LeaderError::of_path)?;
         let (current, runs, polls) = (Mutex::new(None), Runs::default(), Polls::default());
         let state = Published::new(LeaderState::Latent);

@@ -45,7 +45,8 @@ use crate::locks::reentrant::{OwnerState, Reentrant};
 ///
 /// # Fairness
 ///
-/// First come, first served: a reader does not overtake a waiting writer.
+/// First come, first served: a reader does not overtake a waiting writer. Waiters of a client beyond
+/// [`max_waiting_nodes`](LockOptions::max_waiting_nodes) join when others of that client are granted or leave.
 ///
 /// # Examples
 ///
@@ -152,7 +153,7 @@ impl InterProcessReadWriteLock {
     ) -> Result<Self, LockError> {
         let path = path.into();
         let half = |recipe, name, driver: Arc<dyn LockInternalsDriver>, sharing| {
-            let spec = LockSpec { recipe, sharing, ..LockSpec::exclusive(name, driver) };
+            let spec = LockSpec { recipe, sharing, has_places: true, ..LockSpec::exclusive(name, driver) };
             LockInternals::new(client.clone(), path.clone(), spec, options.clone())
         };
         // Shared, so that an owner's acquires of the two halves cannot overlap and miss an upgrade.

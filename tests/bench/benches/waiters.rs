@@ -123,7 +123,8 @@ async fn queue(client: &CuratorFramework, path: &str, waiters: usize) -> Result<
         held.lost().await;
     });
     for _ in 0..waiters {
-        let mutex = InterProcessMutex::new(client.clone(), path)?;
+        let options = MutexOptions::new().max_waiting_nodes(waiters);
+        let mutex = InterProcessMutex::with_options(client.clone(), path, options)?;
         waiting.spawn(async move {
             let _granted = mutex.acquire().await;
         });

@@ -13,6 +13,7 @@ use crate::engine::driver::{SortedChildren, is_far_from_the_end};
 use crate::engine::error::LockError;
 use crate::engine::internals::LockInternals;
 use crate::engine::label::Label;
+use crate::engine::places::Places;
 use crate::engine::plan::{Action, Arm, Armed, Epoch, Input, Listing, Plan, Proof, Rules, WaitSet, Watched};
 use crate::engine::queue_node::adopt;
 use crate::engine::requests::children_of;
@@ -27,6 +28,10 @@ impl AcquireOnce for LockInternals {
 
     fn label(&self) -> &Label {
         &self.label
+    }
+
+    fn places(&self) -> Option<&Arc<Places>> {
+        self.places.as_ref()
     }
 
     async fn acquire_once(
@@ -74,6 +79,10 @@ async fn contend(
     contention: &Contention,
 ) -> Result<Option<Acquired>, Error> {
     let rules = lock.rules(mode);
+    let mut joining = match &lock.places {
+        Some(places) if mode != WaitMode::Once => Some(places.join().await),
+        _ => None,
+    };
     let mut contender = Contender::new(lock, session);
     let (mut plan, mut action) = Plan::new();
     loop {
@@ -90,6 +99,7 @@ async fn contend(
             }
             Action::Rejoin => return Err(contender.is_gone()),
             Action::Wait(set) => {
+                drop(joining.take());
                 retries.progressed();
                 let outcome = contender.wait(&set).await;
                 contender.next(&mut plan, outcome, &rules, retries, contention).await?

@@ -7,6 +7,7 @@
 //! ```
 
 use std::future::Future;
+use std::sync::Arc;
 
 use curator_framework::recipe::OwnedNode;
 use curator_framework::{Chain, Error, LossReason, RetryLoop, Session};
@@ -18,7 +19,7 @@ use crate::engine::error::LockError;
 use crate::engine::label::Label;
 use crate::engine::semaphore_protocol::SemaphoreProtocol;
 use crate::engine::while_held::Losses;
-use crate::engine::{AcquireOnce, Acquired, Contention, LockInternals, WaitMode, children_of};
+use crate::engine::{AcquireOnce, Acquired, Contention, LockInternals, Places, WaitMode, children_of};
 use crate::locks::semaphore::first_try::{FirstStep, FirstTry};
 use crate::locks::semaphore::pool::{OwnTurn, TurnSign};
 use crate::locks::semaphore::state::{Inner, LastLook, LeaseAttempt};
@@ -47,6 +48,10 @@ impl AcquireOnce for LeaseRequest<'_> {
 
     fn label(&self) -> &Label {
         self.semaphore.leases.label()
+    }
+
+    fn places(&self) -> Option<&Arc<Places>> {
+        self.semaphore.lock.places()
     }
 
     async fn acquire_once(

@@ -18,12 +18,13 @@ use curator_integration::simulated_stage::{ONE, client, play, soon};
 use curator_recipes::{
     CountDownLatch, CounterOptions, CuratorCache, CuratorCacheOptions, DistributedAtomicLong, DistributedBarrier,
     DistributedDoubleBarrier, DoubleBarrierOptions, FencingToken, GroupMember, InterProcessMutex,
-    InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector, LeaderSelectorOptions,
-    LockOptions, LockOwner, Partition, PartitionOptions, PathChildrenCache, PersistentNode, PersistentTtlNode,
-    PersistentTtlNodeOptions, PromotedToLock, SemaphoreOptions, SemaphoreProtocol, SharedCount, SharedValue, TreeCache,
-    UniqueIds, VersionedValue, queue_order,
+    InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver,
+    LeaderSelector, LeaderSelectorOptions, LockOptions, LockOwner, Partition, PartitionOptions, PathChildrenCache,
+    PersistentNode, PersistentTtlNode, PersistentTtlNodeOptions, PromotedToLock, SemaphoreOptions, SemaphoreProtocol,
+    SharedCount, SharedValue, TreeCache, UniqueIds, VersionedValue, queue_order,
 };
 use curator_test::{ClientId, SimulatedEnsemble};
+use futures_util::future::join;
 use tokio::time::{sleep, timeout};
 
 const TIMES: [Duration; 5] = [
@@ -61,7 +62,7 @@ macro_rules! row {
     };
 }
 
-const ROWS: [Row; 19] = [
+const ROWS: [Row; 20] = [
     row!(
         [
             "client/life block_until_connected_timeout",
@@ -386,6 +387,21 @@ const ROWS: [Row; 19] = [
             }
         }
     ),
+    row!(["engine/options max_waiting_nodes"], |_ensemble, client| {
+        for size in SIZES {
+            let options = LockOptions::new().max_waiting_nodes(size);
+            let lock = InterProcessReadWriteLock::with_options(client.clone(), path(), options);
+            assert_eq!(lock.is_err(), size == 0, "{size}");
+            let Ok(lock) = lock else { continue };
+            let reads = lock.read_lock().acquire().await.unwrap();
+            let (write, read) = (lock.write_lock(), lock.read_lock());
+            let second = Duration::from_secs(1);
+            let waits = join(tried(write.acquire_timeout(second)), tried(read.acquire_timeout(second)));
+            let (writes, reads_too) = waits.await;
+            assert!(writes.unwrap().unwrap().is_none() && reads_too.unwrap().unwrap().is_none(), "{size}");
+            assert!(reads.release().await.unwrap().is_released());
+        }
+    }),
     row!(
         [
             "locks/semaphore/semaphore_v2 new",

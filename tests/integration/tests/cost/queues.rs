@@ -6,7 +6,7 @@ use std::time::Duration;
 use curator_framework::CuratorFramework;
 use curator_integration::env::{eventually, in_time};
 use curator_integration::in_process::client;
-use curator_recipes::{InterProcessMutex, MutexGuard};
+use curator_recipes::{FencingToken, InterProcessMutex, MutexGuard};
 use curator_test::TestingServer;
 use curator_test::wire::OpCode;
 use tokio::task::JoinSet;
@@ -51,26 +51,35 @@ async fn quiet(server: &TestingServer) {
     .await;
 }
 
-/// A holder, and waiters behind it.
-async fn queue(stage: &Stage, waiters: usize) -> (MutexGuard, Vec<tokio::task::JoinHandle<MutexGuard>>) {
-    let holder = in_time(lock(&stage.client).acquire()).await.unwrap();
+/// Spawns tasks that wait for the lock.
+fn waiters(stage: &Stage, waiters: usize) -> Vec<tokio::task::JoinHandle<MutexGuard>> {
     let mutex = lock(&stage.client);
     let wait = |_| {
         let mutex = mutex.clone();
         tokio::spawn(async move { mutex.acquire().await.unwrap() })
     };
-    let waiters = (0..waiters).map(wait).collect();
-    (holder, waiters)
+    (0..waiters).map(wait).collect()
+}
+
+/// A holder, and waiters behind it.
+async fn queue(stage: &Stage, number: usize) -> (MutexGuard, Vec<tokio::task::JoinHandle<MutexGuard>>) {
+    let holder = in_time(lock(&stage.client).acquire()).await.unwrap();
+    (holder, waiters(stage, number))
 }
 
 /// Lets the waiters have the lock in turn.
 async fn drain(holder: MutexGuard, waiters: Vec<tokio::task::JoinHandle<MutexGuard>>) {
+    let token = holder.token();
+    assert!(holder.release().await.unwrap().is_released());
+    take_turns(token, waiters).await;
+}
+
+/// Releases each waiter's lock. The tokens grow from the one of the first holder.
+async fn take_turns(mut token: FencingToken, waiters: Vec<tokio::task::JoinHandle<MutexGuard>>) {
     let mut all = JoinSet::new();
     for waiter in waiters {
         all.spawn(async move { waiter.await.unwrap() });
     }
-    let mut token = holder.token();
-    assert!(holder.release().await.unwrap().is_released());
     while let Some(next) = in_time(all.join_next()).await {
         let next = next.unwrap();
         assert!(next.token() > token, "first come, first served");
@@ -94,6 +103,40 @@ async fn waiter_joins_and_gets_the_lock_without_a_listing() {
     let drained = counted(&stage.server);
     println!("{drained:?}");
     assert!(of(&drained, OpCode::GetChildren) + of(&drained, OpCode::GetChildren2) <= WAITERS / 20, "{drained:?}");
+    stage.client.close().await;
+}
+
+/// The replies are slow, so that all creates that are ever in flight are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_is_behind_at_most_64_of_the_waiters_that_join() {
+    const JOINS: usize = 64;
+    let stage = Stage::new(LOCK).await;
+    let holder = in_time(lock(&stage.client).acquire()).await.unwrap();
+    quiet(&stage.server).await;
+    stage.server.clear_requests();
+    stage.proxy.latency(Stage::QUIET);
+    let waiting = waiters(&stage, WAITERS);
+    let sent = |op: OpCode| stage.server.requests().iter().filter(|one| one.op == op).count();
+    let creates = || sent(OpCode::Create) + sent(OpCode::Create2);
+    eventually("they join", async || creates() > 0).await;
+    let (node, token) = (holder.node_path().to_owned(), holder.token());
+    let releasing = tokio::spawn(async move { holder.release().await.unwrap().is_released() });
+    eventually("it is deleted", async || sent(OpCode::Delete) == 1).await;
+    let before: Vec<_> = stage.server.requests().into_iter().take_while(|one| one.op != OpCode::Delete).collect();
+    println!("{} requests before the delete", before.len());
+    assert!(before.len() <= JOINS, "{}", before.len());
+    assert!(before.iter().all(|one| one.path.as_deref().is_some_and(|path| path != node)));
+    // A contender that knows what it waits for lets the next one join.
+    stage.proxy.latency(Duration::from_millis(5));
+    eventually("all join", async || {
+        let (created, watched) = (creates(), stage.proxy.replies(OpCode::GetData));
+        assert!(created <= watched + JOINS + 1, "{created}, {watched}");
+        created == WAITERS
+    })
+    .await;
+    stage.proxy.latency(Duration::ZERO);
+    assert!(in_time(releasing).await.unwrap());
+    take_turns(token, waiting).await;
     stage.client.close().await;
 }
 

@@ -28,3 +28,4 @@ mod shared_leases;
 mod shutdown;
 mod tower_layers;
 mod tracing_events;
+mod waiting_nodes;

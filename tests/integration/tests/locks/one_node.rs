@@ -32,7 +32,7 @@ fn mutex(client: &CuratorFramework) -> InterProcessMutex {
     mutex_at(client, LOCK)
 }
 
-fn acquiring(mutex: &InterProcessMutex) -> JoinHandle<MutexGuard> {
+pub(crate) fn acquiring(mutex: &InterProcessMutex) -> JoinHandle<MutexGuard> {
     let mutex = mutex.clone();
     tokio::spawn(async move { in_time(mutex.acquire()).await.unwrap() })
 }
@@ -48,7 +48,7 @@ fn asked(server: &TestingServer) -> usize {
 }
 
 /// Sends the number of a waiter and its guard, once it has the lock. Each waiter has come before the next.
-async fn waiters(
+pub(crate) async fn waiters(
     mutex: &InterProcessMutex,
     numbers: impl IntoIterator<Item = usize>,
     granted: &mpsc::UnboundedSender<(usize, MutexGuard)>,

@@ -207,7 +207,7 @@
 //! | `curator_locks_granted_total` | counter | `lock` | grants, terms, items: a call of `acquire_many(n)` counts n, and one wait |
 //! | `curator_locks_lost_total` | counter | `lock`, `reason` | losses: `session_expired`, `session_failed`, `client_closed`, `node_deleted`, `connection_error` |
 //! | `curator_lock_timeouts_total` | counter | `lock` | acquires that returned `Ok(None)`: another contender was ahead |
-//! | `curator_lock_waiting` | gauge | `lock` | acquires that wait in a [batch](batches) for the node of their client |
+//! | `curator_lock_waiting` | gauge | `lock` | acquires that wait in the process: in a [batch](batches), or [beyond the limit of nodes](LockOptions::max_waiting_nodes) |
 //! | `curator_lock_cancellations_total` | counter | `lock` | acquires that were dropped before the grant |
 //! | `curator_lock_errors_total` | counter | `lock` | acquires that failed |
 

@@ -104,13 +104,11 @@ pub(super) async fn attempts<A: AcquireOnce>(
     what: &A,
 ) -> Result<Option<A::Granted>, LockError> {
     let mut retries = client.retry_loop();
-    // An acquire that asks once does not wait.
-    let places = what.places().filter(|_| mode != WaitMode::Once);
     let mut line = PlaceInLine { contention, taking: None };
     loop {
         // Not in one `match`: its result would be a part of every waiter's future.
         let attempted = 'attempt: {
-            let session = match line.session(places, &mut retries).await {
+            let session = match line.session(what, mode, &mut retries).await {
                 Ok(session) => session,
                 Err(error) => break 'attempt Err(error.into()),
             };
@@ -138,28 +136,49 @@ struct PlaceInLine<'a> {
     contention: &'a Contention,
     /// Kept when a session ends, so that the acquire keeps its position among those that wait.
     // Boxed: few acquires wait for a place.
-    taking: Option<Pin<Box<dyn Future<Output = Place> + Send>>>,
+    taking: Option<Pin<Box<dyn Future<Output = Place> + Send + 'a>>>,
 }
 
-impl PlaceInLine<'_> {
+impl<'a> PlaceInLine<'a> {
     /// Returns a session once the acquire has a place, if it needs one. Fails if the session ends before.
-    async fn session(&mut self, places: Option<&Arc<Places>>, retries: &mut RetryLoop) -> Result<Session, Error> {
+    async fn session<A: AcquireOnce>(
+        &mut self,
+        what: &'a A,
+        mode: WaitMode,
+        retries: &mut RetryLoop,
+    ) -> Result<Session, Error> {
         let session = retries.session().await?;
-        let Some(places) = places.filter(|_| !self.contention.is_placed()) else { return Ok(session) };
+        // An acquire that asks once does not wait.
+        let Some(places) = what.places().filter(|_| mode != WaitMode::Once && !self.contention.is_placed()) else {
+            return Ok(session);
+        };
         let free = if self.taking.is_none() { places.try_take() } else { None };
         let place = match free {
             Some(place) => place,
-            None => Box::pin(self.wait(places, &session, retries)).await?,
+            None => Box::pin(self.wait(places, what.label(), &session, retries)).await?,
         };
         self.taking = None;
         self.contention.has_place(place, session.timeout() / 10);
         Ok(session)
     }
 
-    async fn wait(&mut self, places: &Arc<Places>, session: &Session, retries: &mut RetryLoop) -> Result<Place, Error> {
+    async fn wait(
+        &mut self,
+        places: &Arc<Places>,
+        label: &'a Label,
+        session: &Session,
+        retries: &mut RetryLoop,
+    ) -> Result<Place, Error> {
         self.contention.is_in_line(places);
         retries.progressed();
-        let taking = self.taking.get_or_insert_with(|| Box::pin(Arc::clone(places).take()));
+        let taking = self.taking.get_or_insert_with(|| {
+            let (places, waiting) = (Arc::clone(places), metrics::Waiting::new(label));
+            Box::pin(async move {
+                let place = places.take().await;
+                drop(waiting);
+                place
+            })
+        });
         tokio::select! {
             biased;
             _ = session.ended() => Err(session.closed_error("waiting for a place in a lock's queue")),

@@ -24,6 +24,22 @@ pub(crate) fn acquire_ended(label: &Label, outcome: &'static str, wait: Duration
     });
 }
 
+/// An acquire that is counted while it waits in the process.
+pub(crate) struct Waiting<'a>(&'a Label);
+
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(label: &'a Label) -> Self {
+        waits(label);
+        Self(label)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        waits_no_more(self.0);
+    }
+}
+
 /// Counts an acquire that waits in a batch.
 pub(crate) fn waits(label: &Label) {
     #[cfg(feature = "metrics")]

@@ -115,7 +115,7 @@ impl<K> LockOptions<K> {
     /// Each node takes memory of the servers, and they delete all nodes of a session in one transaction. So a larger
     /// number needs a larger [`max_ephemeral_bytes`](curator_framework::CuratorFrameworkBuilder::max_ephemeral_bytes). A
     /// smaller one lets other clients pass the waiters that have no node yet: only nodes are in ZooKeeper's queue, and
-    /// `participants` shows them alone.
+    /// `participants` shows them alone. The metric `curator_lock_waiting` counts the others.
     ///
     /// | case | what the limit does |
     /// | --- | --- |
@@ -123,6 +123,7 @@ impl<K> LockOptions<K> {
     /// | both halves of a read-write lock | count together |
     /// | an acquire of several leases | counts as one |
     /// | a new session | waiters that had a node come first |
+    /// | an acquire that is not polled | it keeps its place, as it keeps its node |
     /// | objects of one path with different numbers | each number has its own limit |
     /// | a lock with a driver of its own | has no limit |
     ///

@@ -90,7 +90,8 @@ use crate::locks::reentrant::Reentrant;
 /// # Fairness
 ///
 /// First come, first served, in the order in which the server created the nodes. A waiter that loses its session joins
-/// the queue again at its end.
+/// the queue again at its end. Waiters of a client beyond [`max_waiting_nodes`](crate::LockOptions::max_waiting_nodes) join
+/// when others of that client are granted or leave.
 ///
 /// # Examples
 ///

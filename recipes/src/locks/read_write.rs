@@ -45,7 +45,8 @@ use crate::locks::reentrant::{OwnerState, Reentrant};
 ///
 /// # Fairness
 ///
-/// First come, first served: a reader does not overtake a waiting writer.
+/// First come, first served: a reader does not overtake a waiting writer. Waiters of a client beyond
+/// [`max_waiting_nodes`](LockOptions::max_waiting_nodes) join when others of that client are granted or leave.
 ///
 /// # Examples
 ///

@@ -154,6 +154,24 @@ fn each_metric_of_the_docs_is_recorded_and_no_other() {
         assert_eq!(recorded.total("curator_locks_granted_total{lock=batch}"), 3.0);
         assert_eq!(recorded.total("curator_lock_held{lock=batch}"), 0.0);
 
+        // Tasks beyond the limit of waiting nodes.
+        let options = MutexOptions::new().name("line").max_waiting_nodes(1);
+        let line = InterProcessMutex::with_options(client.clone(), "/line", options).unwrap();
+        let held = line.acquire().await.unwrap();
+        let waiters = [(); 4].map(|()| {
+            let line = line.clone();
+            tokio::spawn(async move { line.acquire().await.unwrap() })
+        });
+        let waiting = "curator_lock_waiting{lock=line}";
+        eventually("three wait in the process", async || recorded.total(waiting) == 3.0).await;
+        waiters[3].abort();
+        eventually("two wait in the process", async || recorded.total(waiting) == 2.0).await;
+        drop(held);
+        for waiter in waiters.into_iter().take(3) {
+            drop(in_time(waiter).await.unwrap());
+        }
+        assert_eq!(recorded.total(waiting), 0.0);
+
         // Two leases, one of which is lost, then a reconnect.
         let semaphore = InterProcessSemaphoreV2::new(client.clone(), "/semaphore", 3).unwrap();
         let leases = semaphore.acquire_many(2).await.unwrap();

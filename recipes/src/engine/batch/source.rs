@@ -1,4 +1,4 @@
-//! The lock whose nodes a batch passes on.
+//! The lock of a batch.
 
 use std::future::{Future, pending};
 use std::pin::Pin;

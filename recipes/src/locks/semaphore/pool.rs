@@ -21,7 +21,7 @@ pub(super) struct Pool {
     pub(super) turn: watch::Sender<OwnTurn>,
 }
 
-/// What a look for other contenders must know of the batch's own node in the queue.
+/// The batch's own node in the queue, of which a look for other contenders must know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum OwnTurn {
     /// There is none, or the server is told to delete it.
@@ -119,7 +119,7 @@ impl Pool {
             let own = *turn.borrow_and_update();
             let queue = session.exists(self.semaphore.lock.base_path()).await?;
             let nodes = queue.map_or(0, |queue| queue.num_children);
-            // Without a change, the own node was there, or not, at the look.
+            // Without a change in between, the look has met this state.
             let is_same = !turn.has_changed().unwrap_or(true);
             match (own, nodes) {
                 (_, 0) => return Ok(false),
@@ -128,7 +128,7 @@ impl Pool {
                 (_, 1) => {}
                 _ => return Ok(true),
             }
-            // It may be the own one.
+            // It may be the batch's node.
             if is_same && turn.changed().await.is_err() {
                 return Ok(true);
             }

@@ -28,7 +28,7 @@ fn acquiring(semaphore: &InterProcessSemaphoreV2) -> JoinHandle<Lease> {
     tokio::spawn(async move { in_time(semaphore.acquire()).await.unwrap() })
 }
 
-/// Counts those inside, who may be this many.
+/// Counts the jobs inside. This many are allowed.
 #[derive(Clone)]
 struct Inside(Arc<AtomicUsize>, usize);
 

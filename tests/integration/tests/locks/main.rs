@@ -17,6 +17,7 @@ mod multi;
 mod mutex;
 mod named_errors;
 mod one_node;
+mod one_node_attacks;
 mod owners;
 mod participants;
 mod persistent_names;

@@ -41,7 +41,7 @@ impl WaitMode {
         self,
         client: &CuratorFramework,
         path: &str,
-        contention: &Contention,
+        evidence: &impl Contended,
         part: impl Future<Output = Result<T, LockError>>,
     ) -> Result<Option<T>, LockError> {
         let end = match self {
@@ -51,7 +51,7 @@ impl WaitMode {
         };
         match timeout_at(end, part).await {
             Ok(done) => done.map(Some),
-            Err(_elapsed) if self != Self::Once && contention.is_known(client) => Ok(None),
+            Err(_elapsed) if self != Self::Once && evidence.is_known(client) => Ok(None),
             Err(_elapsed) => Err(client.no_answer(&format!("acquiring {path}")).into()),
         }
     }
@@ -60,6 +60,12 @@ impl WaitMode {
     pub(crate) fn is_over(self) -> bool {
         matches!(self, Self::Until(end) if end <= Instant::now())
     }
+}
+
+/// The knowledge of an acquire that another contender is ahead of it.
+pub(crate) trait Contended {
+    /// Returns whether another contender is ahead, as far as a connected client can know.
+    fn is_known(&self, client: &CuratorFramework) -> bool;
 }
 
 /// The evidence of one acquire that another contender is ahead of it.
@@ -147,11 +153,6 @@ impl Contention {
         let _place = self.state.lock().place.take();
     }
 
-    /// Returns whether another contender is ahead, as far as a connected client can know.
-    pub(crate) fn is_known(&self, client: &CuratorFramework) -> bool {
-        self.is_valid() && client.is_connected()
-    }
-
     fn is_valid(&self) -> bool {
         match &self.state.lock().evidence {
             Evidence::None => false,
@@ -159,6 +160,12 @@ impl Contention {
             Evidence::ShownUntil(end) => Instant::now() < *end,
             Evidence::InLine(places) => places.is_taken(),
         }
+    }
+}
+
+impl Contended for Contention {
+    fn is_known(&self, client: &CuratorFramework) -> bool {
+        self.is_valid() && client.is_connected()
     }
 }
 

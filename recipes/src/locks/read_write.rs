@@ -331,8 +331,10 @@ impl Halves {
             OwnerState::Holds(share) => Ok(Some(share)),
             OwnerState::TimeOver => Ok(None),
             OwnerState::MayAcquire(permit) => {
-                let share = match self.write.held_by(&owner) {
-                    Some(writing) => self.downgrade_from(&writing, mode).await?,
+                // The share keeps the write lock: a release would pass its node to another writer.
+                let writing = self.write.held_by(&owner);
+                let share = match writing.as_ref().and_then(HoldShare::join) {
+                    Some(writing) => self.downgrade_from(writing.hold(), mode).await?,
                     None => self.read.acquire_hold(mode, origin).await?.map(HoldShare::first),
                 };
                 if let Some(share) = &share {

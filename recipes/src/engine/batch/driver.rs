@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::engine::acquire::no_end;
 use crate::engine::acquired::Acquired;
 use crate::engine::batch::lobby::{GrantedNode, Lobby};
-use crate::engine::batch::plan::{Jobs, Ticket};
+use crate::engine::batch::plan::{Jobs, Then, Ticket};
 use crate::engine::batch::source::Boxed;
 use crate::engine::error::LockError;
 use crate::engine::wait_mode::WaitMode;
@@ -53,7 +53,7 @@ struct Driver<'a> {
     idle_until: Option<((u64, u64), Option<Instant>)>,
     /// The time of the next look whether an offer was taken, and the offer of the last look.
     next_tick: Option<Instant>,
-    offer: Option<(u64, u64)>,
+    offer: Option<(u64, u64, Option<Ticket>)>,
 }
 
 impl<'a> Driver<'a> {
@@ -99,7 +99,10 @@ impl<'a> Driver<'a> {
         match (&self.attempt, jobs.acquires) {
             (None, true) => self.attempt = Some((lobby.plan(|plan| plan.next_ticket()), Box::pin(attempt(lobby)))),
             // The drop deletes its node.
-            (Some(_), false) => self.attempt = None,
+            (Some(_), false) => {
+                self.attempt = None;
+                lobby.contention.is_unknown();
+            }
             _ => {}
         }
         let idle = jobs.turn.zip(jobs.idle);
@@ -125,16 +128,21 @@ impl<'a> Driver<'a> {
     fn attempted(&mut self, granted: Attempted) {
         let Some((before, _)) = self.attempt.take() else { return };
         match granted {
-            Ok(granted) => granted.into_iter().for_each(|acquired| self.lobby.begin(acquired)),
+            Ok(granted) => {
+                granted.into_iter().for_each(|acquired| self.lobby.begin(acquired));
+                self.lobby.contention.is_unknown();
+            }
             Err(error) => self.lobby.fail(before, error.about(self.lobby.path())),
         }
     }
 
     fn end_idle(&mut self) {
-        if let Some((node, _)) = &self.node {
-            let turn = Some(node.turn);
-            self.lobby.step(|plan| ((), plan.end_idle(turn)));
-        }
+        let Some(((turn, passes), _)) = self.idle_until.take() else { return };
+        self.lobby.step(|plan| {
+            // An entry may have taken and released the node since: a new idle time starts.
+            let is_same = plan.jobs().idle == Some(passes);
+            ((), if is_same { plan.end_idle(Some(turn)) } else { Then::default() })
+        });
     }
 
     fn tick(&mut self) {
@@ -143,16 +151,14 @@ impl<'a> Driver<'a> {
         if offer.is_some() && offer == self.offer {
             self.lobby.offer_more();
         }
-        self.offer = offer;
+        self.offer = self.lobby.plan(|plan| plan.offer());
     }
 }
 
 /// Makes attempts, one session after the other, until one is granted.
 async fn attempt(lobby: &Lobby) -> Attempted {
-    let (is_first, most) = lobby.plan(|plan| (plan.jobs().turn.is_none(), plan.unserved()));
-    if is_first {
-        lobby.contention.is_unknown();
-    }
+    lobby.contention.is_unknown();
+    let most = lobby.plan(|plan| plan.unserved());
     let granted = lobby.source.attempts(most, WaitMode::Forever, &lobby.contention).await?;
     granted.ok_or_else(no_end)
 }

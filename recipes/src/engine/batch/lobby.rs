@@ -24,7 +24,7 @@ use crate::engine::error::LockError;
 use crate::engine::internals::{LockInternals, Sharing};
 use crate::engine::label::Label;
 use crate::engine::metrics;
-use crate::engine::wait_mode::{Contention, WaitMode};
+use crate::engine::wait_mode::{Contended, Contention, WaitMode};
 
 /// The batch of one client at one lock.
 pub(crate) struct Lobby {
@@ -34,7 +34,7 @@ pub(crate) struct Lobby {
     state: Mutex<State>,
     /// Wakes the task when its jobs have changed.
     pub(super) changed: Notify,
-    /// The entries' evidence of other contenders.
+    /// The attempt's evidence of other contenders.
     pub(super) contention: Contention,
 }
 
@@ -207,8 +207,9 @@ impl Lobby {
             WaitMode::Once => Box::pin(self.acquire_once()).await,
             _ if client.runtime().is_none() => Err(Error::NotStarted.into()),
             _ => {
-                let entry = Entry { lobby: self, label, ticket: None };
-                mode.bound(client, path, &self.contention, entry).await
+                // Pinned here: the evidence is read before the entry leaves.
+                let entry = std::pin::pin!(Entry { lobby: self, label, ticket: None });
+                mode.bound(client, path, &**self, entry).await
             }
         };
         log.ends(outcome)
@@ -220,7 +221,8 @@ impl Lobby {
         // As the primitives of tokio: a loop of calls that need not wait lets other tasks run.
         tokio::task::consume_budget().await;
         self.end_vain_turns();
-        if self.plan(Plan::is_taken) && self.contention.is_known(client) {
+        let limit = self.source.nodes().limit().get();
+        if self.plan(|plan| plan.is_taken(limit)) && self.is_known(client) {
             return Ok(None);
         }
         if let Some(idle) = self.take_idle() {
@@ -252,7 +254,6 @@ impl Lobby {
         let Some(number) = state.plan.is_held() else { return acquired };
         state.watches(number, &acquired);
         drop(state);
-        self.contention.is_shown();
         self.ensure_running();
         self.changed.notify_one();
         Acquired { turn: Some(self.turn(number, self.limit())), ..acquired }
@@ -264,7 +265,6 @@ impl Lobby {
         let number = state.plan.next_turn();
         state.watches(number, &acquired);
         let then = state.plan.granted(Box::new(Granted { acquired, limit: self.limit() }));
-        self.contention.is_shown();
         drop(state);
         self.carry_out(then);
     }
@@ -278,7 +278,6 @@ impl Lobby {
     fn granted(self: &Arc<Self>, taken: Taken<Node, Option<Waker>>) -> Acquired {
         let Taken { node, turn: number, pass, gone: _waker, wakes } = taken;
         wakes.flatten().into_iter().for_each(Waker::wake);
-        self.contention.is_shown();
         let Granted { acquired, limit } = *node;
         let fencing_token = acquired.fencing_token.at_pass(pass);
         Acquired { turn: Some(self.turn(number, limit)), fencing_token, ..acquired }
@@ -324,10 +323,6 @@ impl Lobby {
         let before = state.plan.jobs();
         let (output, then) = step(&mut state.plan);
         let after = state.plan.jobs();
-        if before.turn.is_some() && after.turn.is_none() && !before.acquires {
-            // No attempt knows of another contender.
-            self.contention.is_unknown();
-        }
         drop(state);
         self.carry_out(then);
         if after != before {
@@ -363,6 +358,7 @@ impl Lobby {
         if state.plan.is_at_rest() {
             state.is_running = false;
             state.plan.rest();
+            self.contention.is_unknown();
             return None;
         }
         Some(state.plan.jobs())
@@ -417,6 +413,13 @@ impl Lobby {
         drop(state);
         // A runtime that has ended drops the task at once.
         runtime.spawn(Box::pin(driver::run(driver::Running::new(Arc::clone(self)))));
+    }
+}
+
+impl Contended for Lobby {
+    fn is_known(&self, client: &CuratorFramework) -> bool {
+        let limit = self.source.nodes().limit().get();
+        self.plan(|plan| plan.is_granted(limit)) && client.is_connected() || self.contention.is_known(client)
     }
 }
 

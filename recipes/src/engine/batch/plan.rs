@@ -197,9 +197,14 @@ impl<N, W: Clone> Plan<N, W> {
         self.company = Company::Unknown(0);
     }
 
-    /// Returns whether an entry that came now would wait behind others of the batch.
-    pub(super) fn is_taken(&self) -> bool {
-        !self.waiting.is_empty() || (self.has_one_node() && !self.held.is_empty())
+    /// Returns whether an entry that came now would wait behind others of the batch, which may have this many nodes.
+    pub(super) fn is_taken(&self, limit: usize) -> bool {
+        !self.waiting.is_empty() || self.held.len() >= limit
+    }
+
+    /// Returns whether entries have all nodes that there may be, or are offered one.
+    pub(super) fn is_granted(&self, limit: usize) -> bool {
+        self.held.len() >= limit || self.waiting.values().next().is_some_and(|place| place.is_offered)
     }
 
     /// Returns the number of entries that wait.
@@ -348,9 +353,10 @@ impl<N, W: Clone> Plan<N, W> {
     }
 
     /// Returns what tells one offer from the next.
-    pub(super) fn offer(&self) -> Option<(u64, u64)> {
+    pub(super) fn offer(&self) -> Option<(u64, u64, Option<Ticket>)> {
         let turn = self.open().next()?;
-        Some((turn, self.free.get(&turn)?.passes))
+        let offered = self.waiting.iter().take_while(|(_, place)| place.is_offered);
+        Some((turn, self.free.get(&turn)?.passes, offered.last().map(|(ticket, _)| *ticket)))
     }
 
     /// Returns the nodes that no entry has, and their turns.

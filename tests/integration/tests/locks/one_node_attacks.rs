@@ -17,6 +17,7 @@ use curator_recipes::{
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, LockError, LockOptions,
     LockOwner, MutexGuard, MutexOptions, Release, RevokeOutcome, Revoker,
 };
+use curator_test::wire::{ErrorCode, OpCode};
 use curator_test::{FaultProxy, TestingServer};
 use futures_util::poll;
 use parking_lot::Mutex;
@@ -667,6 +668,76 @@ async fn end(runtime: Runtime) {
     tokio::task::spawn_blocking(move || drop(runtime)).await.unwrap();
 }
 
+/// The batch's task runs after the end of the first idle time and after the second release.
+#[tokio::test]
+async fn an_idle_time_that_has_ended_unseen_does_not_end_the_next_one() {
+    const IDLE: Duration = Duration::from_millis(400);
+    let server = server();
+    let client = client(&server).await;
+    let mutex = lingering(&client, LOCK, IDLE);
+    let first = mutex.acquire().await.unwrap();
+    let node = first.node_path().to_owned();
+    is_released(first).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let blocks = tokio::spawn(async { std::thread::sleep(IDLE + IDLE / 8) });
+    // Both timers are late by now, and this one comes first.
+    tokio::time::sleep(IDLE / 40).await;
+    let second = mutex.try_acquire().await.unwrap().expect("the node is idle");
+    assert_eq!((second.node_path(), second.token().pass()), (&*node, 1));
+    drop(second);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let third = mutex.acquire().await.unwrap();
+    assert_eq!((third.node_path(), third.token().pass()), (&*node, 2));
+    blocks.await.unwrap();
+}
+
+/// Evidence of an earlier wait does not refuse a free lock.
+#[tokio::test]
+async fn a_wait_that_has_ended_leaves_no_evidence() {
+    let server = server();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let mutex = mutex(&ours, LOCK);
+    let plain = InterProcessMutex::new(theirs, LOCK).unwrap();
+    let holder = plain.acquire().await.unwrap();
+    assert!(mutex.acquire_timeout(Duration::from_millis(200)).await.unwrap().is_none());
+    is_released(holder).await;
+    eventually("the lock is free", async || nodes(&server) == 0).await;
+    // The runtime is busy: the budget ends before the batch's task runs.
+    for _ in 0..200 {
+        let _busy = tokio::spawn(async { std::thread::sleep(Duration::from_micros(100)) });
+    }
+    assert_no_evidence(mutex.acquire_timeout(Duration::from_nanos(1)).await);
+    is_released(in_time(mutex.acquire()).await.unwrap()).await;
+}
+
+/// A listing that fails starts an attempt. It does not show another contender.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listing_that_fails_is_no_evidence() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let client = behind(&proxy).await;
+    let mutex = mutex(&client, LOCK);
+    let guard = in_time(mutex.acquire()).await.unwrap();
+    proxy.latency(Duration::from_millis(100));
+    server.refuse(OpCode::GetChildren, 1, ErrorCode::NoAuth);
+    let waits = tokio::spawn(wait_for(&mutex));
+    eventually("the listing is refused", async || server.refusals_left() == 0).await;
+    server.freeze();
+    proxy.latency(Duration::ZERO);
+    let sent = proxy.traffic().received;
+    eventually("the next attempt is sent", async || proxy.traffic().received > sent).await;
+    drop(guard);
+    assert!(client.is_connected());
+    assert_no_evidence(mutex.acquire_timeout(Duration::from_millis(50)).await);
+    server.thaw();
+    is_released(in_time(waits).await.unwrap().unwrap()).await;
+    eventually("no node is left", async || nodes(&server) == 0).await;
+}
+
 #[tokio::test]
 async fn a_closed_client_leaves_no_task_of_its_batch() {
     let server = server();
@@ -710,6 +781,47 @@ async fn an_offer_wakes_the_waker_of_the_last_poll() {
     let Poll::Ready(granted) = wait.as_mut().poll(&mut Context::from_waker(&other)) else { panic!("it was offered") };
     is_released(granted.unwrap()).await;
     assert_eq!(Arc::strong_count(&counts[0]), 1, "a waker is kept");
+}
+
+/// A waker that records its first wake.
+#[derive(Default)]
+struct Woken(Mutex<Option<Instant>>);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.lock().get_or_insert_with(Instant::now);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_gets_the_offer_of_a_dropped_one_has_its_time() {
+    const TURN: Duration = Duration::from_millis(40);
+    let server = server();
+    let client = connected(options_of(&server).session_timeout(TURN * 100)).await;
+    let mutex = mutex(&client, LOCK);
+    for round in 0..8 {
+        let guard = held_alone(&mutex).await;
+        let mut waits = [wait_for(&mutex), wait_for(&mutex), wait_for(&mutex)];
+        let wakers = [(); 3].map(|()| Arc::new(Woken::default()));
+        for (wait, waker) in waits.iter_mut().zip(&wakers) {
+            let waker = Waker::from(Arc::clone(waker));
+            assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        let woken = |number: usize| *wakers[number].0.lock();
+        is_released(guard).await;
+        // Between the first and the second check whether the offer was taken.
+        tokio::time::sleep(TURN * (8 + round) / 8).await;
+        let [dropped, second, third] = waits;
+        let is_in_time = woken(1).is_none();
+        drop(dropped);
+        if is_in_time {
+            eventually("the third has an offer", async || woken(2).is_some()).await;
+            let taken = woken(2).unwrap() - woken(1).unwrap();
+            assert!(taken >= TURN, "the second had {taken:?}, not {TURN:?}");
+        }
+        drop((second, third));
+        eventually("no node is left", async || nodes(&server) == 0).await;
+    }
 }
 
 /// The acts of a waker that enters the lock again.

@@ -48,6 +48,10 @@ async fn note(side: &mut Side, word: &str) {
     let mut groups: Vec<Vec<String>> = Vec::new();
     for line in reply.lines() {
         let mut line = MASKED.iter().fold(line.to_owned(), |line, mark| replace_after(&line, mark, |_| "…".to_owned()));
+        // Apache listens to a client again a moment after its answer.
+        if line.contains("/client ") {
+            line = line.replace("[0](", "[1](");
+        }
         if line.starts_with("Connections Sets (") {
             line.truncate("Connections Sets (".len());
         }

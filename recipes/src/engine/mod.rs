@@ -7,6 +7,7 @@
 //! | [`run`], [`waits`] | performs it: requests, watches, waits |
 //! | [`acquire`], [`wait_mode`] | one attempt after the other, within a budget |
 //! | [`batch`] | lets the tasks of one client share a node |
+//! | [`by_key`] | what the objects of a client share at one path |
 //! | [`places`] | limits what the contenders of a client send and keep at one path |
 //! | [`queue_node`] | creates and finds a contender's node: its data, its access control list, lost replies |
 //! | [`requests`] | list the children, check a node |
@@ -21,6 +22,7 @@
 mod acquire;
 mod acquired;
 pub(crate) mod batch;
+mod by_key;
 pub(crate) mod caller;
 pub(crate) mod candidacy;
 pub(crate) mod driver;

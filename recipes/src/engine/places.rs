@@ -8,14 +8,14 @@
 //! A contender with a place takes turns with the others to join: it holds a permit from its create until it knows what
 //! it waits for.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, PathText};
-use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+
+use crate::engine::by_key::ByKey;
 
 /// The most places by default.
 pub(super) const MOST_WAITING: usize = 1_000;
@@ -38,26 +38,10 @@ pub(crate) struct Places {
 /// The path as the server knows it, and the number of places.
 type Key = (Box<str>, usize);
 
-/// The places of a client.
-#[derive(Default)]
-struct OfClient(Mutex<HashMap<Key, Weak<Places>>>);
-
 impl Places {
     /// Returns the places that all objects of a client with this number share at a path.
     pub(super) fn of(client: &CuratorFramework, path: &PathText, most: usize) -> Arc<Self> {
-        let of_client = client.extension::<OfClient>();
-        let mut of_client = of_client.0.lock();
-        let key = (path.full().into(), most);
-        if let Some(places) = of_client.get(&key).and_then(Weak::upgrade) {
-            return places;
-        }
-        // Before each growth, so that the map is at most twice as large as needed.
-        if of_client.len() == of_client.capacity() {
-            of_client.retain(|_, places| places.strong_count() > 0);
-        }
-        let places = Arc::new(Self::new(most));
-        of_client.insert(key, Arc::downgrade(&places));
-        places
+        client.extension::<ByKey<Key, Self>>().get((path.full().into(), most), || Arc::new(Self::new(most)))
     }
 
     /// Creates this number of places.

@@ -1,10 +1,9 @@
 //! The entries of a batch, and the node that they pass on.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use crate::engine::acquired::Acquired;
 use crate::engine::batch::driver;
 use crate::engine::batch::plan::{Jobs, Plan, Taken, Then, Ticket};
 use crate::engine::batch::source::{OneNode, Source};
+use crate::engine::by_key::ByKey;
 use crate::engine::error::LockError;
 use crate::engine::internals::{LockInternals, Sharing};
 use crate::engine::label::Label;
@@ -37,10 +37,6 @@ pub(crate) struct Lobby {
     /// The attempt's evidence of other contenders.
     pub(super) contention: Contention,
 }
-
-/// The batches of a client.
-#[derive(Default)]
-struct Lobbies(Mutex<HashMap<Key, Weak<Lobby>>>);
 
 /// The options that objects of one batch have in common: the node shows them.
 #[derive(PartialEq, Eq, Hash)]
@@ -147,18 +143,8 @@ impl Lobby {
             acl: options.acl.clone(),
             limit: spec.limit.get(),
         };
-        let lobbies = internals.client.extension::<Lobbies>();
-        let mut lobbies = lobbies.0.lock();
-        if let Some(lobby) = lobbies.get(&key).and_then(Weak::upgrade) {
-            return Some(lobby);
-        }
-        // Before each growth, so that the map is at most twice as large as needed.
-        if lobbies.len() == lobbies.capacity() {
-            lobbies.retain(|_, lobby| lobby.strong_count() > 0);
-        }
-        let lobby = Self::new(source(), options.linger);
-        lobbies.insert(key, Arc::downgrade(&lobby));
-        Some(lobby)
+        let lobbies = internals.client.extension::<ByKey<Key, Self>>();
+        Some(lobbies.get(key, || Self::new(source(), options.linger)))
     }
 
     fn new(source: Box<dyn Source>, linger: Duration) -> Arc<Self> {

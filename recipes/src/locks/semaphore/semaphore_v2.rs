@@ -49,7 +49,9 @@ use crate::shared::{SharedCount, SharedError};
 ///
 /// Waiters are served first come, first served, and no lease stays free while one waits. If no contender is queued, a
 /// client takes a free lease at once. If two clients try for the last lease within one round trip, a `try_acquire` may
-/// be refused, and so may Java's timed acquire.
+/// be refused, and so may Java's timed acquire. With
+/// [`one_node_per_client`](crate::LockOptions::one_node_per_client) the clients have this order: see
+/// [batches](crate::batches#leases-of-a-semaphore).
 ///
 /// # Several leases at once
 ///

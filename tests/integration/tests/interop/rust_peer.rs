@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use curator_framework::{CreateMode, CuratorFramework, Error, RetryNTimes};
 use curator_integration::env::{Env, Kind};
+use curator_integration::kinds::AnyLease;
 use curator_recipes::{
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, LockError, LockGuard, MutexOptions, Release, WriteLock,
+    InterProcessSemaphoreV2, LockError, LockGuard, MutexOptions, Release, SemaphoreOptions, WriteLock,
 };
 use parking_lot::Mutex;
 use tokio::process::Command;
@@ -280,6 +281,15 @@ impl Contended {
             ["read"] => Box::new(InterProcessReadWriteLock::new(client, path)?.read_lock()),
             ["write"] => Box::new(InterProcessReadWriteLock::new(client, path)?.write_lock()),
             ["downgrade"] => return Ok(Self::Downgrade(InterProcessReadWriteLock::new(client, path)?.write_lock())),
+            ["one-node-mutex"] => {
+                let options = MutexOptions::new().one_node_per_client();
+                Box::new(InterProcessMutex::with_options(client, path, options)?)
+            }
+            ["one-node-semaphore", limit] => {
+                let options = SemaphoreOptions::new().one_node_per_client();
+                let semaphore = InterProcessSemaphoreV2::with_options(client, path, limit.parse::<usize>()?, options)?;
+                Box::new(AnyLease(semaphore))
+            }
             ["semaphore-mutex"] => Box::new(InterProcessSemaphoreMutex::new(client, path)?),
             ["multi"] => Box::new(InterProcessMultiLock::new(client, [path, &format!("{path}-too")])?),
             ["semaphore", limit, ref leases @ ..] => {

@@ -1,5 +1,6 @@
 //! Two processes contend for every kind of lock, which keeps its promises to both.
 
+use curator_checkers::locks::Rules;
 use curator_integration::on_every_server;
 
 use crate::peer::{Peer, Thread};
@@ -141,14 +142,36 @@ on_every_server! {
         java.end().await;
         rust.end().await;
     }
+
+    /// The tasks of our client have one node, and pass what they have on while Java does not wait.
+    async fn batches_keep_their_promises_to_java(env) {
+        let (java, rust) = tokio::join!(Peer::java(&env), Peer::rust(&env));
+        let client = env.client().await;
+        for (kind, ours, folders) in [
+            ("mutex", "one-node-mutex", ["", "-too"]),
+            ("semaphore:2", "one-node-semaphore:2", ["/locks", "/leases"]),
+        ] {
+            let path = env.path(&format!("batch-{}", kind.replace(':', "-")));
+            let kinds = [(&java, kind); 2].into_iter().chain([(&rust, ours); 8]).enumerate();
+            let mut contenders: Vec<_> =
+                kinds.map(|(number, (peer, kind))| (peer.thread(&format!("{path}-{number}")), kind)).collect();
+            let reports = compete(&mut contenders, &path, 50, 0).await;
+            // The holders of a node have one transaction.
+            check(kind, &reports, &Rules { growing_tokens: false, ..rules(kind) });
+            assert_eq!(history(&reports).grants(), 500);
+            for folder in folders {
+                env.wait_for_children(&client, &format!("{path}{folder}"), 0).await;
+            }
+        }
+        java.end().await;
+        rust.end().await;
+    }
 }
 
 /// A contest that finds nothing wrong would prove nothing if it never could.
 #[cfg(curator_mutants)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_engine_is_found() {
-    use curator_checkers::locks::Rules;
-
     use crate::rust_peer;
     use curator_integration::env::{Env, Kind};
 

@@ -270,6 +270,7 @@ on_every_server! {
         let (holding, waiting) = (env.client().await, env.client().await);
         let mut dropped = 0;
         for which in Which::exclusive() {
+            let before = waiting.watchers();
             let lock = which.lock(&waiting, &root);
             assert!(in_time(lock.acquire()).await.unwrap().release().await.unwrap().is_released());
             eventually("nobody is there", async || which.nodes(&holding, &root).await.is_empty()).await;
@@ -298,7 +299,8 @@ on_every_server! {
                         None => polls > 1,
                     };
                     eventually("only the holder is left", is_clean).await;
-                    eventually("no watch is left", async || waiting.watchers() == standing).await;
+                    let none_is_left = format!("{which:?}, {is_held}, {polls}: no watch but the {standing} before is left");
+                    eventually(&none_is_left, async || waiting.watchers() == standing).await;
                     assert!(!lock.is_acquired_in_this_process());
                     if done {
                         break;
@@ -311,6 +313,8 @@ on_every_server! {
                 }
             }
             assert!(in_time(lock.acquire()).await.unwrap().release().await.unwrap().is_released());
+            drop(lock);
+            eventually("no watch of the lock is left", async || waiting.watchers() == before).await;
         }
         // No holder was in the way of these. On a busy machine one or the other is granted at its first poll.
         assert!(dropped > 5, "{dropped} in all");

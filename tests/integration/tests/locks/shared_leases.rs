@@ -202,6 +202,31 @@ on_every_server! {
         assert!(in_time(waiter).await.unwrap().is_held());
     }
 
+    async fn a_queued_contender_is_served_before_later_tasks_of_the_batch(env) {
+        let (client, path) = (env.client().await, env.path("semaphore"));
+        let semaphore = semaphore_at(&client, &path, 1);
+        let plain = InterProcessSemaphoreV2::new(env.client().await, path.as_str(), 1).unwrap();
+        let held = in_time(semaphore.acquire()).await.unwrap();
+        let mut tasks = JoinSet::new();
+        for _ in 0..2 {
+            let semaphore = semaphore.clone();
+            tasks.spawn(async move { semaphore.acquire().await.unwrap() });
+        }
+        env.wait_for_children(&client, &format!("{path}/leases"), 2).await;
+        let queued = acquiring(&plain);
+        env.wait_for_children(&client, &format!("{path}/locks"), 2).await;
+        assert!(held.release().await.unwrap().is_released());
+        // By the turn that the batch had before.
+        let next = in_time(tasks.join_next()).await.unwrap().unwrap();
+        assert_ne!(next.node_path(), held.node_path(), "it was passed on beside a queued contender");
+        assert!(!queued.is_finished());
+        assert!(next.release().await.unwrap().is_released());
+        let queued = in_time(queued).await.unwrap();
+        assert!(tasks.try_join_next().is_none());
+        assert!(queued.release().await.unwrap().is_released());
+        assert!(in_time(tasks.join_next()).await.unwrap().unwrap().is_held());
+    }
+
     async fn numbers_of_leases_are_taken_once_behind_each_pass(env) {
         let semaphore = semaphore_at(&env.client().await, &env.path("semaphore"), 2);
         let mut tasks = JoinSet::new();

@@ -28,6 +28,12 @@ fn acquiring(semaphore: &InterProcessSemaphoreV2) -> JoinHandle<Lease> {
     tokio::spawn(async move { in_time(semaphore.acquire()).await.unwrap() })
 }
 
+/// Starts tasks that wait for a lease, in any order.
+fn waiting(semaphore: &InterProcessSemaphoreV2, tasks: usize) -> JoinSet<Lease> {
+    let acquire = |semaphore: InterProcessSemaphoreV2| async move { semaphore.acquire().await.unwrap() };
+    (0..tasks).map(|_| acquire(semaphore.clone())).collect()
+}
+
 /// Counts the jobs inside. This many are allowed.
 #[derive(Clone)]
 struct Inside(Arc<AtomicUsize>, usize);
@@ -168,17 +174,18 @@ on_every_server! {
         let client = env.client().await;
         let semaphore = semaphore_at(&client, &env.path("semaphore"), 2);
         let (one, two) = (in_time(semaphore.acquire()).await.unwrap(), in_time(semaphore.acquire()).await.unwrap());
-        let waiters = [acquiring(&semaphore), acquiring(&semaphore)];
+        let mut tasks = waiting(&semaphore, 2);
+        // Behind the first try, which has a node beside the leases too.
+        env.wait_for_children(&client, &format!("{}/locks", env.path("semaphore")), 1).await;
         env.wait_for_children(&client, &format!("{}/leases", env.path("semaphore")), 3).await;
         client.delete().for_path(one.node_path()).await.unwrap();
         assert_eq!(in_time(one.lost()).await, LossReason::NodeDeleted);
         assert!(!one.release().await.unwrap().is_released());
         // By the turn of the batch, which has taken the place of the lost lease.
-        let [third, fourth] = waiters;
-        let third = in_time(third).await.unwrap();
+        let third = in_time(tasks.join_next()).await.unwrap().unwrap();
         assert!(third.node_path() != one.node_path() && two.is_held());
         assert!(two.release().await.unwrap().is_released());
-        assert!(in_time(fourth).await.unwrap().is_held());
+        assert!(in_time(tasks.join_next()).await.unwrap().unwrap().is_held());
     }
 
     async fn a_lease_is_not_passed_on_under_a_lower_limit(env) {
@@ -207,11 +214,9 @@ on_every_server! {
         let semaphore = semaphore_at(&client, &path, 1);
         let plain = InterProcessSemaphoreV2::new(env.client().await, path.as_str(), 1).unwrap();
         let held = in_time(semaphore.acquire()).await.unwrap();
-        let mut tasks = JoinSet::new();
-        for _ in 0..2 {
-            let semaphore = semaphore.clone();
-            tasks.spawn(async move { semaphore.acquire().await.unwrap() });
-        }
+        let mut tasks = waiting(&semaphore, 2);
+        // Behind the first try, which has a node beside the leases too.
+        env.wait_for_children(&client, &format!("{path}/locks"), 1).await;
         env.wait_for_children(&client, &format!("{path}/leases"), 2).await;
         let queued = acquiring(&plain);
         env.wait_for_children(&client, &format!("{path}/locks"), 2).await;

@@ -364,7 +364,7 @@ impl Lobby {
         failed.into_iter().flatten().for_each(Waker::wake);
     }
 
-    /// Returns whether the task looks again whether an offer was taken.
+    /// Returns whether entries wait, so that the task checks from time to time whether one has taken its offer.
     pub(super) fn ticks(&self) -> bool {
         let mut state = self.state.lock();
         state.is_ticking = state.plan.waiting() > 0;

@@ -160,10 +160,9 @@ impl<N, W: Clone> Plan<N, W> {
 
     /// Removes the entries before a ticket that the present nodes do not serve: their attempt has failed.
     pub(super) fn fail(&mut self, before: Ticket) -> Vec<W> {
-        let mut offers = self.waiting.iter().map(|(ticket, place)| if place.is_offered { ticket + 1 } else { 0 });
         let served = match self.turn() {
             Some(_) => self.company.end(),
-            None => offers.by_ref().take_while(|end| *end > 0).last().unwrap_or_default(),
+            None => self.last_offered().map_or(0, |ticket| ticket + 1),
         };
         let mut failed = self.waiting.split_off(&served);
         let mut later = failed.split_off(&before.max(served));
@@ -236,7 +235,7 @@ impl<N, W: Clone> Plan<N, W> {
         Some(Taken { node, turn, pass: passes, gone, wakes: self.offer_next() })
     }
 
-    /// Begins a turn with a node that was granted. Returns the free one node of an earlier turn.
+    /// Begins a turn with a node that was granted. The one node of an earlier turn is deleted, if it is free.
     pub(super) fn granted(&mut self, node: N) -> Then<N, W> {
         let mut earlier = Vec::new();
         if let Supply::One { most_passes } = self.supply {
@@ -355,8 +354,13 @@ impl<N, W: Clone> Plan<N, W> {
     /// Returns what tells one offer from the next.
     pub(super) fn offer(&self) -> Option<(u64, u64, Option<Ticket>)> {
         let turn = self.open().next()?;
+        Some((turn, self.free.get(&turn)?.passes, self.last_offered()))
+    }
+
+    /// Returns the last entry that is offered a node. All entries before it are offered one too.
+    fn last_offered(&self) -> Option<Ticket> {
         let offered = self.waiting.iter().take_while(|(_, place)| place.is_offered);
-        Some((turn, self.free.get(&turn)?.passes, offered.last().map(|(ticket, _)| *ticket)))
+        offered.last().map(|(ticket, _)| *ticket)
     }
 
     /// Returns the nodes that no entry has, and their turns.

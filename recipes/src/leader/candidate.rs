@@ -376,7 +376,8 @@ impl Candidate {
                 term.abandon();
             }
             // Without a connection a close does not wait for the delete: the drop of the tenure leaves it to the session.
-            Err(Leave::Stopped) if !internals.client().is_connected() => term.works_have_ended().await,
+            // The client's state tells of a new connection a moment after the session has it.
+            Err(Leave::Stopped) if !term.session().is_connected() => term.works_have_ended().await,
             _ => term.was_released(term.release().await),
         }
         Err(ended.map_or_else(End::Left, |_| End::Led))

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use crate::client::CuratorFramework;
 #[cfg(doc)]
 use crate::client::builder::CuratorFrameworkBuilder;
+use crate::ensemble::provider::parse_connect_string;
 use crate::environment::randomness::unit_interval;
 use crate::error::{Error, PathText, Result};
 #[cfg(doc)]
@@ -136,6 +137,11 @@ pub trait RecipeClient: sealed::Sealed {
     #[must_use]
     fn lock_parents(&self) -> Parents;
 
+    /// Returns the servers of the client's connect string, each with its port; empty if the string is not valid. A
+    /// simulated server has a name that no resolver knows.
+    #[must_use]
+    fn servers(&self) -> Vec<String>;
+
     /// Returns the number of waiters for watches in the current session, for tests that look for leaks.
     #[must_use]
     fn watchers(&self) -> usize;
@@ -236,6 +242,12 @@ impl RecipeClient for CuratorFramework {
 
     fn lock_parents(&self) -> Parents {
         self.core.lock_parents()
+    }
+
+    fn servers(&self) -> Vec<String> {
+        parse_connect_string(&self.core.shared().config.ensemble.connect_string())
+            .map(|ensemble| ensemble.servers)
+            .unwrap_or_default()
     }
 
     fn watchers(&self) -> usize {

@@ -31,6 +31,7 @@ pub struct PersistentNodeOptions {
     pub(super) parents: Parents,
     pub(super) acl: Option<Vec<Acl>>,
     pub(super) foreign_data: ForeignData,
+    pub(super) stays: bool,
 }
 
 impl Default for PersistentNodeOptions {
@@ -41,6 +42,7 @@ impl Default for PersistentNodeOptions {
             parents: Parents::Containers,
             acl: None,
             foreign_data: ForeignData::default(),
+            stays: false,
         }
     }
 }
@@ -85,6 +87,14 @@ impl PersistentNodeOptions {
     /// Sets the treatment of data that another client writes. Default: [`Keep`](ForeignData::Keep).
     pub fn foreign_data(mut self, treatment: ForeignData) -> Self {
         self.foreign_data = treatment;
+        self
+    }
+
+    /// Leaves the node when the object is closed or dropped. [`PersistentNode::delete`](crate::PersistentNode::delete)
+    /// deletes it. Default: [`close`](crate::PersistentNode::close) deletes the node. An ephemeral node still ends with
+    /// its session.
+    pub fn stays_when_closed(mut self) -> Self {
+        self.stays = true;
         self
     }
 }

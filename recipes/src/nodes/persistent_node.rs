@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use curator_framework::recipe::{Budget, RecipeClient as _};
@@ -326,8 +327,8 @@ impl PersistentNode {
         self.owner.shared.listeners.remove(id);
     }
 
-    /// Ends the task and deletes the node. Resolves when the server has deleted it. Resolves also when the delete has
-    /// failed, or after the client's
+    /// Ends the task and deletes the node, unless the node [stays](PersistentNodeOptions::stays_when_closed). Resolves when
+    /// the server has deleted it. Resolves also when the delete has failed, or after the client's
     /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default: then the client
     /// deletes the node in the background. A node with children stays. Closing twice is fine.
     ///
@@ -338,6 +339,18 @@ impl PersistentNode {
         self.owner.task.close(&self.owner.client).await;
         // Without a start no task publishes the last state.
         drop(Ending(Arc::clone(&self.owner.shared)));
+    }
+
+    /// Ends the task and deletes the node as [`close`](Self::close) does, even a node that
+    /// [stays](PersistentNodeOptions::stays_when_closed) otherwise. Has no effect after `close`, and before
+    /// [`start`](Self::start).
+    ///
+    /// # Cancel safety
+    ///
+    /// The client deletes the node even if the future is dropped after its first poll.
+    pub async fn delete(&self) {
+        self.owner.shared.deletes.store(true, Ordering::SeqCst);
+        self.close().await;
     }
 
     /// Closes several nodes, for example of all services of a process. All deletes leave together: it takes as long as one
@@ -360,8 +373,8 @@ impl PersistentNode {
 }
 
 fn kept(path: String, options: PersistentNodeOptions) -> KeptNode {
-    let PersistentNodeOptions { mode, protected: is_protected, parents, acl, foreign_data } = options;
-    KeptNode { path, mode, is_protected, parents, acl, foreign_data, touch: None }
+    let PersistentNodeOptions { mode, protected: is_protected, parents, acl, foreign_data, stays } = options;
+    KeptNode { path, mode, is_protected, parents, acl, foreign_data, touch: None, stays }
 }
 
 impl fmt::Debug for PersistentNode {

@@ -1,6 +1,7 @@
 //! The state that a node that stands shares with its task.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use curator_framework::recipe::{Listeners, Parents};
@@ -22,6 +23,8 @@ pub(super) struct KeptNode {
     pub(super) acl: Option<Vec<Acl>>,
     pub(super) foreign_data: ForeignData,
     pub(super) touch: Option<Touch>,
+    /// The end of the task leaves the node.
+    pub(super) stays: bool,
 }
 
 impl KeptNode {
@@ -74,6 +77,8 @@ pub(super) struct Shared {
     pub(super) wanted: watch::Sender<Wanted>,
     pub(super) written: watch::Sender<Written>,
     pub(super) actual_path: watch::Sender<Option<String>>,
+    /// The end of the task deletes the node, even one that stays otherwise.
+    pub(super) deletes: AtomicBool,
 }
 
 impl Shared {
@@ -87,6 +92,7 @@ impl Shared {
             wanted: watch::Sender::new(wanted),
             written: watch::Sender::default(),
             actual_path: watch::Sender::new(kept.known_path()),
+            deletes: AtomicBool::new(false),
         }
     }
 

@@ -117,6 +117,7 @@ impl PersistentTtlNode {
             acl: None,
             foreign_data: ForeignData::Keep,
             touch: Some(Touch { child, ttl, every }),
+            stays: false,
         };
         Ok(Self { node: PersistentNode::of_kept(client, kept, Some(data.into()))? })
     }

@@ -1,6 +1,7 @@
 //! The task: one step after the other, and the steps that wait.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use curator_framework::recipe::RecipeClient as _;
@@ -60,7 +61,7 @@ impl Keeper {
         shared: Arc<Shared>,
         stop: Stop,
     ) -> Self {
-        let (mends, outlives) = (kept.foreign_data == ForeignData::Mend, kept.touch.is_some());
+        let (mends, outlives) = (kept.foreign_data == ForeignData::Mend, kept.touch.is_some() || kept.stays);
         let path = shared.actual_path.borrow().clone();
         let (wanted, taken) = (shared.wanted.subscribe(), shared.wanted.borrow().clone());
         Self {
@@ -95,12 +96,19 @@ impl Keeper {
             };
             let session = self.session.as_ref().and_then(Session::id).map(SessionId::get);
             let now = Now { session, wanted: self.wanted.borrow().generation, taken: self.taken.generation };
+            self.take_order_to_delete();
             step = self.plan.next(now, input);
             self.follow();
             self.publish();
             if step == Step::Wait {
                 self.settle();
             }
+        }
+    }
+
+    fn take_order_to_delete(&mut self) {
+        if self.shared.deletes.load(Ordering::SeqCst) {
+            self.plan.deletes_at_end();
         }
     }
 
@@ -217,6 +225,7 @@ impl Keeper {
 impl Drop for Keeper {
     /// Leaves a node that was not deleted to the background task of the client, even if the runtime of the node ends.
     fn drop(&mut self) {
+        self.take_order_to_delete();
         let mode = self.kept.mode;
         let session = self.session.take().filter(|session| !mode.is_ephemeral() || session.end_reason().is_none());
         if let (Some(remains), Some(session), Some(path)) = (self.plan.remains(), session, &self.plan.path) {

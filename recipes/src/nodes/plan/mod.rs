@@ -157,7 +157,7 @@ pub(super) struct NodePlan {
     is_ephemeral: bool,
     /// Foreign data is replaced.
     mends: bool,
-    /// The end of the task leaves the node to its time to live.
+    /// The end of the task leaves the node, for example to its time to live.
     outlives: bool,
     now: Now,
     /// The outstanding step.
@@ -201,6 +201,11 @@ impl NodePlan {
             foreign_data: None,
             is_closing: false,
         }
+    }
+
+    /// Lets the end of the task delete a node that stays otherwise.
+    pub(super) const fn deletes_at_end(&mut self) {
+        self.outlives = false;
     }
 
     /// Returns the generation of the data that the node has by a reply of the server.

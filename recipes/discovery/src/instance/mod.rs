@@ -1,0 +1,7 @@
+//! Instances of a service, as values.
+
+pub(crate) mod dubbo;
+pub(crate) mod payload;
+pub(crate) mod service_instance;
+pub(crate) mod spring;
+pub(crate) mod uri_spec;

@@ -1,0 +1,150 @@
+//! The payload of spring-cloud-zookeeper.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::instance::payload::{Payload, PayloadError};
+use crate::json::typing::{typed, untyped};
+use crate::json::writer::to_json;
+
+const CLASS: &str = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance";
+/// The key of the status in the metadata.
+const STATUS: &str = "instance_status";
+const UP: &str = "UP";
+const OUT_OF_SERVICE: &str = "OUT_OF_SERVICE";
+
+/// The payload of spring-cloud-zookeeper: its class `ZookeeperInstance`.
+///
+/// Spring's defaults are the base path `/services`, the URI template `{scheme}://{address}:{port}`, and an instance with a
+/// port. A consumer in Spring fails on an instance without a port, and on each other class of payload.
+///
+/// `null` is read as a payload without an id, a name and metadata.
+///
+/// # Examples
+///
+/// ```
+/// use curator_discovery::{Payload as _, ServiceInstance, SpringPayload};
+///
+/// let payload = SpringPayload::new("application-1", "application");
+/// assert!(payload.is_available());
+/// let instance = ServiceInstance::builder("application")
+///     .port(8080)
+///     .uri_spec("{scheme}://{address}:{port}".parse()?)
+///     .payload(payload)
+///     .build()?;
+/// # drop(instance);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SpringPayload {
+    /// The id of Spring's context, such as `application-1`.
+    pub id: String,
+    /// The name of the application.
+    pub name: String,
+    /// The metadata. Spring writes a status into it.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// The fields of the JSON. Java writes `null` for a missing one.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Fields {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    metadata: Option<BTreeMap<String, Option<String>>>,
+}
+
+impl Fields {
+    pub(super) fn new(id: &str, name: &str, metadata: &BTreeMap<String, String>) -> Self {
+        let metadata = metadata.iter().map(|(key, value)| (key.clone(), Some(value.clone()))).collect();
+        Self { id: Some(id.to_owned()), name: Some(name.to_owned()), metadata: Some(metadata) }
+    }
+
+    /// Returns the fields of a payload, which may be `null`, as an id, a name and metadata.
+    pub(super) fn of(json: &str) -> Result<(String, String, BTreeMap<String, String>), PayloadError> {
+        let Some(Self { id, name, metadata }) = serde_json::from_str::<Option<Self>>(&untyped(json))? else {
+            return Ok(Default::default());
+        };
+        let metadata = metadata.unwrap_or_default().into_iter();
+        let metadata = metadata.filter_map(|(key, value)| value.map(|value| (key, value))).collect();
+        Ok((id.unwrap_or_default(), name.unwrap_or_default(), metadata))
+    }
+}
+
+impl SpringPayload {
+    /// Returns the payload of an application that is up.
+    pub fn new(id: impl Into<String>, name: impl Into<String>) -> Self {
+        let mut payload = Self { id: id.into(), name: name.into(), metadata: BTreeMap::new() };
+        payload.set_up(true);
+        payload
+    }
+
+    /// Adds an entry to the metadata.
+    #[must_use]
+    pub fn with_metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+
+    /// Returns the status: `UP`, `OUT_OF_SERVICE` or the program's own.
+    #[must_use]
+    pub fn status(&self) -> Option<&str> {
+        self.metadata.get(STATUS).map(String::as_str)
+    }
+
+    /// Sets the status to `UP` or `OUT_OF_SERVICE`.
+    pub fn set_up(&mut self, is_up: bool) {
+        let status = if is_up { UP } else { OUT_OF_SERVICE };
+        self.metadata.insert(STATUS.to_owned(), status.to_owned());
+    }
+}
+
+impl Payload for SpringPayload {
+    /// Writes Spring's class, whichever class is given.
+    fn to_json(&self, _java_class: Option<&str>) -> Result<String, PayloadError> {
+        Ok(typed(to_json(&Fields::new(&self.id, &self.name, &self.metadata))?, Some(CLASS)))
+    }
+
+    fn from_json(json: &str) -> Result<Self, PayloadError> {
+        let (id, name, metadata) = Fields::of(json)?;
+        Ok(Self { id, name, metadata })
+    }
+
+    /// Returns `true` if the status is missing, blank or `UP` in any case, as Spring's load balancer does.
+    fn is_available(&self) -> bool {
+        self.status().is_none_or(|status| status.trim().is_empty() || status.eq_ignore_ascii_case(UP))
+    }
+
+    fn set_available(&mut self, is_available: bool) {
+        self.set_up(is_available);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_rule_is_that_of_spring() {
+        let with = |status: &str| SpringPayload::default().with_metadata(STATUS, status).is_available();
+        assert!(SpringPayload::default().is_available());
+        assert!(with("") && with("  ") && with("up") && with("UP"));
+        assert!(!with("OUT_OF_SERVICE") && !with("DOWN"));
+        let mut payload = SpringPayload::new("a-1", "a");
+        payload.set_up(false);
+        assert_eq!((payload.status(), payload.is_available()), (Some("OUT_OF_SERVICE"), false));
+    }
+
+    #[test]
+    fn missing_fields_and_null_are_read() {
+        assert_eq!(SpringPayload::from_json("null").unwrap(), SpringPayload::default());
+        let json = r#"{"@class":"some.Other","id":null,"metadata":{"a":null,"b":"c"},"later":1}"#;
+        let read = SpringPayload::from_json(json).unwrap();
+        assert_eq!(read, SpringPayload::default().with_metadata("b", "c"));
+        assert!(SpringPayload::from_json("5").is_err());
+    }
+}

@@ -1,0 +1,15 @@
+//! The JSON of Java's Curator.
+//!
+//! | file | part |
+//! | --- | --- |
+//! | `writer` | texts with Java's escapes; the fields of an instance in Java's order |
+//! | `reader` | the fields of an instance, as leniently as Java reads them |
+//! | `typing` | Java's class in a payload |
+//! | `serializer` | the codec of an instance, and the trait of other codecs |
+
+mod reader;
+pub(crate) mod serializer;
+#[cfg(test)]
+mod tests;
+pub(crate) mod typing;
+pub(crate) mod writer;

@@ -1,0 +1,53 @@
+//! Apache Curator's service discovery for async Rust: processes register instances of services in ZooKeeper, and find
+//! the instances of all other processes, Java's included.
+//!
+//! ```toml
+//! [dependencies]
+//! curator-framework = { path = "../curator/framework" }
+//! curator-discovery = { path = "../curator/recipes/discovery" }
+//! ```
+//!
+//! | | |
+//! | --- | --- |
+//! | [`ServiceDiscovery`] | registers instances, and reads the instances of all processes |
+//! | [`Registration`] | an announced instance, as its announcer sees it |
+//! | [`ServiceInstance`], [`ServiceType`], [`UriSpec`] | an instance, as consumers see it |
+//! | [`Payload`], [`RawPayload`] | the program's own data in an instance |
+//! | [`SpringPayload`], [`DubboPayload`] | the payloads of spring-cloud-zookeeper and of Dubbo |
+//! | [`JsonInstanceSerializer`], [`InstanceSerializer`] | the bytes in a node: Java's JSON, or the program's own codec |
+//!
+//! # Words
+//!
+//! An *instance* is one process, or one port, that serves a *service*. A *registration* is the instance in the process
+//! that has announced it. Consumers read instances; only its announcer has the registration.
+//!
+//! # Tracing
+//!
+//! | level | event | fields |
+//! | --- | --- | --- |
+//! | warn | `an instance is registered with a loopback address` … | `service`, `address` |
+//!
+//! The node of a registration is a [`PersistentNode`](curator_recipes::PersistentNode), with the
+//! [events](curator_recipes#tracing) of one.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+
+mod address;
+mod claims;
+mod discovery;
+mod error;
+mod instance;
+mod json;
+mod layout;
+mod registration;
+
+pub use discovery::{Instances, ServiceDiscovery, ServiceDiscoveryOptions};
+pub use error::{DecodeError, DiscoveryError};
+pub use instance::dubbo::DubboPayload;
+pub use instance::payload::{Payload, PayloadError, RawPayload};
+pub use instance::service_instance::{ServiceInstance, ServiceInstanceBuilder, ServiceType};
+pub use instance::spring::SpringPayload;
+pub use instance::uri_spec::{ParseUriSpecError, UriPart, UriSpec};
+pub use json::serializer::{InstanceSerializer, JsonInstanceSerializer};
+pub use registration::Registration;

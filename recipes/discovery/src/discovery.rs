@@ -228,6 +228,14 @@ impl<P: Payload> ServiceDiscovery<P> {
         &self.shared.layout.base
     }
 
+    pub(crate) fn client(&self) -> &CuratorFramework {
+        &self.shared.client
+    }
+
+    pub(crate) fn codec(&self) -> &Codec<P> {
+        &self.shared.codec
+    }
+
     /// Returns the path of a service.
     ///
     /// # Errors

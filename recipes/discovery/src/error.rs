@@ -6,8 +6,10 @@ use std::sync::Arc;
 use curator_framework::PathText;
 use curator_recipes::{CacheError, NodeError};
 
-use crate::instance::payload::PayloadError;
 use crate::instance::uri_spec::ParseUriSpecError;
+
+/// The error of a payload's own code, or of a codec's.
+pub type PayloadError = Box<dyn Error + Send + Sync>;
 
 /// An error of service discovery.
 ///

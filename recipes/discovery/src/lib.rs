@@ -12,6 +12,8 @@
 //! | [`ServiceDiscovery`] | registers instances, and reads the instances of all processes |
 //! | [`Registration`] | an announced instance, as its announcer sees it |
 //! | [`ServiceInstance`], [`ServiceType`], [`UriSpec`] | an instance, as consumers see it |
+//! | [`ServiceCache`], [`ServiceNames`] | the instances of one service, and the names of all, followed |
+//! | [`ServiceProvider`], [`ProviderStrategy`] | chooses an instance for each request |
 //! | [`Payload`], [`RawPayload`] | the program's own data in an instance |
 //! | [`SpringPayload`], [`DubboPayload`] | the payloads of spring-cloud-zookeeper and of Dubbo |
 //! | [`JsonInstanceSerializer`], [`InstanceSerializer`] | the bytes in a node: Java's JSON, or the program's own codec |
@@ -34,20 +36,28 @@
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod address;
+mod cache;
 mod claims;
 mod discovery;
 mod error;
 mod instance;
 mod json;
 mod layout;
+mod provider;
 mod registration;
 
+pub use cache::InstanceChange;
+pub use cache::service_cache::ServiceCache;
+pub use cache::service_names::{NameChange, ServiceNames};
 pub use discovery::{Instances, ServiceDiscovery, ServiceDiscoveryOptions};
-pub use error::{DecodeError, DiscoveryError};
+pub use error::{DecodeError, DiscoveryError, PayloadError};
 pub use instance::dubbo::DubboPayload;
-pub use instance::payload::{Payload, PayloadError, RawPayload};
+pub use instance::payload::{Payload, RawPayload};
 pub use instance::service_instance::{ServiceInstance, ServiceInstanceBuilder, ServiceType};
 pub use instance::spring::SpringPayload;
 pub use instance::uri_spec::{ParseUriSpecError, UriPart, UriSpec};
 pub use json::serializer::{InstanceSerializer, JsonInstanceSerializer};
+pub use provider::down::{DownInstancePolicy, WhenAllDown};
+pub use provider::service_provider::{Pick, ServiceProvider, ServiceProviderOptions};
+pub use provider::strategy::{Candidate, LeastLoaded, ProviderStrategy, Random, RoundRobin, Sticky, Weighted};
 pub use registration::Registration;

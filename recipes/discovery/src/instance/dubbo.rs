@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::instance::payload::{Payload, PayloadError};
+use crate::error::PayloadError;
+use crate::instance::payload::Payload;
 use crate::instance::spring::Fields;
+use crate::json::text::to_json;
 use crate::json::typing::typed;
-use crate::json::writer::to_json;
 
 const CLASS: &str = "org.apache.dubbo.registry.zookeeper.ZookeeperInstance";
 

@@ -4,4 +4,5 @@ pub(crate) mod dubbo;
 pub(crate) mod payload;
 pub(crate) mod service_instance;
 pub(crate) mod spring;
+mod uri;
 pub(crate) mod uri_spec;

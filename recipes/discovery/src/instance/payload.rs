@@ -1,17 +1,14 @@
 //! The payload of an instance: the program's own data.
 
-use std::error::Error;
 use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use crate::error::PayloadError;
+use crate::json::text::to_json;
 use crate::json::typing::{class_of, typed, untyped};
-use crate::json::writer::to_json;
-
-/// The error of a payload's own code.
-pub type PayloadError = Box<dyn Error + Send + Sync>;
 
 /// The payload of a [`ServiceInstance`](crate::ServiceInstance), as JSON.
 ///

@@ -7,7 +7,7 @@ use curator_framework::{Randomness as _, ThreadRandomness};
 use uuid::Uuid;
 
 use crate::error::DiscoveryError;
-use crate::instance::uri_spec::UriSpec;
+use crate::instance::uri_spec::{UriSpec, in_uri};
 use crate::layout::{check_id, check_name};
 
 /// The life of an instance's node: Curator's `ServiceType`.
@@ -155,14 +155,7 @@ impl<P> ServiceInstance<P> {
     #[must_use]
     pub fn host_and_port(&self) -> Option<String> {
         let (address, port) = (self.address.as_deref()?, self.port_number()?);
-        Some(format!("{}:{port}", super::uri_spec::in_uri(address)))
-    }
-
-    /// Returns the URI by the instance's own template; `None` without a template.
-    #[must_use]
-    #[doc(alias = "buildUriSpec")]
-    pub fn uri(&self) -> Option<String> {
-        self.uri_spec.as_ref().map(|spec| spec.build(self))
+        Some(format!("{}:{port}", in_uri(address)))
     }
 
     /// Returns the time of the registration; `None` for a time that `SystemTime` cannot represent.

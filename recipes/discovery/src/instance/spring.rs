@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::instance::payload::{Payload, PayloadError};
+use crate::error::PayloadError;
+use crate::instance::payload::Payload;
+use crate::json::text::to_json;
 use crate::json::typing::{typed, untyped};
-use crate::json::writer::to_json;
 
 const CLASS: &str = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance";
 /// The key of the status in the metadata.

@@ -2,7 +2,8 @@
 //!
 //! | file | part |
 //! | --- | --- |
-//! | `writer` | texts with Java's escapes; the fields of an instance in Java's order |
+//! | `text` | texts with Java's escapes |
+//! | `writer` | the fields of an instance in Java's order |
 //! | `reader` | the fields of an instance, as leniently as Java reads them |
 //! | `typing` | Java's class in a payload |
 //! | `serializer` | the codec of an instance, and the trait of other codecs |
@@ -11,5 +12,6 @@ mod reader;
 pub(crate) mod serializer;
 #[cfg(test)]
 mod tests;
+pub(crate) mod text;
 pub(crate) mod typing;
-pub(crate) mod writer;
+mod writer;

@@ -1,7 +1,7 @@
 //! The codec of an instance.
 
-use crate::error::DecodeError;
-use crate::instance::payload::{Payload, PayloadError};
+use crate::error::{DecodeError, PayloadError};
+use crate::instance::payload::Payload;
 use crate::instance::service_instance::ServiceInstance;
 use crate::json::{reader, writer};
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::writer::to_json;
+use super::text::to_json;
 
 /// The name of the field with the class.
 const CLASS: &str = "@class";

@@ -1,39 +1,8 @@
-//! Writes the bytes that Java's Curator writes.
+//! Writes the fields of an instance in Java's order.
 
-use std::io;
-
-use serde::Serialize;
-use serde_json::ser::{CharEscape, Formatter, Serializer};
-
+use super::text::to_json;
 use crate::instance::service_instance::ServiceInstance;
-use crate::instance::uri_spec::UriSpec;
-
-/// Writes compact JSON with the escapes of Java's writer: control characters have upper-case digits.
-struct JavaFormatter;
-
-impl Formatter for JavaFormatter {
-    fn write_char_escape<W: ?Sized + io::Write>(&mut self, writer: &mut W, escape: CharEscape) -> io::Result<()> {
-        let short = match escape {
-            CharEscape::AsciiControl(byte) => return write!(writer, "\\u{byte:04X}"),
-            CharEscape::Quote => b"\\\"",
-            CharEscape::ReverseSolidus => b"\\\\",
-            CharEscape::Solidus => b"\\/",
-            CharEscape::Backspace => b"\\b",
-            CharEscape::FormFeed => b"\\f",
-            CharEscape::LineFeed => b"\\n",
-            CharEscape::CarriageReturn => b"\\r",
-            CharEscape::Tab => b"\\t",
-        };
-        writer.write_all(short)
-    }
-}
-
-/// Returns the JSON of a value.
-pub(crate) fn to_json(value: &(impl Serialize + ?Sized)) -> Result<String, serde_json::Error> {
-    let mut bytes = Vec::new();
-    value.serialize(&mut Serializer::with_formatter(&mut bytes, JavaFormatter))?;
-    String::from_utf8(bytes).map_err(serde::ser::Error::custom)
-}
+use crate::instance::uri_spec::{UriPart, UriSpec};
 
 /// Returns the JSON of an instance with a payload in JSON. Java's default serializer writes nine fields; `enabled` is the
 /// tenth.
@@ -67,8 +36,7 @@ pub(super) fn instance<P>(
 }
 
 fn uri_spec(spec: &UriSpec) -> Result<String, serde_json::Error> {
-    let part =
-        |part: &crate::UriPart| Ok(format!("{{\"value\":{},\"variable\":{}}}", to_json(&part.value)?, part.variable));
+    let part = |part: &UriPart| Ok(format!("{{\"value\":{},\"variable\":{}}}", to_json(&part.value)?, part.variable));
     let parts = spec.parts().iter().map(part).collect::<Result<Vec<_>, serde_json::Error>>()?;
     Ok(format!("{{\"parts\":[{}]}}", parts.join(",")))
 }

@@ -1,0 +1,6 @@
+//! Service discovery on both servers, over either client.
+
+mod caches;
+mod providers;
+mod queries;
+mod registrations;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use curator_framework::recipe::{Budget, LossListener, LossSignal, OwnedNode, RecipeClient as _, report};
@@ -15,7 +15,7 @@ use curator_framework::{Chain, CuratorFramework, Error, LossReason, PathText, Se
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::engine::acquired::Acquired;
+use crate::engine::acquired::{Acquired, HeldNode};
 use crate::engine::batch::Turn;
 use crate::engine::caller::Origin;
 use crate::engine::error::LockError;
@@ -94,9 +94,9 @@ struct Shares {
     turn: Option<Turn>,
 }
 
-/// The owned node of a hold, and the client, which stays open for it.
-struct Kept {
-    owned: OwnedNode,
+/// The node of a hold, and the client, which stays open for it.
+struct Kept<N = HeldNode> {
+    owned: N,
     client: CuratorFramework,
 }
 
@@ -135,9 +135,8 @@ impl Hold {
 
     /// Has the session log a loss, also if no task awaits it.
     fn log_a_loss(self: &Arc<Self>) {
-        let hold: Weak<Self> = Arc::downgrade(self);
         if let Some(kept) = &self.shares.lock().kept {
-            kept.owned.set_loss_listener(hold);
+            kept.owned.tells(Arc::downgrade(self));
         }
         // The node may be lost already.
         self.loss();
@@ -214,7 +213,7 @@ impl Hold {
         }
         let shares = self.shares.lock();
         let owned = &shares.kept.as_ref()?.owned;
-        Some(self.revocation.get_or_init(|| Revocation::watch(&self.client, owned, None)))
+        Some(self.revocation.get_or_init(|| owned.revocation(&self.client)))
     }
 
     /// Logs a loss, unless the last guard was released before.
@@ -325,7 +324,7 @@ pub(crate) struct HoldShare {
 #[derive(Default)]
 struct ReleaseProgress {
     /// The owned node, if this was the last share. If it is dropped, the session's background task deletes the node.
-    kept: Option<Kept>,
+    kept: Option<Kept<OwnedNode>>,
     /// A release that failed has dropped the owned node.
     is_left: bool,
     outcome: Option<Release>,
@@ -389,8 +388,15 @@ impl HoldShare {
         shares.kept.take()
     }
 
-    /// Passes the node to the next entry of its batch. Returns it if none takes it: it is to be deleted.
-    fn pass(&self, kept: Kept) -> Option<Kept> {
+    /// Leaves the node to the other readers that hold it, or passes it to the next entry of its batch. Returns it if there
+    /// is none: it is to be deleted.
+    fn pass(&self, kept: Kept) -> Option<Kept<OwnedNode>> {
+        let Kept { owned, client } = kept;
+        let Some(owned) = owned.into_last() else {
+            self.hold.log_end(if self.lost_before.get().is_some() { "lost" } else { "shared" });
+            return None;
+        };
+        let kept = Kept { owned, client };
         let Some(turn) = self.hold.shares.lock().turn.take() else { return Some(kept) };
         let revocation = self.hold.revocation.get();
         let is_revoked = revocation.is_some_and(Revocation::is_requested);
@@ -408,7 +414,7 @@ impl HoldShare {
             return None;
         };
         self.hold.shares.lock().entry = entry;
-        Some(Kept { owned, client })
+        owned.into_last().map(|owned| Kept { owned, client })
     }
 
     /// Gives up the share without waiting for the node's deletion.
@@ -427,7 +433,7 @@ impl HoldShare {
     pub(crate) fn take_node(&self) -> Option<OwnedNode> {
         let kept = self.detach()?;
         self.hold.log_end("lost");
-        Some(kept.owned)
+        kept.owned.into_last()
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -448,7 +454,8 @@ impl HoldShare {
         if let Some(kept) = self.detach() {
             progress.kept = self.pass(kept);
             if progress.kept.is_none() {
-                return Ok(*progress.outcome.insert(Release::Released));
+                let released = self.lost_before.get().map_or(Release::Released, |&reason| Release::AlreadyLost(reason));
+                return Ok(*progress.outcome.insert(released));
             }
         }
         // A loss after the release does not count.

@@ -31,8 +31,8 @@ pub(crate) enum Sharing {
     Path,
     /// An object and its clones: only they have its driver.
     Object,
-    /// None: several contenders hold the lock at once.
-    Nothing,
+    /// All objects of one path, and their tasks hold the node at once.
+    Together,
 }
 
 /// The properties of one kind of lock.

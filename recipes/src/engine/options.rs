@@ -92,8 +92,8 @@ impl<K> LockOptions<K> {
     /// An object that is [revocable](Self::revocable) or has a driver of its own shares it with its clones alone.
     ///
     /// A semaphore's tasks share as many leases as they can have, and one node in the queue. Its
-    /// [direct protocol](crate::SemaphoreProtocol::Direct) refuses the option. Each read lock has a node of its own, with
-    /// this option too.
+    /// [direct protocol](crate::SemaphoreProtocol::Direct) refuses the option. The tasks that wait for a read lock at the
+    /// same time hold it by one node.
     pub fn one_node_per_client(mut self) -> Self {
         self.one_node = true;
         self
@@ -105,7 +105,7 @@ impl<K> LockOptions<K> {
     /// The first other contender ends it, at the cost of a notification and a delete before that one's grant. Until then
     /// a `try_acquire` of others is refused, of readers of the same client too. If the process is frozen or cut off while
     /// the lock is free, others wait until the session times out. A lock without `one_node_per_client` is refused, and so is
-    /// a semaphore: its leases do not stay.
+    /// a semaphore: its leases do not stay. The node of a read lock does not stay either.
     pub fn linger(mut self, idle: Duration) -> Self {
         self.linger = idle;
         self

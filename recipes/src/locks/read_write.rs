@@ -159,7 +159,7 @@ impl InterProcessReadWriteLock {
         // Shared, so that an owner's acquires of the two halves cannot overlap and miss an upgrade.
         let owner_locks = Arc::default();
         let read = Reentrant::new(
-            half("read_lock", READ_NAME, Arc::new(ReadDriver), Sharing::Nothing)?,
+            half("read_lock", READ_NAME, Arc::new(ReadDriver), Sharing::Together)?,
             Arc::clone(&owner_locks),
         );
         let write = Reentrant::new(half("write_lock", WRITE_NAME, Arc::new(WriteDriver), Sharing::Path)?, owner_locks);

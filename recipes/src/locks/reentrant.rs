@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::engine::batch::Lobby;
+use crate::engine::batch::Batch;
 use crate::engine::caller::{Caller, Origin};
 use crate::engine::error::LockError;
 use crate::engine::hold::{Hold, HoldShare};
@@ -52,7 +52,7 @@ impl OwnerPermit {
 pub(crate) struct Reentrant {
     internals: Arc<LockInternals>,
     /// The batch of the client, if its tasks share a node.
-    batch: Option<Arc<Lobby>>,
+    batch: Option<Batch>,
     owner_locks: Arc<OwnerLocks>,
     by_owner: Mutex<HashMap<LockOwner, Arc<OwnerHold>>>,
 }
@@ -70,7 +70,7 @@ pub(crate) enum OwnerState {
 impl Reentrant {
     pub(crate) fn new(internals: LockInternals, owner_locks: Arc<OwnerLocks>) -> Self {
         let internals = Arc::new(internals);
-        let batch = Lobby::of(&internals);
+        let batch = Batch::of(&internals);
         Self { internals, batch, owner_locks, by_owner: Mutex::new(HashMap::new()) }
     }
 
@@ -164,7 +164,7 @@ impl Reentrant {
     pub(crate) async fn acquire_hold(&self, mode: WaitMode, origin: &Origin) -> Result<Option<Arc<Hold>>, LockError> {
         let internals = &self.internals;
         let acquired = match &self.batch {
-            Some(batch) => batch.acquire(internals.label(), mode).await?,
+            Some(batch) => batch.acquire(internals, mode).await?,
             None => acquire(internals.client(), internals.base_path(), mode, &**internals).await?,
         };
         Ok(acquired.map(|acquired| internals.hold(acquired, *origin)))

@@ -62,8 +62,9 @@ impl Hard {
 }
 
 impl Storm {
-    /// The storms of batches: of a semaphore, and of a mutex.
-    pub const BATCHES: [Self; 2] = [Self::Lock(Recipe::SharedLeases), Self::Lock(Recipe::Batches)];
+    /// The storms of batches: of a semaphore, a mutex, and a read-write lock.
+    pub const BATCHES: [Self; 3] =
+        [Self::Lock(Recipe::SharedLeases), Self::Lock(Recipe::Batches), Self::Lock(Recipe::SharedReads)];
 
     /// Returns the storms of one seed: three of locks, one of a single holder, one of an election or of nodes that stand.
     /// Then one of caches, one of counters, barriers or latches, and the hard one. Every other seed has one of batches.
@@ -71,7 +72,7 @@ impl Storm {
     pub fn of(seed: u64) -> Vec<Self> {
         let other = if seed.count_ones() % 2 == 1 { Self::election(seed) } else { Self::presence(seed) };
         let others = [Self::Holder, other, Self::Caches, Self::together(seed), Self::hard(seed)];
-        let batches = (seed % 2 == 0).then_some(Self::BATCHES[(seed / 2 % 2) as usize]);
+        let batches = (seed % 2 == 0).then_some(Self::BATCHES[[0, 1, 2, 1][(seed / 2 % 4) as usize]]);
         Self::locks(seed).into_iter().chain(others).chain(batches).collect()
     }
 

@@ -88,7 +88,7 @@ fn a_signal_ends_the_commands_and_begins_no_further_one() {
     let server = TestingServer::start().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let script = format!(
-        "cd {}; exec 2>/dev/null; touch \"$1\"; trap 'touch ended; exit 3' TERM; while :; do sleep 0.01; done",
+        "cd {}; exec 2>/dev/null; trap 'touch ended; exit 3' TERM; touch \"$1\"; while :; do sleep 0.01; done",
         folder.path().display()
     );
     let mut command = each(&server.connect_string(), &[], &script);

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use curator_framework::recipe::{LossSignal, RecipeClient as _};
-use curator_framework::{Acl, CuratorFramework, Error, Session};
+use curator_framework::{CuratorFramework, Error, Session};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -17,6 +17,7 @@ use tracing::Instrument as _;
 use crate::engine::acquire::{Log, no_end, span};
 use crate::engine::acquired::Acquired;
 use crate::engine::batch::driver;
+use crate::engine::batch::key::Key;
 use crate::engine::batch::plan::{Jobs, Plan, Taken, Then, Ticket};
 use crate::engine::batch::source::{OneNode, Source};
 use crate::engine::by_key::ByKey;
@@ -36,22 +37,6 @@ pub(crate) struct Lobby {
     pub(super) changed: Notify,
     /// The attempt's evidence of other contenders.
     pub(super) contention: Contention,
-}
-
-/// The options that objects of one batch have in common: the node shows them.
-#[derive(PartialEq, Eq, Hash)]
-struct Key {
-    /// As the server knows it.
-    path: Box<str>,
-    /// A transaction of a guard has it.
-    namespace: Box<str>,
-    lock_name: &'static str,
-    extra_lock_patterns: Vec<String>,
-    linger: Duration,
-    data: Option<Vec<u8>>,
-    acl: Option<Vec<Acl>>,
-    /// The limit of leases.
-    limit: usize,
 }
 
 type Node = Box<Granted>;
@@ -120,31 +105,21 @@ pub(crate) struct Turn {
 
 impl Lobby {
     /// Returns the batch of a lock's client, if its tasks are to share a node.
-    pub(crate) fn of(internals: &LockInternals) -> Option<Arc<Self>> {
+    pub(super) fn of(internals: &LockInternals) -> Option<Arc<Self>> {
         Self::of_source(internals, || Box::new(OneNode(internals.without_client())))
     }
 
     /// Returns the batch of a lock's client, if its tasks are to share nodes. They come from a source without the client.
     pub(crate) fn of_source(internals: &LockInternals, source: impl FnOnce() -> Box<dyn Source>) -> Option<Arc<Self>> {
         let (spec, options) = (&internals.spec, &internals.options);
-        if !options.one_node || spec.sharing == Sharing::Nothing {
+        if !options.one_node {
             return None;
         }
         if options.revocation.is_some() || spec.sharing == Sharing::Object {
             return Some(Self::new(source(), options.linger));
         }
-        let key = Key {
-            path: internals.client.path_text(&internals.base_path).full().into(),
-            namespace: internals.client.namespace().into(),
-            lock_name: spec.lock_name,
-            extra_lock_patterns: spec.extra_lock_patterns.clone(),
-            linger: options.linger,
-            data: options.data.clone(),
-            acl: options.acl.clone(),
-            limit: spec.limit.get(),
-        };
         let lobbies = internals.client.extension::<ByKey<Key, Self>>();
-        Some(lobbies.get(key, || Self::new(source(), options.linger)))
+        Some(lobbies.get(Key::of(internals), || Self::new(source(), options.linger)))
     }
 
     fn new(source: Box<dyn Source>, linger: Duration) -> Arc<Self> {

@@ -222,7 +222,7 @@ impl LeaseAttempt<'_> {
             let was_free = turn.queue_position == 0 && leases.iter().all(|lease| lease.queue_position < max_leases);
             *self.semaphore.last_look.lock() = if was_free { LastLook::Free } else { LastLook::TooFew };
             // Begins the delete at once: the next contender waits for it.
-            turn.owned.delete_in_background();
+            turn.owned.into_last().into_iter().for_each(OwnedNode::delete_in_background);
         }
         leases
     }

@@ -18,6 +18,7 @@ mod mutex;
 mod named_errors;
 mod one_node;
 mod one_node_attacks;
+mod one_node_readers;
 mod owners;
 mod participants;
 mod persistent_names;

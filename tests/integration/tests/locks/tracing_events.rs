@@ -257,6 +257,33 @@ fn a_loss_that_the_release_finds_is_warned_of() {
 }
 
 #[test]
+fn each_reader_of_a_shared_node_tells_its_end() {
+    run(async |listener| {
+        let server = TestingServer::start().unwrap();
+        let client = connected(builder(server.address())).await;
+        let options = LockOptions::new().one_node_per_client();
+        let lock = InterProcessReadWriteLock::with_options(client.clone(), "/lock", options).unwrap();
+        let read = lock.read_lock();
+        let together = async || futures_util::try_join!(read.acquire(), read.acquire()).unwrap();
+        let (one, two) = together().await;
+        assert_eq!(one.node_path(), two.node_path());
+        assert!(one.release().await.unwrap().is_released() && two.release().await.unwrap().is_released());
+        reports_are_made();
+        assert_eq!(listener.of("lock released", ["outcome"]), [["shared"], ["released"]]);
+
+        let (one, two) = together().await;
+        client.delete().for_path(one.node_path()).await.unwrap();
+        let lost = || listener.of("lock lost", ["node"]);
+        eventually("both losses are logged", async || lost().len() == 2).await;
+        assert_eq!(lost(), [[one.node_path()], [two.node_path()]]);
+        drop((one, two));
+        reports_are_made();
+        assert_eq!(listener.of("lock released", ["outcome"])[2..], [["lost"], ["lost"]]);
+        client.close().await;
+    });
+}
+
+#[test]
 fn the_span_of_an_acquire_contains_its_requests_and_names_the_lock() {
     let spans = Spans::default();
     let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(spans.clone()));

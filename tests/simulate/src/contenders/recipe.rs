@@ -7,8 +7,8 @@ use curator_checkers::locks::{Mode, Rules};
 use curator_framework::{CuratorFramework, LossReason};
 use curator_recipes::{
     FencingToken, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, LeaseSet, LockError, LockGuard, MultiLockGuard, MutexGuard, MutexOptions, ReadGuard,
-    Release, SemaphoreOptions, SemaphoreProtocol, WriteGuard,
+    InterProcessSemaphoreV2, LeaseSet, LockError, LockGuard, LockOptions, MultiLockGuard, MutexGuard, MutexOptions,
+    ReadGuard, Release, SemaphoreOptions, SemaphoreProtocol, WriteGuard,
 };
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -26,6 +26,8 @@ pub enum Recipe {
     Batches,
     /// `InterProcessSemaphoreV2` with two leases, which the tasks of some clients share.
     SharedLeases,
+    /// `InterProcessReadWriteLock`; of some clients the tasks share nodes.
+    SharedReads,
     /// `InterProcessReadWriteLock`.
     ReadWrite,
     /// `InterProcessMultiLock` of two or three mutexes.
@@ -64,7 +66,7 @@ impl Recipe {
     pub const fn rules(self, patience: Duration, prompt: Duration) -> Rules {
         match self {
             Self::Mutex | Self::Batches | Self::Multi => Rules::mutex(patience),
-            Self::ReadWrite => Rules::read_write(patience),
+            Self::ReadWrite | Self::SharedReads => Rules::read_write(patience),
             Self::SemaphoreMutex => Rules::semaphore(1, patience),
             Self::SharedLeases => Rules::semaphore(2, patience),
             Self::Semaphore(leases, _) => Rules::semaphore(leases, patience),
@@ -76,7 +78,7 @@ impl Recipe {
     /// Where the nodes are that hold the lock, and all parts.
     pub fn parts(self, path: &str) -> Vec<String> {
         match self {
-            Self::Mutex | Self::Batches | Self::ReadWrite => vec![path.to_owned()],
+            Self::Mutex | Self::Batches | Self::ReadWrite | Self::SharedReads => vec![path.to_owned()],
             Self::Multi => ["c", "b", "a"].map(|part| format!("{path}/{part}")).to_vec(),
             _ => vec![format!("{path}/leases"), format!("{path}/locks")],
         }
@@ -89,6 +91,7 @@ impl fmt::Display for Recipe {
             Self::Mutex => f.write_str("mutex"),
             Self::Batches => f.write_str("mutex of batches"),
             Self::SharedLeases => f.write_str("semaphore of batches"),
+            Self::SharedReads => f.write_str("read-write lock of batches"),
             Self::ReadWrite => f.write_str("read-write lock"),
             Self::Multi => f.write_str("multi lock"),
             Self::SemaphoreMutex => f.write_str("semaphore mutex"),
@@ -127,6 +130,7 @@ impl Recipe {
         match self {
             Self::Batches if client % 3 == 0 => Self::Mutex,
             Self::SharedLeases if client % 3 == 0 => Self::Semaphore(2, SemaphoreProtocol::Curator),
+            Self::SharedReads if client % 3 == 0 => Self::ReadWrite,
             recipe => recipe,
         }
     }
@@ -149,6 +153,10 @@ impl Lock {
             Recipe::SharedLeases => {
                 let options = SemaphoreOptions::new().one_node_per_client();
                 Self::Semaphore(InterProcessSemaphoreV2::with_options(client, path, 2, options)?)
+            }
+            Recipe::SharedReads => {
+                let options = LockOptions::new().one_node_per_client();
+                Self::ReadWrite(InterProcessReadWriteLock::with_options(client, path, options)?)
             }
             Recipe::ReadWrite => Self::ReadWrite(InterProcessReadWriteLock::new(client, path)?),
             Recipe::Multi => Self::Multi(vec![multi(&["a", "c"])?, multi(&["b", "c"])?, multi(&["a", "b", "c"])?]),

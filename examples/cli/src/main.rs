@@ -22,6 +22,7 @@ mod output;
 mod pages;
 mod revoke;
 mod serve;
+mod service;
 mod show;
 mod signals;
 mod site;
@@ -103,6 +104,7 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Count(options) => signals.unless_ended(count::count(&site, options)).await,
         Action::Barrier(command) => barrier::barrier(&site, command, &mut signals).await,
         Action::Latch(command) => signals.unless_ended(latch::latch(&site, command)).await,
+        Action::Service(command) => service::service(&site, command, &mut signals).await,
         // They need no server.
         Action::Completions(_) | Action::Man(_) => Ok(0),
     };

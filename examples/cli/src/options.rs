@@ -18,6 +18,7 @@ use crate::members::MembersOptions;
 use crate::pages::{Completions, Man};
 use crate::revoke::Revoke;
 use crate::serve::Serve;
+use crate::service::Service;
 use crate::show::{Ls, Status};
 use crate::values::AccessList;
 use crate::watch::WatchOptions;
@@ -39,7 +40,7 @@ pub(crate) struct Options {
 const EXIT_STATUS: &str = "\
 Exit status: that of the command, 128 + n if signal n ended it; otherwise
     1  ls, status, revoke: no such lock, no such node; leader: no candidate leads; members: the group has none;
-       watch --once: the node does not exist; count: no such counter; latch: no count is set
+       watch --once: the node does not exist; count: no such counter; latch: no count is set; service: no such one
     2  wrong options, path or connect string; revoke: not a contender's node; count, latch: the node has other data
     3  status, ls --exit-code: a contender holds the lock; barrier status: the barrier is set, or members wait;
        latch status: a count remains
@@ -102,6 +103,9 @@ pub(crate) enum Action {
     /// Counts down, and waits for the end of the count
     #[command(subcommand)]
     Latch(Latch),
+    /// Registers a command as an instance of a service, and shows the instances: Curator's service discovery
+    #[command(subcommand)]
+    Service(Service),
     /// Asks the owner of a node, as `curator ls` lists it, to release the lock. Nothing is forced
     Revoke(Revoke),
     /// Shows the locks below a path on a web page, as JSON and as metrics, without changing them
@@ -188,7 +192,7 @@ impl Action {
             Self::Lock(_) | Self::Semaphore(_) | Self::Read(_) | Self::Write(_) | Self::Elect(_) => {
                 Some("its place in the queue")
             }
-            Self::Join(_) => Some("its registration"),
+            Self::Join(_) | Self::Service(Service::Register(_)) => Some("its registration"),
             Self::Barrier(Barrier::Enter(_)) => Some("its place at the barrier"),
             Self::Barrier(Barrier::Hold(_)) => Some("the barrier"),
             _ => None,
@@ -206,6 +210,7 @@ impl Action {
             Self::Count(count) => Some(&count.access.acl),
             Self::Barrier(command) => command.acl(),
             Self::Latch(command) => command.acl(),
+            Self::Service(command) => command.acl(),
             _ => None,
         }
     }
@@ -215,7 +220,10 @@ impl Action {
 fn with_dashes(arguments: &[OsString], error: &clap::Error) -> Option<String> {
     let words: Vec<String> = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let runs = words.iter().any(|word| {
-        matches!(word.as_str(), "lock" | "semaphore" | "read" | "write" | "elect" | "join" | "hold" | "enter")
+        matches!(
+            word.as_str(),
+            "lock" | "semaphore" | "read" | "write" | "elect" | "join" | "hold" | "enter" | "register"
+        )
     });
     if error.kind() != ErrorKind::UnknownArgument || !runs || words.iter().any(|word| word == "--") {
         return None;

@@ -37,7 +37,7 @@ struct Group {
     attempt: Shared<BoxFuture<'static, Result<Grant, LockError>>>,
 }
 
-/// What each reader of a group is granted.
+/// The grant of each reader of a group.
 #[derive(Clone)]
 struct Grant {
     node: Arc<SharedNode>,

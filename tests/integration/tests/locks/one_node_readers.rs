@@ -108,7 +108,7 @@ async fn readers_that_give_up_leave_the_node_to_the_others() {
     let server = server();
     let lock = lock(&client(&server).await);
     let (writing, mut waits) = write_ahead_of_readers(&server, &lock, 8).await;
-    // Among them the one whose node it is.
+    // The first of them has created the node.
     for wait in waits.drain(..7) {
         wait.abort();
     }

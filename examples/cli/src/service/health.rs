@@ -30,7 +30,7 @@ pub(crate) struct Health {
     threshold: u32,
 }
 
-/// What is checked.
+/// A check.
 #[derive(Debug)]
 enum Probe<'a> {
     Command(&'a str),

@@ -32,7 +32,7 @@ pub(crate) struct Register {
     /// The address at which consumers reach the instance [default: this host's address towards the servers]
     #[arg(long, env = "CURATOR_SERVICE_ADDRESS")]
     address: Option<String>,
-    /// The id of the instance, distinct from those of all others of the service [default: host and process id]
+    /// The id of the instance, unique in the service [default: host and process id]
     #[arg(long, env = "CURATOR_ID")]
     id: Option<String>,
     /// The payload of the instance, as JSON

@@ -13,6 +13,7 @@
 //! | [`Registration`] | an announced instance, as its announcer sees it |
 //! | [`ServiceInstance`], [`ServiceType`], [`UriSpec`] | an instance, as consumers see it |
 //! | [`ServiceCache`], [`ServiceNames`] | the instances of one service, and the names of all, followed |
+//! | `ServiceCache::discover`, with the feature `tower` | the instances of a service, for tower's balancers |
 //! | [`ServiceProvider`], [`ProviderStrategy`] | chooses an instance for each request |
 //! | [`Payload`], [`RawPayload`] | the program's own data in an instance |
 //! | [`SpringPayload`], [`DubboPayload`] | the payloads of spring-cloud-zookeeper and of Dubbo |
@@ -38,6 +39,8 @@
 mod address;
 mod cache;
 mod claims;
+#[cfg(feature = "tower")]
+mod discover;
 mod discovery;
 mod error;
 mod instance;

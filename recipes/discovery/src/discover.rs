@@ -19,7 +19,7 @@ impl<P: Payload> ServiceCache<P> {
     /// is the name of the instance's node.
     ///
     /// `endpoint` says where an instance is reached, or `None` to leave it out. `connect` makes the service of an endpoint.
-    /// An instance that is disabled, or whose payload is not [available](Payload::is_available), is left out. An update
+    /// An instance that is disabled, or has a payload that is not [available](Payload::is_available), is left out. An update
     /// that leaves the endpoint as it was sends nothing, so connections stay. Without a connection to ZooKeeper the
     /// stream sends nothing, and the balancer keeps the last instances.
     ///

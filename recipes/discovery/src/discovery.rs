@@ -156,6 +156,9 @@ pub struct Instances<P> {
 /// | `queryForNames` fails without a base node | is empty |
 /// | the instances are read one after the other | 64 reads are in flight |
 ///
+/// Curator's `watchInstances` does not exist: data that another client writes into the node of a registration stays until
+/// the next [`update`](Registration::update) or the next session of this process.
+///
 /// # ZooKeeper layout
 ///
 /// `<base path>/<name>/<id>` with the instance's [JSON](JsonInstanceSerializer), below containers, as in Curator. Java's
@@ -166,6 +169,9 @@ pub struct Instances<P> {
 /// | `Dynamic` | ephemeral |
 /// | `Static`, `Permanent` | persistent |
 /// | `DynamicSequential` | ephemeral, with a number of 10 digits behind the id |
+///
+/// If the reply to the first create of a `DynamicSequential` node is lost, a second node exists until the session ends.
+/// Java's name has no id by which the first one could be found.
 ///
 /// # Cost
 ///

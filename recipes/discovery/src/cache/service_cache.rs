@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use curator_framework::recipe::catch_panic;
 use curator_framework::{Changes, CuratorFramework, Zxid};
-use curator_recipes::{CacheEvent, CacheState, CuratorCache, CuratorCacheOptions};
+use curator_recipes::{CacheEvent, CacheState, CuratorCache, CuratorCacheListener, CuratorCacheOptions, ListenerId};
 use futures_util::stream::unfold;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -282,6 +282,30 @@ impl<P: Payload> ServiceCache<P> {
             codec: Arc::clone(&self.owner.codec),
         };
         Changes::new(unfold(following, async |mut following| following.next().await.map(|change| (change, following))))
+    }
+
+    /// Calls a listener for each change, on a thread where it may block: Curator's `ServiceCacheListener`. Like a
+    /// [stream](Self::changes), the calls start with the present instances.
+    ///
+    /// A listener must not own a clone of its cache: it would keep the cache until [`close`](Self::close).
+    #[doc(alias = "ServiceCacheListener")]
+    #[doc(alias = "cacheChanged")]
+    pub fn add_listener(&self, listener: impl Fn(&InstanceChange<P>) + Send + Sync + 'static) -> ListenerId {
+        let (owner, codec) = (Arc::downgrade(&self.owner), Arc::clone(&self.owner.codec));
+        let contents = Mutex::new(Contents::new(self.path()));
+        let call = move |event: &CacheEvent| {
+            let (mut contents, mut changes) = (contents.lock(), VecDeque::new());
+            if let Some(event) = NodeEvent::of(event) {
+                contents.apply(event, |state| shared(&owner, &codec, state), &mut changes);
+            }
+            changes.iter().for_each(&listener);
+        };
+        self.owner.cache.add_listener(CuratorCacheListener::builder().for_all(call).build())
+    }
+
+    /// Removes a listener. A call that runs continues to its end.
+    pub fn remove_listener(&self, id: ListenerId) {
+        self.owner.cache.remove_listener(id);
     }
 
     /// Returns the events of the nodes, which need no decoding.

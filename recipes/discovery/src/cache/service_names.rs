@@ -5,8 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use curator_framework::{Changes, Zxid};
-use curator_recipes::{CacheEvent, CacheState, CuratorCache, CuratorCacheOptions};
+use curator_recipes::{CacheEvent, CacheState, CuratorCache, CuratorCacheListener, CuratorCacheOptions, ListenerId};
 use futures_util::stream::unfold;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::discovery::ServiceDiscovery;
@@ -145,6 +146,23 @@ impl ServiceNames {
                 known.apply(&events.recv().await?, &mut pending);
             }
         }))
+    }
+
+    /// Calls a listener for each change, on a thread where it may block. Like a [stream](Self::changes), the calls start with
+    /// the present names. A listener must not own a clone of its cache.
+    pub fn add_listener(&self, listener: impl Fn(&NameChange) + Send + Sync + 'static) -> ListenerId {
+        let known = Mutex::new(Known::new(self.path()));
+        let call = move |event: &CacheEvent| {
+            let mut changes = VecDeque::new();
+            known.lock().apply(event, &mut changes);
+            changes.iter().for_each(&listener);
+        };
+        self.cache.add_listener(CuratorCacheListener::builder().for_all(call).build())
+    }
+
+    /// Removes a listener. A call that runs continues to its end.
+    pub fn remove_listener(&self, id: ListenerId) {
+        self.cache.remove_listener(id);
     }
 
     /// Ends the cache and its streams, and removes its watch. Resolves within the client's

@@ -569,6 +569,7 @@ mod recipes {
         PersistentNode::close_all(Vec<&'static PersistentNode>): Send Sync;
         PersistentNode::created(_): Send Sync;
         PersistentNode::created_timeout(_, _): Send Sync;
+        PersistentNode::delete(_): Send Sync;
         PersistentNode::set_data(_, Vec<u8>): Send Sync;
         PersistentTtlNode::close(_): Send Sync;
         PersistentTtlNode::created(_): Send Sync;
@@ -605,6 +606,76 @@ mod recipes {
         WriteLock::participants(_): Send;
         WriteLock::try_acquire(_): Send;
         WriteLock::try_acquire_as(_, _): Send;
+        }
+    }
+}
+
+mod discovery {
+    use super::*;
+    use curator_discovery::*;
+
+    pub(super) fn types() -> Vec<Row> {
+        types! {
+        Candidate<'static, u8>: Send Sync Unpin;
+        DecodeError: Send Sync Unpin;
+        DiscoveryError: Send Sync Unpin;
+        DownInstancePolicy: Send Sync Unpin;
+        DubboPayload: Send Sync Unpin;
+        InstanceChange<u8>: Send Sync Unpin;
+        Instances<u8>: Send Sync Unpin;
+        JsonInstanceSerializer: Send Sync Unpin;
+        LeastLoaded: Send Sync Unpin;
+        NameChange: Send Sync Unpin;
+        ParseUriSpecError: Send Sync Unpin;
+        Pick<u8>: Send Sync Unpin;
+        Random: Send Sync Unpin;
+        RawPayload: Send Sync Unpin;
+        Registration<u8>: Send Sync Unpin;
+        RoundRobin: Send Sync Unpin;
+        ServiceCache<u8>: Send Sync Unpin;
+        ServiceDiscovery<u8>: Send Sync Unpin;
+        ServiceDiscoveryOptions<u8>: Send Sync Unpin;
+        ServiceInstance<u8>: Send Sync Unpin;
+        ServiceInstanceBuilder<u8>: Send Sync Unpin;
+        ServiceNames: Send Sync Unpin;
+        ServiceProvider<u8>: Send Sync Unpin;
+        ServiceProviderOptions<u8>: Send Sync Unpin;
+        ServiceType: Send Sync Unpin;
+        SpringPayload: Send Sync Unpin;
+        Sticky<RoundRobin>: Send Sync Unpin;
+        UriPart: Send Sync Unpin;
+        UriSpec: Send Sync Unpin;
+        Weighted<u8>: Send Sync Unpin;
+        WhenAllDown: Send Sync Unpin;
+        }
+    }
+
+    pub(super) fn futures() -> Vec<Row> {
+        futures! {
+        Registration<u8>::close(_): Send Sync;
+        Registration<u8>::drain(_, _): Send;
+        Registration<u8>::registered(_): Send Sync;
+        Registration<u8>::registered_timeout(_, _): Send Sync;
+        Registration<u8>::set_enabled(_, _): Send;
+        Registration<u8>::unregister(_): Send Sync;
+        Registration<u8>::update(_, fn(&mut ServiceInstance<u8>)): Send;
+        ServiceCache<u8>::close(_): Send Sync;
+        ServiceCache<u8>::initialized(_): Send Sync;
+        ServiceCache<u8>::initialized_timeout(_, _): Send Sync;
+        ServiceCache<u8>::synced(_): Send;
+        ServiceDiscovery<u8>::announce(_, _): Send Sync;
+        ServiceDiscovery<u8>::close(_): Send Sync;
+        ServiceDiscovery<u8>::instance(_, _, _): Send;
+        ServiceDiscovery<u8>::instances(_, _): Send;
+        ServiceDiscovery<u8>::names(_): Send;
+        ServiceDiscovery<u8>::register(_, _): Send Sync;
+        ServiceDiscovery<u8>::register_timeout(_, _, _): Send Sync;
+        ServiceNames::close(_): Send Sync;
+        ServiceNames::initialized(_): Send Sync;
+        ServiceNames::initialized_timeout(_, _): Send Sync;
+        ServiceNames::synced(_): Send;
+        ServiceProvider<u8>::wait(_): Send Sync;
+        ServiceProvider<u8>::wait_timeout(_, _): Send Sync;
         }
     }
 }
@@ -677,6 +748,11 @@ fn framework_has_the_listed_auto_traits() {
 #[test]
 fn recipes_have_the_listed_auto_traits() {
     check(include_str!("../../../../recipes/api.txt"), &recipes::types(), &recipes::futures());
+}
+
+#[test]
+fn service_discovery_has_the_listed_auto_traits() {
+    check(include_str!("../../../../recipes/discovery/api.txt"), &discovery::types(), &discovery::futures());
 }
 
 #[test]

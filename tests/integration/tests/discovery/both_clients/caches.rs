@@ -11,6 +11,7 @@ use curator_framework::{Changes, CuratorFramework};
 use curator_integration::env::{builder as client_builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::CacheState;
+use tokio::sync::mpsc::unbounded_channel;
 
 use crate::stage::{builder, discovery, instance, registered, registered_again};
 
@@ -181,6 +182,34 @@ on_every_server! {
         registered_again(&registration, &before).await;
         in_time(cache.synced()).await.unwrap();
         assert_eq!(payloads(&cache), ["i1=p"]);
+    }
+
+    async fn listeners_are_called_for_each_change(env) {
+        let (client, base) = (env.client().await, env.path("base"));
+        let discovery = discovery(&client, &base);
+        let first = registered(&discovery, instance("web", "a")).await;
+        let (cache, names) = (loaded(&discovery, "web").await, ServiceNames::new(&discovery).unwrap());
+        names.start().unwrap();
+        let (called, mut calls) = unbounded_channel();
+        let of_names = called.clone();
+        let id = cache.add_listener(move |change| {
+            let (sign, node) = match change {
+                InstanceChange::Added { node, .. } => ('+', node),
+                InstanceChange::Removed { node, .. } => ('-', node),
+                other => panic!("{other:?}"),
+            };
+            called.send(format!("{sign}{node}")).unwrap();
+        });
+        assert_eq!(in_time(calls.recv()).await.unwrap(), "+a");
+        in_time(first.unregister()).await;
+        assert_eq!(in_time(calls.recv()).await.unwrap(), "-a");
+        cache.remove_listener(id);
+        let _second = registered(&discovery, instance("web", "b")).await;
+        let id = names.add_listener(move |change| of_names.send(format!("{change:?}")).unwrap());
+        // The removed listener is not called for the second instance.
+        assert_eq!(in_time(calls.recv()).await.unwrap(), "Added(\"web\")");
+        names.remove_listener(id);
+        assert!(in_time(calls.recv()).await.is_none());
     }
 
     /// The service, and the base node, come later.

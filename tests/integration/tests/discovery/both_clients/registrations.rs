@@ -1,5 +1,6 @@
 //! Registrations: what keeps their nodes, and what ends them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use curator_discovery::{DiscoveryError, ServiceDiscovery, ServiceInstance, ServiceType, SpringPayload};
@@ -7,6 +8,7 @@ use curator_framework::{CreateMode, SessionId};
 use curator_integration::env::{builder as client_builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{NodeError, NodeState};
+use tokio::task::JoinSet;
 
 use crate::stage::{
     builder, discovery, ids, instance, is_invalid, reaches, registered, registered_again, stat_of, text_of,
@@ -167,11 +169,20 @@ on_every_server! {
         let discovery: ServiceDiscovery<u32> = ServiceDiscovery::new(client.clone(), &base).unwrap();
         let counted = ServiceInstance::builder("web").id("i1").address("h").payload(0).build().unwrap();
         let registration = registered(&discovery, counted).await;
-        let update = async || registration.update(|instance| instance.payload += 1).await.unwrap();
-        in_time(futures_util::future::join_all((0..50).map(|_| update()))).await;
-        assert_eq!(registration.instance().unwrap().payload, 50);
+        let registration = Arc::new(registration);
+        let mut tasks = JoinSet::new();
+        for _ in 0..8 {
+            let registration = Arc::clone(&registration);
+            tasks.spawn(async move {
+                for _ in 0..50 {
+                    registration.update(|instance| instance.payload += 1).await.unwrap();
+                }
+            });
+        }
+        in_time(tasks.join_all()).await;
+        assert_eq!(registration.instance().unwrap().payload, 400);
         let node = registration.node_path().unwrap();
-        assert!(text_of(&client, &node).await.contains("\"payload\":50,"));
+        assert!(text_of(&client, &node).await.contains("\"payload\":400,"));
         // An update that is dropped after its first poll is written too.
         drop(futures_util::poll!(std::pin::pin!(registration.update(|instance| instance.payload = 99))));
         eventually("the data is written", async || text_of(&client, &node).await.contains("\"payload\":99,")).await;

@@ -10,6 +10,29 @@ use curator_recipes::{NodeError, NodeState, PersistentNode, PersistentNodeOption
 use crate::stage::{LONG, MODES, ephemeral, fails, stands, stands_again, started, started_with, stat_of, text_of};
 
 on_every_server! {
+    async fn node_that_stays_is_deleted_by_delete_alone(env) {
+        let (client, path) = (env.client().await, env.path("test/foo"));
+        let start = || {
+            let options = PersistentNodeOptions::new().stays_when_closed();
+            started_with(&client, CreateMode::Persistent, &path, "data", options)
+        };
+        let node = start();
+        let first = stands(&node).await;
+        in_time(node.close()).await;
+        in_time(node.delete()).await;
+        assert_eq!(stat_of(&client, &path).await.unwrap().czxid, first.czxid.get());
+        let node = start();
+        stands(&node).await;
+        let mut states = node.watch();
+        drop(node);
+        in_time(states.wait_for(|state| matches!(state, NodeState::Closed))).await.unwrap();
+        assert_eq!(stat_of(&client, &path).await.unwrap().czxid, first.czxid.get());
+        let node = start();
+        assert!(stands(&node).await.adopted);
+        in_time(node.delete()).await;
+        assert!(stat_of(&client, &path).await.is_none());
+    }
+
     /// Curator's `TestPersistentNode.testQuickSetData`. Its `setData` throws before the first create.
     async fn data_set_right_behind_the_start_arrives(env) {
         let (client, path) = (env.client().await, env.path("test"));

@@ -402,6 +402,8 @@ impl Future for Entry<'_> {
                 let ticket = lobby.step(|plan| plan.enter(Some(cx.waker().clone())));
                 self.ticket = Some(ticket);
                 metrics::waits(self.label);
+                // Before the budget of the caller's task can end this poll: it may be the last one for long.
+                lobby.ensure_running();
                 ticket
             }
         };

@@ -130,12 +130,16 @@ impl LeaseAttempt<'_> {
             sign.has_turn();
             held.turn = Some(turn);
         }
-        // The losses of the leases, and after the first lease of the turn.
+        // The losses of the leases, and after the first lease of the turn. A batch relies on its turn from the start: a
+        // look for other contenders counts it.
         let mut losses = Losses::default();
+        if self.turn.is_some() {
+            held.turn.iter().for_each(|turn| add_loss(&mut losses, turn));
+        }
         while held.leases.len() < self.wanted {
             let leases = self.contend(&self.semaphore.leases, retries);
             let Some(lease) = self.keeping(&mut losses, leases).await? else { return Ok(None) };
-            if held.leases.is_empty() {
+            if held.leases.is_empty() && self.turn.is_none() {
                 held.turn.iter().for_each(|turn| add_loss(&mut losses, turn));
             }
             add_loss(&mut losses, &lease);

@@ -26,6 +26,7 @@ mod quiet_logs;
 mod read_write;
 mod revocation;
 mod semaphore;
+mod shared_lease_attacks;
 mod shared_leases;
 mod shutdown;
 mod tower_layers;

@@ -326,7 +326,7 @@ async fn passed_lease_costs_few_requests_even_if_a_single_task_waits() {
     }
 }
 
-/// A lease, and a wait whose batch has its turn.
+/// A lease, and a wait in a batch that has its turn.
 async fn held_and_queued(server: &TestingServer, semaphore: &InterProcessSemaphoreV2) -> (Lease, JoinHandle<Lease>) {
     let held = in_time(semaphore.acquire()).await.unwrap();
     let wait = has_come(semaphore).await;

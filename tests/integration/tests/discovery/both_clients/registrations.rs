@@ -174,15 +174,20 @@ on_every_server! {
         for _ in 0..8 {
             let registration = Arc::clone(&registration);
             tasks.spawn(async move {
-                for _ in 0..50 {
-                    registration.update(|instance| instance.payload += 1).await.unwrap();
+                for _ in 0..10 {
+                    let add = |instance: &mut ServiceInstance<u32>| {
+                        // Another update at the same time would add to the same number.
+                        std::thread::sleep(Duration::from_millis(1));
+                        instance.payload += 1;
+                    };
+                    registration.update(add).await.unwrap();
                 }
             });
         }
         in_time(tasks.join_all()).await;
-        assert_eq!(registration.instance().unwrap().payload, 400);
+        assert_eq!(registration.instance().unwrap().payload, 80);
         let node = registration.node_path().unwrap();
-        assert!(text_of(&client, &node).await.contains("\"payload\":400,"));
+        assert!(text_of(&client, &node).await.contains("\"payload\":80,"));
         // An update that is dropped after its first poll is written too.
         drop(futures_util::poll!(std::pin::pin!(registration.update(|instance| instance.payload = 99))));
         eventually("the data is written", async || text_of(&client, &node).await.contains("\"payload\":99,")).await;

@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod both_clients;
+mod in_process;
 mod interop;
 mod stage;

@@ -4,5 +4,4 @@
 
 mod both_clients;
 mod in_process;
-mod interop;
 mod stage;

@@ -1,9 +1,10 @@
 //! Registrations and queries of both languages below one base path.
 
 use curator_discovery::{ServiceDiscovery, ServiceInstance, ServiceType};
-use curator_framework::{CuratorFramework, Stat};
-use curator_integration::env::{Env, Kind, children, in_time};
+use curator_framework::{CuratorFramework, SessionId, Stat};
+use curator_integration::env::{Env, Kind, children, eventually, in_time};
 use curator_integration::on_every_server;
+use curator_recipes::NodeState;
 
 use super::{Javas, builder, registered, shown, shown_of, text_of, with_enabled};
 use crate::peer::Peer;
@@ -154,5 +155,34 @@ async fn close_ends_the_instances_of_its_own_discovery() {
         assert_eq!(ours, usize::from(kind == ServiceType::Permanent), "{names:?}");
         assert!(names[0].starts_with("default"), "{names:?}");
     }
+    java.end().await;
+}
+
+/// Java deletes the node of another process with the same id, and creates its own one. Our registration reports that, and
+/// leaves Java's node alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_instance_waits_for_the_end_of_javas_with_the_same_id() {
+    let env = Env::new(Kind::InProcess);
+    let java = Peer::java(&env).await;
+    let (client, base, session) = (env.client().await, env.path("base"), java.session().await);
+    let mut javas = Javas::new(&java, &base, "default");
+    let discovery: ServiceDiscovery<String> = ServiceDiscovery::new(client.clone(), &base).unwrap();
+    let ours = registered(&discovery, builder("web", "i1").payload("ours".to_owned())).await;
+    let before = in_time(ours.registered()).await.unwrap();
+    // Our task may create the node between Java's delete and create. Then Java ends without a node.
+    let register = async || {
+        javas.does("register name=web id=i1 payload=text:javas", "registered").await;
+        let data = in_time(client.get_data().for_path(&before.path)).await;
+        data.is_ok_and(|(data, _)| String::from_utf8(data).unwrap().contains("javas"))
+    };
+    eventually("Java has the node", register).await;
+    let is_javas =
+        |state: &NodeState| matches!(state, NodeState::TakenBy { session: of, .. } if *of == SessionId::new(session));
+    in_time(ours.watch().wait_for(is_javas)).await.unwrap();
+    assert!(text_of(&client, &before.path).await.contains("javas"));
+    javas.does("unregister name=web id=i1", "unregistered").await;
+    let after = in_time(ours.registered()).await.unwrap();
+    assert!(after.czxid > before.czxid);
+    assert!(text_of(&client, &before.path).await.contains("ours"));
     java.end().await;
 }

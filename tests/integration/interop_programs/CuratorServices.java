@@ -152,7 +152,8 @@ class CuratorServices {
     }
 
     private static String ids(ServiceProvider<Object> provider) throws Exception {
-        return provider.getAllInstances().stream().map(ServiceInstance::getId).sorted().collect(Collectors.joining(" "));
+        Stream<String> ids = provider.getAllInstances().stream().map(ServiceInstance::getId);
+        return ids.sorted().collect(Collectors.joining(" "));
     }
 
     /** Returns the JSON of each instance, with the field enabled. */

@@ -43,8 +43,8 @@ async fn through(proxy: &FaultProxy) -> CuratorFramework {
     connected(client_builder(proxy.address()).session_timeout(LONG)).await
 }
 
-/// CURATOR-320: each reset costs Curator two creates and a delete for each of 50 instances, and consumers lose them for a
-/// moment.
+/// CURATOR-320: each reset costs Curator two creates and a delete for each of 50 instances, and consumers lose them for
+/// a moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn resets_cost_fifty_instances_no_write_and_consumers_no_event() {
     const INSTANCES: usize = 50;

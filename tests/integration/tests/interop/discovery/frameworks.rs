@@ -11,11 +11,11 @@ use super::{Javas, builder, registered, shown_of, text_of};
 use crate::peer::Peer;
 
 const SPRING: &str = concat!(
-    r#"{"name":"application","id":"6b3a2c56-7d1e-4a34-9f7d-0b0d2d6a9c11","address":"10.0.0.7","port":8080,"sslPort":null,"#,
-    r#""payload":{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"application-1","#,
+    r#"{"name":"application","id":"6b3a2c56-7d1e-4a34-9f7d-0b0d2d6a9c11","address":"10.0.0.7","port":8080,"#,
+    r#""sslPort":null,"payload":{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"application-1","#,
     r#""name":"application","metadata":{"instance_status":"UP"}},"registrationTimeUTC":1753142400000,"#,
-    r#""serviceType":"DYNAMIC","uriSpec":{"parts":[{"value":"scheme","variable":true},{"value":"://","variable":false},"#,
-    r#"{"value":"address","variable":true},{"value":":","variable":false},{"value":"port","variable":true}]}}"#,
+    r#""serviceType":"DYNAMIC","uriSpec":{"parts":[{"value":"scheme","variable":true},"#,
+    r#"{"value":"://","variable":false},{"value":"address","variable":true},{"value":":","variable":false},{"value":"port","variable":true}]}}"#,
 );
 const DUBBO: &str = concat!(
     r#"{"name":"demo-provider","id":"10.0.0.7:20880","address":"10.0.0.7","port":20880,"sslPort":null,"#,
@@ -108,7 +108,7 @@ async fn java_finds_our_payloads(env: &Env, java: &Peer) {
     let payload = DubboPayload::new("10.0.0.7:20880", "web").with_metadata("timestamp", "1753142400000");
     let ours = registered(&dubbo, builder("web", "10.0.0.7:20880").port(20880).payload(payload)).await;
     javas.sees("web", &[shown_of(&ours)]).await;
-    // A Spring program in Java registers an instance beside it, which Spring's payload reads and Dubbo's payload reads too.
+    // The payload of a Spring program in Java.
     javas.does("register name=spring id=j port=80 payload=spring:web-1,web,UP", "registered").await;
     let found = in_time(spring.instance("spring", "j")).await.unwrap().unwrap();
     assert_eq!(found.payload, SpringPayload::new("web-1", "web"));

@@ -13,12 +13,12 @@
 //! | `discovery BASE FORM instances NAME` | `JSON JSON` in order |
 //! | `discovery BASE FORM instance NAME NODE` | `JSON` or `none` |
 //! | `discovery BASE FORM follow NAME` | `following`, when a cache and a provider of the service are loaded |
-//! | `discovery BASE FORM sees NAME JSON JSON` | the instances in the cache, as soon as they are these; after 30 s in any case |
-//! | `discovery BASE FORM offers NAME ID ID` | the instances of the provider, as soon as they are these; after 30 s in any case |
+//! | `discovery BASE FORM sees NAME JSON JSON` | the instances in the cache, once they are these or 30 s have passed |
+//! | `discovery BASE FORM offers NAME ID ID` | the ids in the provider, once they are these or 30 s have passed |
 //! | `discovery BASE FORM close` | `closed` |
 //!
-//! A form is `default` (nine fields) or `enabled` (ten fields). An answer about instances is in the form `enabled`. A field
-//! is `FIELD=VALUE`, and a payload `KIND:VALUE`. The address and the registration time are the same in each instance.
+//! A form is `default` (nine fields) or `enabled` (ten fields). An answer about instances is in the form `enabled`. A
+//! field is `FIELD=VALUE`, and a payload `KIND:VALUE`. The address and the registration time are the same in each instance.
 
 mod following;
 mod frameworks;

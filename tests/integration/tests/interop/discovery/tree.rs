@@ -119,8 +119,8 @@ on_every_server! {
     }
 }
 
-/// CURATOR-94: Java deletes permanent instances at its close. The close of one language leaves the instances of the other
-/// one alone.
+/// CURATOR-94: Java deletes permanent instances at its close. The close of one language leaves the instances of the
+/// other one alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_ends_the_instances_of_its_own_discovery() {
     let env = Env::new(Kind::InProcess);
@@ -158,8 +158,8 @@ async fn close_ends_the_instances_of_its_own_discovery() {
     java.end().await;
 }
 
-/// Java deletes the node of another process with the same id, and creates its own one. Our registration reports that, and
-/// leaves Java's node alone.
+/// Java deletes the node of another process with the same id, and creates its own one. Our registration reports that,
+/// and leaves Java's node alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_instance_waits_for_the_end_of_javas_with_the_same_id() {
     let env = Env::new(Kind::InProcess);

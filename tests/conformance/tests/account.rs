@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{TokenStream, TokenTree};
 
 /// Parts of a test's path that are no file or folder.
-const NOT_FILES: [&str; 6] = ["tests", "in_process", "apache", "curator_framework", "curator_recipes", "curator_test"];
+const NOT_FILES: [&str; 7] =
+    ["tests", "in_process", "apache", "curator_framework", "curator_recipes", "curator_discovery", "curator_test"];
 
 fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -26,7 +27,8 @@ fn rows() -> Vec<(String, String)> {
 /// Every function of the project's sources, with the files that have one of that name.
 fn functions() -> BTreeMap<String, Vec<PathBuf>> {
     let mut functions: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-    let mut folders = ["framework/src", "recipes/src", "tests", "examples"].map(PathBuf::from).to_vec();
+    let mut folders =
+        ["framework/src", "recipes/src", "recipes/discovery/src", "tests", "examples"].map(PathBuf::from).to_vec();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(project().join(&folder)).unwrap() {
             let entry = entry.unwrap();

@@ -146,6 +146,10 @@ public class CuratorPeer {
                 return CuratorGroups.node(client, words);
             case "cache":
                 return CuratorCaches.cache(words);
+            case "json":
+                return CuratorServices.json(words);
+            case "discovery":
+                return CuratorServices.run(client, words);
             case "group":
                 return CuratorGroups.group(client, words);
             case "campaign":

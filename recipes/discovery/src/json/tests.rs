@@ -287,9 +287,9 @@ fn payloads_of_spring_and_dubbo_have_their_bytes() {
 }
 
 #[test]
-fn control_characters_have_the_escapes_of_java() {
-    let text = "\u{8}\t\n\u{c}\r\u{1f}\u{7f}\"\\/\u{1F600}".to_owned();
+fn characters_have_the_escapes_of_java() {
+    let text = "\u{8}\t\n\u{c}\r\u{1f}\u{7f}\"\\/ü\u{FFFF}\u{1F600}\u{10000}x".to_owned();
     let json = text.to_json(None).unwrap();
-    assert_eq!(json, "\"\\b\\t\\n\\f\\r\\u001F\u{7f}\\\"\\\\/\u{1F600}\"");
+    assert_eq!(json, "\"\\b\\t\\n\\f\\r\\u001F\u{7f}\\\"\\\\/ü\u{FFFF}\\uD83D\\uDE00\\uD800\\uDC00x\"");
     assert_eq!(String::from_json(&json).unwrap(), text);
 }

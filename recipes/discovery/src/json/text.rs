@@ -5,7 +5,8 @@ use std::io;
 use serde::Serialize;
 use serde_json::ser::{CharEscape, Formatter, Serializer};
 
-/// Writes compact JSON with the escapes of Java's writer: control characters have upper-case digits.
+/// Writes compact JSON with the escapes of Java's writer: control characters have upper-case digits, and a character beyond
+/// U+FFFF is a pair of escapes.
 struct JavaFormatter;
 
 impl Formatter for JavaFormatter {
@@ -22,6 +23,19 @@ impl Formatter for JavaFormatter {
             CharEscape::Tab => b"\\t",
         };
         writer.write_all(short)
+    }
+
+    fn write_string_fragment<W: ?Sized + io::Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some((at, beyond)) = rest.char_indices().find(|(_, letter)| *letter > '\u{FFFF}') {
+            let (before, after) = rest.split_at(at);
+            writer.write_all(before.as_bytes())?;
+            for unit in beyond.encode_utf16(&mut [0; 2]) {
+                write!(writer, "\\u{unit:04X}")?;
+            }
+            rest = after.strip_prefix(beyond).unwrap_or_default();
+        }
+        writer.write_all(rest.as_bytes())
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::jars;
 
-const JARS: [&str; 3] = ["zookeeper", "libzookeeper-java", "libcurator-recipes-java"];
+const JARS: [&str; 4] = ["zookeeper", "libzookeeper-java", "libcurator-recipes-java", "libcurator-discovery-java"];
 const OTHERS: [&str; 4] =
     ["openjdk-17-jre-headless", "openjdk-21-jre-headless", "openjdk-25-jre-headless", "python3-kazoo"];
 

@@ -3,5 +3,5 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod both_clients;
-mod interop;
+mod in_process;
 mod stage;

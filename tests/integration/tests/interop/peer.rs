@@ -17,7 +17,8 @@
 //! where HOW is `wait`, `try`, or a budget in milliseconds.
 //!
 //! The verbs of elections are in [`leaders`](crate::leaders), those of nodes and groups in [`groups`](crate::groups), those
-//! of caches in [`caches`](crate::caches), those of counters and barriers in [`counts`](crate::counts).
+//! of caches in [`caches`](crate::caches), those of counters and barriers in [`counts`](crate::counts). Service discovery has
+//! its verbs in [`discovery`](crate::discovery).
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -217,10 +218,21 @@ async fn hand_out(output: ChildStdout, threads: Threads) {
 
 async fn java(arguments: &[String]) -> Command {
     let mut java = Command::new("java");
-    java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-cp"]);
-    let jars = curator_class_path().unwrap();
+    java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Dfile.encoding=UTF-8", "-cp"]);
+    let jars = class_path();
     java.arg(format!("{}:{jars}", classes(&jars).await.display())).arg("CuratorPeer").args(arguments);
     java
+}
+
+/// Returns the class path of Curator with its service discovery. That jar is the last one: it may come with an older
+/// Curator.
+fn class_path() -> String {
+    let jars = curator_class_path().unwrap();
+    let recipes = jars.split(':').next().unwrap();
+    let discovery = Path::new(recipes).with_file_name("curator-x-discovery.jar");
+    let package = "libcurator-discovery-java";
+    assert!(discovery.exists(), "{} not found: on Debian and Ubuntu `apt-get install {package}`", discovery.display());
+    format!("{jars}:{}", discovery.display())
 }
 
 fn source(name: &str) -> PathBuf {
@@ -229,8 +241,9 @@ fn source(name: &str) -> PathBuf {
 
 /// The folder of the classes of the Java side, which the first test that needs them compiles for all.
 async fn classes(jars: &str) -> PathBuf {
-    let names = ["CuratorPeer", "CuratorElections", "CuratorGroups", "CuratorCaches", "CuratorCounts"];
-    let sources = names.map(|name| source(&format!("{name}.java")));
+    let curator = ["CuratorPeer", "CuratorElections", "CuratorGroups", "CuratorCaches", "CuratorCounts"];
+    let names = [&curator[..], &["CuratorServices", "spring/ZookeeperInstance", "dubbo/ZookeeperInstance"]].concat();
+    let sources: Vec<_> = names.iter().map(|name| source(&format!("{name}.java"))).collect();
     let mut hasher = DefaultHasher::new();
     jars.hash(&mut hasher);
     sources.iter().for_each(|source| std::fs::read(source).unwrap().hash(&mut hasher));

@@ -24,6 +24,40 @@
 //! An *instance* is one process, or one port, that serves a *service*. A *registration* is the instance in the process
 //! that has announced it. Consumers read instances; only its announcer has the registration.
 //!
+//! # From Java
+//!
+//! Processes in Java and in Rust may serve and use the same services, on the same nodes. A class of Curator with
+//! one counterpart has its name:
+//!
+//! | Java's Curator | here |
+//! | --- | --- |
+//! | `ServiceDiscoveryBuilder`, `ServiceDiscovery.start` | [`ServiceDiscovery::new`], [`ServiceDiscoveryOptions`]; it needs no start |
+//! | `registerService`; `thisInstance` | [`ServiceDiscovery::register`], which returns a [`Registration`] |
+//! | `updateService`, `unregisterService` | [`Registration::update`], [`Registration::unregister`] |
+//! | `queryForNames`, `queryForInstances`, `queryForInstance` | [`names`](ServiceDiscovery::names), [`instances`](ServiceDiscovery::instances), [`instance`](ServiceDiscovery::instance) |
+//! | `ServiceInstance`, `ServiceInstanceBuilder`, `ServiceType`, `UriSpec` | the same names |
+//! | `JsonInstanceSerializer`, `InstanceSerializer` | the same names; the payload is any type with serde's traits |
+//! | `DiscoveryPathConstructor` | [`ServiceDiscoveryOptions::path`] |
+//! | `ServiceCache`, `ServiceCacheListener` | [`ServiceCache`], [`ServiceCache::changes`] or [`ServiceCache::add_listener`] |
+//! | `ServiceProvider`, `getInstance`, `getAllInstances` | [`ServiceProvider`], [`get`](ServiceProvider::get) or [`wait`](ServiceProvider::wait), [`all`](ServiceProvider::all) |
+//! | `noteError` | [`Pick::failed`] |
+//! | `RoundRobinStrategy`, `RandomStrategy`, `StickyStrategy` | [`RoundRobin`], [`Random`], [`Sticky`]; also [`Weighted`], [`LeastLoaded`] |
+//! | `InstanceFilter`, `DownInstancePolicy` | [`ServiceProviderOptions::filter`], [`DownInstancePolicy`] |
+//! | `ServiceDiscovery.close` | [`ServiceDiscovery::close`] |
+//! | `curator-x-discovery-server` | not here: the program `curator service` has the commands for other languages |
+//!
+//! Each type lists its differences, [`ServiceDiscovery`](ServiceDiscovery#differences-from-curator) most of them.
+//!
+//! # From the request to the instance
+//!
+//! | the program | takes |
+//! | --- | --- |
+//! | sends requests by a client of its own | a [`ServiceProvider`]: one [`Pick`] a request, [`failed`](Pick::failed) after an error |
+//! | has a stack of tower services, tonic's among them | `ServiceCache::discover`, with the feature `tower` |
+//! | keeps a pool of connections | the [changes](ServiceCache::changes) of a [`ServiceCache`] |
+//! | asks once, as a command does | [`ServiceDiscovery::instances`] |
+//! | is not written in Rust | `curator service register` and `curator service watch --json`, of the program in `examples/cli` |
+//!
 //! # Tracing
 //!
 //! | level | event | fields |

@@ -84,7 +84,8 @@ on_every_server! {
         let (through_proxy, theirs) = (discovery(&client, &base), discovery(&observer, &base));
         let mut all = Vec::new();
         for kind in KINDS {
-            all.push(registered(&through_proxy, builder("web", kind.as_str()).service_type(kind).build().unwrap()).await);
+            let instance = builder("web", kind.as_str()).service_type(kind).build().unwrap();
+            all.push(registered(&through_proxy, instance).await);
         }
         proxy.refuse();
         proxy.reset();
@@ -138,8 +139,8 @@ on_every_server! {
         assert_eq!(stat_of(&observer, &standing.path).await.unwrap().czxid, standing.czxid.get());
     }
 
-    /// Curator's `TestWatchedInstances.testWatchedInstances`. There the data is the instance from then on. Here it stays up
-    /// to the next update or session.
+    /// Curator's `TestWatchedInstances.testWatchedInstances`. There the data is the instance from then on. Here it
+    /// stays up to the next update or session.
     async fn data_of_another_client_is_reported_and_kept(env) {
         let (observer, base, proxy) = (env.client().await, env.path("base"), env.proxy());
         let client = connected(client_builder(proxy.address()).session_timeout(LONG)).await;

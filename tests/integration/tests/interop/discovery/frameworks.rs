@@ -12,10 +12,11 @@ use crate::peer::Peer;
 
 const SPRING: &str = concat!(
     r#"{"name":"application","id":"6b3a2c56-7d1e-4a34-9f7d-0b0d2d6a9c11","address":"10.0.0.7","port":8080,"#,
-    r#""sslPort":null,"payload":{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"application-1","#,
-    r#""name":"application","metadata":{"instance_status":"UP"}},"registrationTimeUTC":1753142400000,"#,
-    r#""serviceType":"DYNAMIC","uriSpec":{"parts":[{"value":"scheme","variable":true},"#,
-    r#"{"value":"://","variable":false},{"value":"address","variable":true},{"value":":","variable":false},{"value":"port","variable":true}]}}"#,
+    r#""sslPort":null,"payload":{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","#,
+    r#""id":"application-1","name":"application","metadata":{"instance_status":"UP"}},"#,
+    r#""registrationTimeUTC":1753142400000,"serviceType":"DYNAMIC","uriSpec":{"parts":["#,
+    r#"{"value":"scheme","variable":true},{"value":"://","variable":false},{"value":"address","variable":true},"#,
+    r#"{"value":":","variable":false},{"value":"port","variable":true}]}}"#,
 );
 const DUBBO: &str = concat!(
     r#"{"name":"demo-provider","id":"10.0.0.7:20880","address":"10.0.0.7","port":20880,"sslPort":null,"#,

@@ -18,7 +18,8 @@
 //! | `discovery BASE FORM close` | `closed` |
 //!
 //! A form is `default` (nine fields) or `enabled` (ten fields). An answer about instances is in the form `enabled`. A
-//! field is `FIELD=VALUE`, and a payload `KIND:VALUE`. The address and the registration time are the same in each instance.
+//! field is `FIELD=VALUE`, and a payload `KIND:VALUE`. The address and the registration time are the same
+//! in each instance.
 
 mod following;
 mod frameworks;

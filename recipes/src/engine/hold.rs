@@ -73,6 +73,8 @@ pub(crate) struct Hold {
     /// The number of a lease.
     slot: Option<Box<Slot>>,
     shares: Mutex<Shares>,
+    /// The batch's turn, which ends with the node. Not among the shares: a loss ends it.
+    turn: Mutex<Option<Turn>>,
     /// True once a loss or the release was counted.
     over: AtomicBool,
     /// The last guard has given up its share.
@@ -90,8 +92,6 @@ struct Shares {
     kept: Option<Kept>,
     /// Lets contenders of the same session find the holder.
     entry: Option<Entry>,
-    /// The batch's turn that ends with the node.
-    turn: Option<Turn>,
 }
 
 /// The node of a hold, and the client, which stays open for it.
@@ -123,7 +123,8 @@ impl Hold {
             origin,
             revocation: revocation.map_or_else(OnceLock::new, OnceLock::from),
             slot: slots.map(|slots| Box::new(Slot::new(slots))),
-            shares: Mutex::new(Shares { guards: 0, kept: Some(Kept { owned, client }), entry, turn }),
+            shares: Mutex::new(Shares { guards: 0, kept: Some(Kept { owned, client }), entry }),
+            turn: Mutex::new(turn),
             over: AtomicBool::new(false),
             released: AtomicBool::new(false),
             passes: AtomicBool::new(true),
@@ -231,6 +232,8 @@ impl Hold {
         }
         metrics::lost(&self.label, reason);
         drop(self.end_slot());
+        let turn = self.turn.lock().take();
+        drop(turn);
         let (path, node) = (self.lock_path.clone(), self.path.clone());
         let held_s = self.since.elapsed().as_secs_f64();
         let session_id = self.session.id().map(tracing::field::display);
@@ -397,7 +400,7 @@ impl HoldShare {
             return None;
         };
         let kept = Kept { owned, client };
-        let Some(turn) = self.hold.shares.lock().turn.take() else { return Some(kept) };
+        let Some(turn) = self.hold.turn.lock().take() else { return Some(kept) };
         let revocation = self.hold.revocation.get();
         let is_revoked = revocation.is_some_and(Revocation::is_requested);
         if self.lost_before.get().is_some() || is_revoked || !self.hold.may_pass() {

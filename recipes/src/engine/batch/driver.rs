@@ -147,7 +147,12 @@ impl<'a> Driver<'a> {
 
     fn tick(&mut self) {
         self.next_tick = None;
-        let offer = self.lobby.plan(|plan| plan.offer());
+        let (offer, has_free) = self.lobby.plan(|plan| (plan.offer(), plan.free().next().is_some()));
+        if offer.is_none() && has_free {
+            // A look has withdrawn the offer for a while. The entry has had it before.
+            self.next_tick = Some(Instant::now() + self.patience() / 10);
+            return;
+        }
         if offer.is_some() && offer == self.offer {
             self.lobby.offer_more();
         }

@@ -61,7 +61,11 @@ on_every_server! {
         let unregister = async |(number, registration): (usize, Registration<String>)| {
             match number % 4 {
                 0 => {}
-                1 => drop(reaches(&registration, |state| !matches!(state, NodeState::Standing(_))).await),
+                // It may stand in the next session already.
+                1 => {
+                    let stood = |state: &NodeState| state.standing().is_some_and(|node| node.session == before.session);
+                    drop(reaches(&registration, |state| !stood(state)).await);
+                }
                 _ => drop(registered_again(&last, &before).await),
             }
             for _ in 0..number {

@@ -24,16 +24,23 @@ pub(crate) struct Acquired {
     pub(crate) revocation: Option<Revocation>,
     /// The number of contenders ahead when it joined, or 1 if it joined behind one of its session without a listing.
     pub(crate) queue_position: usize,
+    /// The limit of the decision that granted it. Under a lower one it may be one too many.
+    pub(crate) limit: usize,
     /// The batch's turn that ends with the node.
     pub(crate) turn: Option<Turn>,
 }
 
 impl Acquired {
     /// Makes the fencing token of the node: the transaction that created it.
-    pub(super) fn new(owned: OwnedNode, revocation: Option<Revocation>) -> Self {
+    pub(super) fn new(owned: OwnedNode, revocation: Option<Revocation>, limit: usize) -> Self {
         let fencing_token = FencingToken::of_node(owned.czxid().unwrap_or_default());
         let owned = HeldNode::Own(owned);
-        Self { owned, entry: None, fencing_token, revocation, queue_position: 0, turn: None }
+        Self { owned, entry: None, fencing_token, revocation, queue_position: 0, limit, turn: None }
+    }
+
+    /// Returns whether it may serve no further task.
+    pub(super) fn is_over(&self, limit: usize) -> bool {
+        is_lost(&self.owned) || limit < self.limit
     }
 
     /// Returns the path of its node.
@@ -103,6 +110,11 @@ impl Deref for HeldNode {
     }
 }
 
+/// Returns whether a node serves no further task.
+fn is_lost(owned: &OwnedNode) -> bool {
+    owned.loss_signal().loss().is_some() || !owned.session().is_alive()
+}
+
 impl SharedNode {
     pub(super) fn new(owned: OwnedNode, entry: Option<Entry>) -> Arc<Self> {
         let (holds, revocation) = (Mutex::default(), OnceLock::new());
@@ -114,7 +126,7 @@ impl SharedNode {
 
     /// Returns whether it serves no reader any more.
     pub(super) fn is_lost(&self) -> bool {
-        self.owned.loss_signal().loss().is_some() || !self.owned.session().is_alive()
+        is_lost(&self.owned)
     }
 }
 

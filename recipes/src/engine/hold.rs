@@ -410,7 +410,7 @@ impl HoldShare {
         let Kept { owned, client } = kept;
         owned.changes_hands();
         let entry = self.hold.shares.lock().entry.take();
-        let acquired = Acquired { entry, ..Acquired::new(owned, revocation.cloned()) };
+        let acquired = Acquired { entry, ..Acquired::new(owned, revocation.cloned(), turn.limit()) };
         let Some(Acquired { owned, entry, .. }) = turn.pass(acquired) else {
             drop(self.hold.end_slot());
             self.hold.log_end("passed");

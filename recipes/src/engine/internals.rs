@@ -253,10 +253,10 @@ impl LockInternals {
 
     /// Returns the grant of a node that did not have to wait. From now on a watch notices its deletion. The
     /// watch is the one of a listing with the node, otherwise a read sets it.
-    pub(crate) fn acquired_from(&self, owned: OwnedNode, listing: Option<Watch>) -> Acquired {
+    pub(crate) fn acquired_from(&self, owned: OwnedNode, listing: Option<Watch>, limit: usize) -> Acquired {
         waits::watch_held(&owned, listing);
         let revocation = self.revocation(&owned);
-        Acquired::new(owned, revocation)
+        Acquired::new(owned, revocation, limit)
     }
 
     pub(crate) fn client(&self) -> &CuratorFramework {

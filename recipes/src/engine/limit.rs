@@ -65,14 +65,19 @@ impl LimitWatch {
         }
     }
 
-    /// Resolves when the limit differs from the last one.
+    /// Returns the limit that [`get`](Self::get) has returned last.
+    pub(super) fn last(&self) -> usize {
+        match self {
+            Self::Fixed(seen) | Self::Changing(_, seen) => *seen,
+        }
+    }
+
+    /// Resolves when the limit differs from the [last](Self::last) one.
     pub(crate) async fn changed(&mut self) {
         if let Self::Changing(counts, seen) = self {
             let differs = |count: &VersionedValue<i32>| leases_of(count) != *seen;
             // Boxed: few limits change, and all waiters wait here.
-            let changed = Box::pin(counts.wait_for(differs)).await.map(|count| leases_of(&count));
-            if let Ok(leases) = changed {
-                *seen = leases;
+            if Box::pin(counts.wait_for(differs)).await.is_ok() {
                 return;
             }
         }

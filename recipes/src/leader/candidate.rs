@@ -302,7 +302,7 @@ impl Candidate {
             resumed = resumed => resumed,
         };
         match resumed {
-            Ok(None) => Ok(self.internals.acquired_from(owned, None)),
+            Ok(None) => Ok(self.internals.acquired_from(owned, None, 1)),
             Err(error) if error.is_retryable_in_session() => Err(End::Failed(error.into())),
             _ => Err(End::Led),
         }

@@ -383,7 +383,7 @@ impl Halves {
             return Err(lost);
         }
         let Some(owned) = created? else { return Ok(None) };
-        let acquired = Acquired { fencing_token: writing.fencing_token(), ..internals.acquired_from(owned, None) };
+        let acquired = Acquired { fencing_token: writing.fencing_token(), ..internals.acquired_from(owned, None, 1) };
         Ok(Some(HoldShare::first(internals.hold(acquired, *writing.origin()))))
     }
 

@@ -63,7 +63,8 @@ impl<'a> Driver<'a> {
 
     async fn run(mut self) {
         let lobby = self.lobby;
-        while let Some(jobs) = lobby.jobs() {
+        let mut limit = lobby.source.nodes().limit().follow();
+        while let Some(jobs) = lobby.jobs(limit.get()) {
             self.follow(jobs);
             tokio::select! {
                 biased;
@@ -73,6 +74,7 @@ impl<'a> Driver<'a> {
                 () = at(self.idle_until.and_then(|(_, end)| end)) => self.end_idle(),
                 () = at(self.next_tick) => self.tick(),
                 () = lobby.changed.notified() => {}
+                () = limit.changed() => {}
             }
         }
     }
@@ -97,7 +99,9 @@ impl<'a> Driver<'a> {
             self.watching = Some(lobby.source.watch_others(lobby, node));
         }
         match (&self.attempt, jobs.acquires) {
-            (None, true) => self.attempt = Some((lobby.plan(|plan| plan.next_ticket()), Box::pin(attempt(lobby)))),
+            (None, true) if !jobs.has_all => {
+                self.attempt = Some((lobby.plan(|plan| plan.next_ticket()), Box::pin(attempt(lobby))))
+            }
             // The drop deletes its node.
             (Some(_), false) => {
                 self.attempt = None;
@@ -140,7 +144,7 @@ impl<'a> Driver<'a> {
         let Some(((turn, passes), _)) = self.idle_until.take() else { return };
         self.lobby.step(|plan| {
             // An entry may have taken and released the node since: a new idle time starts.
-            let is_same = plan.jobs().idle == Some(passes);
+            let is_same = plan.idle() == Some(passes);
             ((), if is_same { plan.end_idle(Some(turn)) } else { Then::default() })
         });
     }
@@ -163,8 +167,7 @@ impl<'a> Driver<'a> {
 /// Makes attempts, one session after the other, until one is granted.
 async fn attempt(lobby: &Lobby) -> Attempted {
     lobby.contention.is_unknown();
-    let most = lobby.plan(|plan| plan.unserved());
-    let granted = lobby.source.attempts(most, WaitMode::Forever, &lobby.contention).await?;
+    let granted = lobby.source.attempts(Some(lobby), WaitMode::Forever, &lobby.contention).await?;
     granted.ok_or_else(no_end)
 }
 

@@ -39,13 +39,7 @@ pub(crate) struct Lobby {
     pub(super) contention: Contention,
 }
 
-type Node = Box<Granted>;
-
-/// A granted node, and the limit of leases that it was granted under.
-pub(super) struct Granted {
-    acquired: Acquired,
-    limit: u32,
-}
+type Node = Box<Acquired>;
 
 struct State {
     plan: Plan<Node, Option<Waker>>,
@@ -85,20 +79,12 @@ impl GrantedNode {
     }
 }
 
-impl Granted {
-    /// Returns whether it may serve no entry any more. Under a lower limit its lease may be one too many.
-    fn is_over(&self, limit: u32) -> bool {
-        let owned = &self.acquired.owned;
-        owned.loss_signal().loss().is_some() || !owned.session().is_alive() || limit < self.limit
-    }
-}
-
 /// The node of a batch, which one entry has.
 pub(crate) struct Turn {
     lobby: Arc<Lobby>,
     number: u64,
-    /// The limit of leases that the node was granted under.
-    limit: u32,
+    /// See [`Acquired::limit`].
+    limit: usize,
     /// False once the node was passed on.
     has_node: bool,
 }
@@ -182,7 +168,7 @@ impl Lobby {
         // As the primitives of tokio: a loop of calls that need not wait lets other tasks run.
         tokio::task::consume_budget().await;
         self.end_vain_turns();
-        let limit = self.source.nodes().limit().get();
+        let limit = self.limit();
         if self.plan(|plan| plan.is_taken(limit)) && self.is_known(client) {
             return Ok(None);
         }
@@ -190,14 +176,14 @@ impl Lobby {
             return Ok(Some(idle));
         }
         let contention = Contention::default();
-        let attempts = self.source.attempts(1, WaitMode::Once, &contention);
+        let attempts = self.source.attempts(None, WaitMode::Once, &contention);
         let acquired = WaitMode::Once.bound(client, path, &contention, attempts).await?;
         Ok(acquired.flatten().and_then(|mut acquired| acquired.pop()).map(|acquired| self.held(acquired)))
     }
 
     fn take_idle(self: &Arc<Self>) -> Option<Acquired> {
         let taken = self.step(|plan| {
-            if plan.jobs().idle.is_none() {
+            if plan.idle().is_none() {
                 return (None, Then::default());
             }
             // The caller takes it, so it need not be woken.
@@ -217,7 +203,7 @@ impl Lobby {
         drop(state);
         self.ensure_running();
         self.changed.notify_one();
-        Acquired { turn: Some(self.turn(number, self.limit())), ..acquired }
+        Acquired { turn: Some(self.turn(number, acquired.limit)), ..acquired }
     }
 
     /// Begins a turn with a node that was granted.
@@ -225,7 +211,7 @@ impl Lobby {
         let mut state = self.state.lock();
         let number = state.plan.next_turn();
         state.watches(number, &acquired);
-        let then = state.plan.granted(Box::new(Granted { acquired, limit: self.limit() }));
+        let then = state.plan.granted(Box::new(acquired));
         drop(state);
         self.carry_out(then);
     }
@@ -239,18 +225,17 @@ impl Lobby {
     fn granted(self: &Arc<Self>, taken: Taken<Node, Option<Waker>>) -> Acquired {
         let Taken { node, turn: number, pass, gone: _waker, wakes } = taken;
         wakes.flatten().into_iter().for_each(Waker::wake);
-        let Granted { acquired, limit } = *node;
-        let fencing_token = acquired.fencing_token.at_pass(pass);
-        Acquired { turn: Some(self.turn(number, limit)), fencing_token, ..acquired }
+        let fencing_token = node.fencing_token.at_pass(pass);
+        Acquired { turn: Some(self.turn(number, node.limit)), fencing_token, ..*node }
     }
 
-    fn turn(self: &Arc<Self>, number: u64, limit: u32) -> Turn {
+    fn turn(self: &Arc<Self>, number: u64, limit: usize) -> Turn {
         Turn { lobby: Arc::clone(self), number, limit, has_node: true }
     }
 
-    /// Returns the present limit of leases.
-    fn limit(&self) -> u32 {
-        u32::try_from(self.source.nodes().limit().get()).unwrap_or(u32::MAX)
+    /// Returns the present limit of nodes.
+    fn limit(&self) -> usize {
+        self.source.nodes().limit().get()
     }
 
     /// Ends the turns of the free nodes that may serve no entry any more.
@@ -280,10 +265,11 @@ impl Lobby {
         &self,
         step: impl FnOnce(&mut Plan<Node, Option<Waker>>) -> (T, Then<Node, Option<Waker>>),
     ) -> T {
+        let limit = self.limit();
         let mut state = self.state.lock();
-        let before = state.plan.jobs();
+        let before = state.plan.jobs(limit);
         let (output, then) = step(&mut state.plan);
-        let after = state.plan.jobs();
+        let after = state.plan.jobs(limit);
         drop(state);
         self.carry_out(then);
         if after != before {
@@ -314,7 +300,7 @@ impl Lobby {
     }
 
     /// Returns the jobs of the task, or `None` at the end of the task.
-    pub(super) fn jobs(&self) -> Option<Jobs> {
+    pub(super) fn jobs(&self, limit: usize) -> Option<Jobs> {
         let mut state = self.state.lock();
         if state.plan.is_at_rest() {
             state.is_running = false;
@@ -322,7 +308,12 @@ impl Lobby {
             self.contention.is_unknown();
             return None;
         }
-        Some(state.plan.jobs())
+        Some(state.plan.jobs(limit))
+    }
+
+    /// Returns the number of entries that wait and are not offered a node.
+    pub(crate) fn unserved(&self) -> usize {
+        self.plan(Plan::unserved)
     }
 
     /// Reads the plan.
@@ -379,7 +370,7 @@ impl Lobby {
 
 impl Contended for Lobby {
     fn is_known(&self, client: &CuratorFramework) -> bool {
-        let limit = self.source.nodes().limit().get();
+        let limit = self.limit();
         self.plan(|plan| plan.is_granted(limit)) && client.is_connected() || self.contention.is_known(client)
     }
 }
@@ -452,10 +443,14 @@ impl Drop for Entry<'_> {
 }
 
 impl Turn {
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Passes the node to the next entry. At the end of the turn it returns the node, and the caller deletes it.
     pub(crate) fn pass(mut self, acquired: Acquired) -> Option<Acquired> {
         self.has_node = false;
-        let mut node = Some(Box::new(Granted { acquired, limit: self.limit }));
+        let mut node = Some(Box::new(acquired));
         self.lobby.step(|plan| {
             let mut then = match node.take() {
                 Some(node) => plan.put_back(self.number, node),
@@ -465,7 +460,7 @@ impl Turn {
             node = own.map(|at| then.deletes.swap_remove(at).1);
             ((), then)
         });
-        node.map(|node| node.acquired)
+        node.map(|node| *node)
     }
 }
 

@@ -80,6 +80,9 @@ impl Company {
 pub(super) struct Jobs {
     /// Acquires nodes, for the entries that the present ones do not serve.
     pub(super) acquires: bool,
+    /// No attempt begins: the batch has all nodes that there may be, and no other contender waits. A release serves the
+    /// entries.
+    pub(super) has_all: bool,
     /// Looks for other contenders.
     pub(super) looks: bool,
     /// No entry takes the node of this turn, after this number of passes. It ends when another contender comes, or after
@@ -162,7 +165,7 @@ impl<N, W: Clone> Plan<N, W> {
     pub(super) fn fail(&mut self, before: Ticket) -> Vec<W> {
         let served = match self.turn() {
             Some(_) => self.company.end(),
-            None => self.last_offered().map_or(0, |ticket| ticket + 1),
+            None => self.last_offered().map_or(0, |ticket| ticket + 1).max(self.end_behind(self.open().count())),
         };
         let mut failed = self.waiting.split_off(&served);
         let mut later = failed.split_off(&before.max(served));
@@ -188,7 +191,9 @@ impl<N, W: Clone> Plan<N, W> {
 
     /// Returns whether the batch's task has nothing to do, until an entry comes.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.waiting.is_empty() && self.free.is_empty() && (!self.has_one_node() || self.held.is_empty())
+        // A look that still counts saves the next entries an attempt.
+        let is_over = if self.has_one_node() { self.held.is_empty() } else { self.company != Company::Alone };
+        self.waiting.is_empty() && self.free.is_empty() && is_over
     }
 
     /// Begins a rest: what the last look has shown does not hold any more.
@@ -395,7 +400,13 @@ impl<N, W: Clone> Plan<N, W> {
         self.free.iter().filter(move |(_, free)| serves_all || free.passes == 0).map(|(turn, _)| *turn)
     }
 
-    pub(super) fn jobs(&self) -> Jobs {
+    /// Returns the passes of the one node, if it is free and no entry waits for it.
+    pub(super) fn idle(&self) -> Option<u64> {
+        self.free.values().next().map(|free| free.passes).filter(|_| self.is_idle())
+    }
+
+    /// Returns the jobs for a batch that may have this many nodes.
+    pub(super) fn jobs(&self, limit: usize) -> Jobs {
         let (turn, free) = (self.turn(), self.free.len());
         if !self.has_one_node() {
             let looks = match self.company {
@@ -403,7 +414,8 @@ impl<N, W: Clone> Plan<N, W> {
                 Company::Alone => true,
                 Company::Others(_) => !self.waiting.is_empty(),
             };
-            return Jobs { acquires: self.unserved() > 0, looks, ..Jobs::default() };
+            let has_all = self.company == Company::Alone && self.held.len() + free >= limit;
+            return Jobs { acquires: self.unserved() > 0, has_all, looks, ..Jobs::default() };
         }
         if turn.is_none() {
             return Jobs { acquires: !self.waiting.is_empty(), ..Jobs::default() };
@@ -417,12 +429,12 @@ impl<N, W: Clone> Plan<N, W> {
             Company::Alone => true,
             Company::Others(_) => false,
         };
-        let passes = self.free.values().next().map(|free| free.passes);
         Jobs {
             acquires: matches!(self.company, Company::Others(end) if self.waiting.range(end..).next().is_some()),
             looks,
-            idle: passes.filter(|_| is_idle),
+            idle: self.idle(),
             turn,
+            ..Jobs::default()
         }
     }
 
@@ -518,6 +530,7 @@ mod tests {
         /// A look has shown no other contender, and that still counts.
         alone: bool,
         nodes: u64,
+        limit: usize,
         deleted: Vec<u64>,
         /// The number of entries that may get the node until the next look, or at all if another contender was seen.
         passes_left: Option<usize>,
@@ -543,7 +556,7 @@ mod tests {
     const MOST: usize = 1;
 
     impl World {
-        fn new(supply: Supply, lingers: bool) -> Self {
+        fn new(supply: Supply, lingers: bool, limit: usize) -> Self {
             Self {
                 plan: Plan::new(supply, lingers),
                 woken: Vec::new(),
@@ -551,6 +564,7 @@ mod tests {
                 held: Vec::new(),
                 alone: false,
                 nodes: 0,
+                limit,
                 deleted: Vec::new(),
                 passes_left: None,
                 slow: false,
@@ -564,7 +578,7 @@ mod tests {
         }
 
         fn steps(&self) -> Vec<Step> {
-            let jobs = self.plan.jobs();
+            let jobs = self.plan.jobs(self.limit);
             let mut steps: Vec<_> = (0..self.waiting.len()).flat_map(|at| [Step::Leave(at), Step::Poll(at)]).collect();
             steps.extend((0..self.held.len()).map(Step::Release));
             steps.extend((self.plan.next < 4).then_some(Step::Enter));
@@ -664,7 +678,7 @@ mod tests {
         }
 
         fn check(&self) {
-            let jobs = self.plan.jobs();
+            let jobs = self.plan.jobs(self.limit);
             let free: Vec<u64> = self.plan.free().map(|(_, node)| *node).collect();
             let mut nodes: Vec<_> = self.held.iter().map(|(_, node)| *node).chain(free.iter().copied()).collect();
             nodes.extend(&self.deleted);
@@ -676,11 +690,13 @@ mod tests {
             let is_served_later = self.held.iter().any(|(turn, _)| Some(*turn) == jobs.turn);
             let is_woken = !free.is_empty() && self.waiting.iter().any(|ticket| self.woken.contains(ticket));
             let is_looked_at = !free.is_empty() && jobs.looks;
+            // The end of the look begins an attempt.
+            let acquires = jobs.acquires && (!jobs.has_all || jobs.looks);
             let is_served = self.plan.open().count() > 0 && self.waiting.iter().any(|ticket| *ticket < self.plan.end());
             let mut offered = self.plan.waiting.iter().filter(|(_, place)| place.is_offered);
             assert!(!is_served || offered.any(|(ticket, _)| self.woken.contains(ticket)), "{:?}", self.path);
             assert!(
-                jobs.acquires || is_served_later || is_woken || is_looked_at,
+                acquires || is_served_later || is_woken || is_looked_at,
                 "an entry waits for nothing: {:?}",
                 self.path
             );
@@ -690,9 +706,11 @@ mod tests {
     #[test]
     fn all_orders_of_four_entries_keep_the_order_and_leave_none_behind() {
         let one = Supply::One { most_passes: MOST };
-        for (supply, lingers) in [(one, false), (one, true), (Supply::Many, false)] {
+        for (supply, lingers, limit) in
+            [(one, false, 1), (one, true, 1), (Supply::Many, false, 1), (Supply::Many, false, 2)]
+        {
             let (mut seen, hasher) = (HashSet::new(), RandomState::new());
-            let mut open = VecDeque::from([World::new(supply, lingers)]);
+            let mut open = VecDeque::from([World::new(supply, lingers, limit)]);
             while let Some(world) = open.pop_front() {
                 for step in world.steps() {
                     let mut next = world.clone();

@@ -129,7 +129,7 @@ impl Group {
 
 impl From<Acquired> for Grant {
     fn from(acquired: Acquired) -> Self {
-        let Acquired { owned, entry, fencing_token, revocation, queue_position, turn: _ } = acquired;
+        let Acquired { owned, entry, fencing_token, revocation, queue_position, .. } = acquired;
         let node = match owned {
             HeldNode::Own(owned) => SharedNode::new(owned, entry),
             HeldNode::Shared(shared) => shared,
@@ -141,7 +141,8 @@ impl From<Acquired> for Grant {
 impl From<Grant> for Acquired {
     fn from(grant: Grant) -> Self {
         let Grant { node, fencing_token, revocation, queue_position } = grant;
-        Self { owned: HeldNode::Shared(node), entry: None, fencing_token, revocation, queue_position, turn: None }
+        let owned = HeldNode::Shared(node);
+        Self { owned, entry: None, fencing_token, revocation, queue_position, limit: 1, turn: None }
     }
 }
 

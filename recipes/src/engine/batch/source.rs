@@ -25,10 +25,11 @@ pub(crate) trait Source: Send + Sync {
 
     fn supply(&self) -> Supply;
 
-    /// Makes attempts, one session after the other, until at least one node is granted, and at most `most`.
+    /// Makes attempts, one session after the other, until at least one node is granted, and for a batch at most one for
+    /// each entry that is not served.
     fn attempts<'a>(
         &'a self,
-        most: usize,
+        batch: Option<&'a Lobby>,
         mode: WaitMode,
         contention: &'a Contention,
     ) -> Boxed<'a, Result<Option<Vec<Acquired>>, LockError>>;
@@ -55,7 +56,7 @@ impl Source for OneNode {
 
     fn attempts<'a>(
         &'a self,
-        _most: usize,
+        _batch: Option<&'a Lobby>,
         mode: WaitMode,
         contention: &'a Contention,
     ) -> Boxed<'a, Result<Option<Vec<Acquired>>, LockError>> {

@@ -458,7 +458,7 @@ impl Contender<'_> {
         if self.owned.loss_signal().loss() == Some(LossReason::NodeDeleted) {
             return Err(self.is_gone());
         }
-        let Self { lock, owned, own, listing, entry, revocation, .. } = self;
+        let Self { lock, owned, own, listing, entry, revocation, limit, .. } = self;
         if !owned.session().is_alive() {
             return Err(expired(owned.session()));
         }
@@ -470,7 +470,7 @@ impl Contender<'_> {
             entry.is_first(proof.epoch());
         }
         let queue_position = plan.queue_position.unwrap_or_default();
-        Ok(Acquired { entry: Some(entry), queue_position, ..Acquired::new(owned, revocation) })
+        Ok(Acquired { entry: Some(entry), queue_position, ..Acquired::new(owned, revocation, limit.last()) })
     }
 }
 

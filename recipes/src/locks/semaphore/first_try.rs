@@ -134,16 +134,18 @@ impl LeaseAttempt<'_> {
             return Err(session.closed_error("taking leases").into());
         }
         let another = || watch.as_ref().and_then(Watch::another);
-        let granted = nodes.into_iter().map(|node| leases.acquired_from(node, another()));
+        let granted = nodes.into_iter().map(|node| leases.acquired_from(node, another(), max_leases));
         Ok(FirstTry::Granted(granted.collect()))
     }
 
     /// Takes further leases that are free now. They are not needed, so an error ends only this step.
     pub(super) async fn take_more(&self, has_turn: bool) -> Vec<Acquired> {
-        if self.more == 0 {
+        // Of the entries that wait now, one takes the first lease.
+        let more = self.batch.map_or(0, |batch| batch.lobby.unserved().saturating_sub(1));
+        if more == 0 {
             return Vec::new();
         }
-        match Box::pin(self.try_more(has_turn)).await {
+        match Box::pin(self.try_more(more, has_turn)).await {
             Ok(leases) => leases,
             Err(error) => {
                 tracing::debug!(error = %Chain(&error), path = self.semaphore.path, "further leases were not taken");
@@ -152,11 +154,11 @@ impl LeaseAttempt<'_> {
         }
     }
 
-    async fn try_more(&self, has_turn: bool) -> Result<Vec<Acquired>, LockError> {
+    async fn try_more(&self, more: usize, has_turn: bool) -> Result<Vec<Acquired>, LockError> {
         let leases = &self.semaphore.leases;
         let at = self.session.pinned();
         let look = self.look(&at, false).await?;
-        let free = leases.limit().get().saturating_sub(look.leases.len()).min(self.more).min(MOST);
+        let free = leases.limit().get().saturating_sub(look.leases.len()).min(more).min(MOST);
         if free == 0 || !(has_turn || look.is_queue_empty) {
             return Ok(Vec::new());
         }
@@ -181,7 +183,7 @@ impl LeaseAttempt<'_> {
         let granted = created.filter(|(node, created)| {
             created.as_ref().is_ok_and(|created| created.epoch == at.epoch()) && is_granted(node)
         });
-        Ok(granted.map(|(node, _)| leases.acquired_from(node, another())).collect())
+        Ok(granted.map(|(node, _)| leases.acquired_from(node, another(), max_leases)).collect())
     }
 
     fn new_nodes(&self, number: usize) -> Vec<OwnedNode> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{Error, Session};
+use curator_framework::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -19,6 +19,13 @@ const LOOKS: Duration = Duration::from_millis(100);
 pub(super) struct Pool {
     pub(super) semaphore: Inner,
     pub(super) turn: watch::Sender<OwnTurn>,
+}
+
+/// The batch of a request, to which it shows its node in the queue.
+#[derive(Clone, Copy)]
+pub(super) struct PoolBatch<'a> {
+    pub(super) lobby: &'a Lobby,
+    pub(super) turn: &'a watch::Sender<OwnTurn>,
 }
 
 /// The batch's own node in the queue, of which a look for other contenders must know.
@@ -75,14 +82,13 @@ impl Source for Pool {
 
     fn attempts<'a>(
         &'a self,
-        most: usize,
+        batch: Option<&'a Lobby>,
         mode: WaitMode,
         contention: &'a Contention,
     ) -> Boxed<'a, Result<Option<Vec<Acquired>>, LockError>> {
-        // A caller that asks once has a node of its own in the queue, beside the batch's.
-        let turn = Some(&self.turn).filter(|_| mode != WaitMode::Once);
+        let batch = batch.map(|lobby| PoolBatch { lobby, turn: &self.turn });
         Box::pin(async move {
-            let request = LeaseRequest { semaphore: &self.semaphore, wanted: 1, more: most.saturating_sub(1), turn };
+            let request = LeaseRequest { semaphore: &self.semaphore, wanted: 1, batch };
             attempts(self.nodes().client(), mode, contention, &request).await
         })
     }
@@ -91,11 +97,10 @@ impl Source for Pool {
     /// would cost a listing for each.
     fn watch_others<'a>(&'a self, batch: &'a Lobby, _node: Option<GrantedNode>) -> Boxed<'a, ()> {
         Box::pin(async move {
-            let began = Instant::now();
-            let looked = timeout_at(began + LOOKS, self.look()).await;
+            let until = Instant::now() + LOOKS.max(self.nodes().client().session_timeout() / 100);
+            let looked = timeout_at(until, self.has_others()).await;
             // Without an answer another one may wait unseen.
-            let (others, counts) = looked.ok().and_then(Result::ok).unwrap_or((true, LOOKS));
-            let until = began + counts;
+            let others = looked.ok().and_then(Result::ok).unwrap_or(true);
             batch.looked(None, others, (!others).then_some(until));
             sleep_until(until).await;
             if !others {
@@ -106,14 +111,9 @@ impl Source for Pool {
 }
 
 impl Pool {
-    /// Returns whether another contender is queued, and how long that counts.
-    async fn look(&self) -> Result<(bool, Duration), Error> {
+    /// Returns whether another contender is queued.
+    async fn has_others(&self) -> Result<bool, Error> {
         let session = self.nodes().client().session().await?;
-        let counts = LOOKS.max(session.timeout() / 100);
-        Ok((self.has_others(&session).await?, counts))
-    }
-
-    async fn has_others(&self, session: &Session) -> Result<bool, Error> {
         let mut turn = self.turn.subscribe();
         loop {
             let own = *turn.borrow_and_update();

@@ -368,7 +368,7 @@ impl InterProcessSemaphoreV2 {
         let taken = match &self.batch {
             Some(batch) if wanted == 1 => batch.acquire(leases.label(), mode).await?.map(|lease| vec![lease]),
             _ => {
-                let request = LeaseRequest { semaphore: &self.inner, wanted, more: 0, turn: None };
+                let request = LeaseRequest { semaphore: &self.inner, wanted, batch: None };
                 acquire(leases.client(), path, mode, &request).await?
             }
         };

@@ -2,12 +2,11 @@
 
 use curator_framework::{Session, Watch};
 use parking_lot::Mutex;
-use tokio::sync::watch;
 
 use crate::engine::error::LockError;
 use crate::engine::semaphore_protocol::SemaphoreProtocol;
 use crate::engine::{Contention, LockInternals, WaitMode};
-use crate::locks::semaphore::pool::OwnTurn;
+use crate::locks::semaphore::pool::PoolBatch;
 use crate::shared::SharedCount;
 
 pub(super) const LOCKS: &str = "locks";
@@ -68,9 +67,7 @@ pub(super) enum LastLook {
 pub(super) struct LeaseAttempt<'a> {
     pub(super) semaphore: &'a Inner,
     pub(super) wanted: usize,
-    /// See [`LeaseRequest`](crate::locks::semaphore::take::LeaseRequest).
-    pub(super) more: usize,
-    pub(super) turn: Option<&'a watch::Sender<OwnTurn>>,
+    pub(super) batch: Option<PoolBatch<'a>>,
     pub(super) session: &'a Session,
     pub(super) mode: WaitMode,
     pub(super) contention: &'a Contention,

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use curator_framework::recipe::OwnedNode;
 use curator_framework::{Chain, Error, LossReason, RetryLoop, Session};
 use futures_util::future::join;
-use tokio::sync::watch;
 
 use crate::engine::driver::Predicate;
 use crate::engine::error::LockError;
@@ -21,17 +20,15 @@ use crate::engine::semaphore_protocol::SemaphoreProtocol;
 use crate::engine::while_held::Losses;
 use crate::engine::{AcquireOnce, Acquired, Contention, LockInternals, Places, WaitMode, children_of};
 use crate::locks::semaphore::first_try::{FirstStep, FirstTry};
-use crate::locks::semaphore::pool::{OwnTurn, TurnSign};
+use crate::locks::semaphore::pool::{PoolBatch, TurnSign};
 use crate::locks::semaphore::state::{Inner, LastLook, LeaseAttempt};
 
 /// An acquire of one or several leases.
 pub(super) struct LeaseRequest<'a> {
     pub(super) semaphore: &'a Inner,
     pub(super) wanted: usize,
-    /// The number of further leases to take, as long as they are free.
-    pub(super) more: usize,
-    /// Shows the request's node in the queue to its batch.
-    pub(super) turn: Option<&'a watch::Sender<OwnTurn>>,
+    /// The batch of the request.
+    pub(super) batch: Option<PoolBatch<'a>>,
 }
 
 /// The nodes that a queued attempt holds so far. Dropping it deletes them in the background.
@@ -61,8 +58,8 @@ impl AcquireOnce for LeaseRequest<'_> {
         mode: WaitMode,
         contention: &Contention,
     ) -> Result<Option<Vec<Acquired>>, LockError> {
-        let &LeaseRequest { semaphore, wanted, more, turn } = self;
-        let attempt = LeaseAttempt { semaphore, wanted, more, turn, session, mode, contention };
+        let &LeaseRequest { semaphore, wanted, batch } = self;
+        let attempt = LeaseAttempt { semaphore, wanted, batch, session, mode, contention };
         let Some(leases) = attempt.take(retries).await? else { return Ok(None) };
         attempt.check_signals(&leases, retries).await?;
         if !semaphore.is_protocol_known() {
@@ -125,7 +122,7 @@ impl LeaseAttempt<'_> {
         // A single lease of the direct protocol needs no turn. Without turns, two clients that each take several leases
         // could wait for each other.
         if self.semaphore.protocol != SemaphoreProtocol::Direct || self.wanted > 1 {
-            let sign = held.sign.insert(TurnSign::joins(self.turn));
+            let sign = held.sign.insert(TurnSign::joins(self.batch.map(|batch| batch.turn)));
             let Some(turn) = self.contend(&self.semaphore.lock, retries).await? else { return Ok(None) };
             sign.has_turn();
             held.turn = Some(turn);
@@ -133,13 +130,13 @@ impl LeaseAttempt<'_> {
         // The losses of the leases, and after the first lease of the turn. A batch relies on its turn from the start: a
         // look for other contenders counts it.
         let mut losses = Losses::default();
-        if self.turn.is_some() {
+        if self.batch.is_some() {
             held.turn.iter().for_each(|turn| add_loss(&mut losses, turn));
         }
         while held.leases.len() < self.wanted {
             let leases = self.contend(&self.semaphore.leases, retries);
             let Some(lease) = self.keeping(&mut losses, leases).await? else { return Ok(None) };
-            if held.leases.is_empty() && self.turn.is_none() {
+            if held.leases.is_empty() && self.batch.is_none() {
                 held.turn.iter().for_each(|turn| add_loss(&mut losses, turn));
             }
             add_loss(&mut losses, &lease);
@@ -152,7 +149,7 @@ impl LeaseAttempt<'_> {
             }
             check_losses(self.session, held.turn.iter().chain(&held.leases))?;
         }
-        if self.more > 0 {
+        if self.batch.is_some() {
             let more = Box::pin(async { Ok(self.take_more(true).await) });
             held.leases.extend(self.keeping(&mut losses, more).await?);
         }

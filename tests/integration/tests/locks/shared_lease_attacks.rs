@@ -12,6 +12,7 @@ use curator_integration::env::{eventually, in_time, tasks};
 use curator_integration::in_process::{client, server};
 use curator_integration::simulated_stage::{self as stage, LATENCY, ONE, TWO, play, soon, until};
 use curator_recipes::{InterProcessSemaphoreV2, Lease, LockError, MaxLeases, SemaphoreOptions, SharedCount};
+use curator_test::nodes::Change;
 use curator_test::wire::{ErrorCode, OpCode};
 use curator_test::{SimulatedEnsemble, TestingServer};
 use futures_util::poll;
@@ -272,7 +273,7 @@ fn lease_is_not_passed_on_after_a_look_without_an_answer() {
 }
 
 #[test]
-fn batch_that_starts_again_looks_again() {
+fn batch_looks_again_once_its_last_look_is_old() {
     play(1, async |ensemble| {
         let (busy, other) = (stage::client(&ensemble, ONE).await, stage::client(&ensemble, TWO).await);
         let (semaphore, theirs) = (shared(&busy, 1), plain(&other, 1));
@@ -289,10 +290,9 @@ fn batch_that_starts_again_looks_again() {
         let queued = tokio::spawn(async move { theirs.acquire().await.unwrap() });
         until("the other client is queued", || counts(&ensemble).0 == 1).await;
         let _waits = comes(&semaphore, 1, &granted).await;
-        tokio::task::yield_now().await;
+        // The look before the pass counts for a tenth of a second.
+        sleep_until(begun + Duration::from_millis(120)).await;
         drop(second);
-        // The first look counts for a tenth of a second.
-        assert!(begun.elapsed() < Duration::from_millis(70), "{:?}", begun.elapsed());
         let lease = soon(queued).await.unwrap();
         assert!(grants.try_recv().is_err(), "it was passed on beside a queued contender");
         is_released(lease).await;
@@ -623,5 +623,108 @@ fn close_of_the_client_answers_all_waits() {
             sleep(Duration::from_secs(1)).await;
             assert_eq!(tasks(), 1, "{at}");
         });
+    }
+}
+
+#[test]
+fn lease_granted_under_a_higher_limit_is_not_passed_on() {
+    let mut raised = 0;
+    for delay in 0..40 {
+        play(delay, async |ensemble| {
+            let client = stage::client(&ensemble, ONE).await;
+            let count = count_of(&client, 1).await;
+            let semaphore = shared(&client, &count);
+            let held = soon(semaphore.acquire()).await.unwrap();
+            let (granted, mut grants) = mpsc::unbounded_channel();
+            for number in 0..4 {
+                let _waits = comes(&semaphore, number, &granted).await;
+            }
+            until("the batch has its turn", || counts(&ensemble) == (1, 2)).await;
+            sleep(LATENCY * 4).await;
+            soon(count.set_count(3)).await.unwrap();
+            sleep(Duration::from_millis(2 * delay)).await;
+            soon(count.set_count(1)).await.unwrap();
+            assert_eq!(semaphore.max_leases(), 1);
+            // Longer than a turn takes, and shorter than a look counts.
+            sleep(LATENCY * 20).await;
+            let mut leases = Vec::new();
+            while let Ok((_, lease)) = grants.try_recv() {
+                leases.push(lease);
+            }
+            raised += leases.len();
+            for lease in leases {
+                is_released(lease).await;
+            }
+            // The present limit is one, and the first lease is still held.
+            sleep(Duration::from_millis(500)).await;
+            let one_more = grants.try_recv().ok();
+            assert!(held.is_held());
+            assert!(one_more.is_none(), "{delay}: {one_more:?} beside {held:?}, {:?}", counts(&ensemble));
+        });
+    }
+    assert!(raised > 10, "the limit was never raised for long enough");
+}
+
+#[test]
+fn turn_takes_free_leases_for_tasks_that_came_after_it_was_queued() {
+    play(1, async |ensemble| {
+        let client = stage::client(&ensemble, ONE).await;
+        let count = count_of(&client, 1).await;
+        let semaphore = shared(&client, &count);
+        let held = soon(semaphore.acquire()).await.unwrap();
+        let (granted, mut grants) = mpsc::unbounded_channel();
+        let _first = comes(&semaphore, 0, &granted).await;
+        until("the batch has its turn", || counts(&ensemble) == (1, 2)).await;
+        sleep(LATENCY * 4).await;
+        for number in 1..10 {
+            let _waits = comes(&semaphore, number, &granted).await;
+        }
+        sleep(LATENCY * 4).await;
+        ensemble.record_changes(LOCKS);
+        soon(count.set_count(11)).await.unwrap();
+        let mut leases = vec![held];
+        for _ in 0..10 {
+            leases.push(soon(grants.recv()).await.unwrap().1);
+        }
+        sleep(LATENCY * 10).await;
+        let created = |change: &Change| matches!(change, Change::Created { .. });
+        let turns = ensemble.take_changes().into_iter().filter(|(_, change)| created(change)).count();
+        assert_eq!(turns, 1, "turns for ten free leases and ten tasks");
+    });
+}
+
+/// Returns the number of requests of workers that take a lease for each of their jobs.
+async fn cost_of(semaphore: InterProcessSemaphoreV2, server: &TestingServer, workers: usize, jobs: usize) -> usize {
+    server.clear_requests();
+    let mut tasks = JoinSet::new();
+    for _ in 0..workers {
+        let semaphore = semaphore.clone();
+        tasks.spawn(async move {
+            for _ in 0..jobs {
+                let lease = semaphore.acquire().await.unwrap();
+                sleep(Duration::from_millis(5)).await;
+                is_released(lease).await;
+                sleep(Duration::from_millis(3)).await;
+            }
+        });
+    }
+    in_time(tasks.join_all()).await;
+    let is_about = |path: &str| path.starts_with("/parent");
+    server.requests().iter().filter(|request| request.path.as_deref().is_some_and(is_about)).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn passed_lease_costs_few_requests_even_if_few_tasks_wait() {
+    const JOBS: usize = 30;
+    for limit in [1, 3] {
+        let server = server();
+        let client = client(&server).await;
+        let workers = 2 * limit;
+        let alone = cost_of(plain(&client, limit), &server, workers, JOBS).await;
+        let shares = cost_of(shared(&client, limit), &server, workers, JOBS).await;
+        let all = workers * JOBS;
+        println!("{limit}: {shares} requests for {all} jobs, and {alone} without the option");
+        assert!(shares <= all, "{shares} requests for {all} jobs, and {alone} without the option");
+        nothing_is_left(&server).await;
     }
 }

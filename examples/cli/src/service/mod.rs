@@ -53,7 +53,7 @@ Exit status:
 pub(crate) struct Base {
     /// The path above the services
     #[arg(long, default_value = "/services", env = "CURATOR_SERVICES")]
-    base: String,
+    pub(crate) base: String,
 }
 
 /// The options of `service ls`.

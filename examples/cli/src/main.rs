@@ -20,6 +20,7 @@ mod options;
 mod outages;
 mod output;
 mod pages;
+mod presence;
 mod revoke;
 mod serve;
 mod service;

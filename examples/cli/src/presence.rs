@@ -1,4 +1,4 @@
-//! A node that stands while a command runs, such as a member of a group: the lines about it, and the command.
+//! A node that is kept while a command runs, such as a member of a group: the lines about it, and the command.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -16,7 +16,7 @@ use crate::outages::Outages;
 use crate::output::tell;
 use crate::signals::Signals;
 
-/// A node that stands, as the grant of a command. Its end stops no command, because it excludes nothing.
+/// A node that is kept, as the grant of a command. Its end stops no command, because it excludes nothing.
 pub(crate) trait Presence: Grant {
     /// Returns the state of the node, if there is to be one.
     fn state(&self) -> Option<NodeState>;
@@ -24,11 +24,11 @@ pub(crate) trait Presence: Grant {
     /// Returns the line about a state. `is_first`: no line precedes it. The first attempt needs none.
     fn line(&self, state: &NodeState, is_first: bool) -> Option<String>;
 
-    /// Returns the words for a node that stands while no connection exists.
+    /// Returns the words for a node that exists while no connection does.
     fn stays(&self) -> String;
 }
 
-/// The lines about a node that stands.
+/// The lines about a node that is kept.
 pub(crate) struct Report<'a, P> {
     pub(crate) presence: &'a P,
     /// The last line.

@@ -1,9 +1,6 @@
 //! `join`: a member of a group, while a command runs.
 
-use std::cell::RefCell;
-use std::convert::Infallible;
 use std::ffi::OsString;
-use std::future::pending;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -12,11 +9,12 @@ use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Chain, CuratorFramework, SessionId, make_path, validate_path};
 use curator_recipes::{NodeError, NodeState, PersistentNode};
 
-use crate::child::{self, Order, Setting, own_id};
+use crate::child::{Setting, own_id};
 use crate::failure::Failure;
 use crate::grant::Grant;
 use crate::outages::Outages;
 use crate::output::tell;
+use crate::presence::{Presence, Report, run};
 use crate::signals::Signals;
 use crate::site::{Site, give_back};
 use crate::values::duration;
@@ -83,11 +81,12 @@ pub(crate) async fn join(site: &Site, join: &Join, signals: &mut Signals) -> Res
     let member = Member { group: &join.path, id, node: PersistentNode::new(client.clone(), path, data)? };
     member.node.start()?;
     let left = join.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));
-    let report = Report { member: &member, told: RefCell::default() };
+    let report = Report::new(&member);
+    let mut outages = Outages::of(client);
     let outcome = tokio::select! {
         biased;
         outcome = registered(client, &report, join, left, signals) => outcome,
-        never = report.tell_all(client) => match never {},
+        never = report.follow(Some(member.node.watch()), &mut outages) => match never {},
     };
     give_back("member", member.node.close()).await;
     outcome
@@ -96,12 +95,12 @@ pub(crate) async fn join(site: &Site, join: &Join, signals: &mut Signals) -> Res
 /// Waits until the member is registered. Then runs the command, or waits for a signal.
 async fn registered(
     client: &CuratorFramework,
-    report: &Report<'_>,
+    report: &Report<'_, Member<'_>>,
     join: &Join,
     left: Option<Duration>,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let member = report.member;
+    let member = report.presence;
     let created = async {
         Ok(match left {
             Some(left) => member.node.created_timeout(left).await.map(|node| node.is_some()),
@@ -119,73 +118,10 @@ async fn registered(
         Err(error) => return Err(error.into()),
     }
     report.tell_state();
-    if join.command.is_empty() {
-        return signals.unless_ended(pending()).await;
-    }
-    let (command, foreground) = (&join.command, join.setting.foreground);
-    let order =
-        Order { command, foreground, path: &join.path, grace: Duration::ZERO, revocable: false, reads_input: true };
-    Ok(match child::run(member, &order, signals).await {
-        Ok(ended) => child::code(ended.status),
-        Err(error) => child::cannot_run(&join.command[0], &error),
-    })
+    run(member, &join.command, &join.setting, &join.path, signals).await
 }
 
-/// The lines about the registration.
-struct Report<'a> {
-    member: &'a Member<'a>,
-    /// The last line.
-    told: RefCell<String>,
-}
-
-impl Report<'_> {
-    /// Reports each change of the registration, and outages. Never ends: the caller drops it.
-    async fn tell_all(&self, client: &CuratorFramework) -> Infallible {
-        let (mut states, mut outages) = (self.member.node.watch(), Outages::of(client));
-        loop {
-            self.tell_state();
-            tokio::select! {
-                biased;
-                changed = states.changed() => if changed.is_err() {
-                    return pending().await;
-                },
-                is_connected = outages.change() => {
-                    if is_connected {
-                        tell("the connection is back");
-                    } else if self.member.node.state().standing().is_some() {
-                        tell(&format!("no connection: {} has the member until its session ends", self.member.group));
-                    } else {
-                        tell("no connection");
-                    }
-                }
-            }
-        }
-    }
-
-    /// Reports the present state, unless its line was the last one.
-    fn tell_state(&self) {
-        let (Member { group, id, node }, mut told) = (self.member, self.told.borrow_mut());
-        let line = match node.state() {
-            NodeState::Standing(node) => {
-                format!("joined {group} as {id} (session {}, czxid {})", shown_session(node.session), node.czxid.get())
-            }
-            NodeState::TakenBy { session, .. } => format!("{}: waits until it leaves", self.member.taken_by(session)),
-            NodeState::Refused { cause, .. } => {
-                format!("joined {group} as {id}, as far as is known: {cause}; tries again")
-            }
-            NodeState::Failed(error) => format!("not a member of {group}: {}; tries again", Chain(&error)),
-            // The first attempt needs no line.
-            NodeState::Creating if !told.is_empty() => format!("not a member of {group} at present: joins again"),
-            _ => return,
-        };
-        if *told != line {
-            tell(&line);
-            *told = line;
-        }
-    }
-}
-
-/// A member, as the grant of a command. Its end stops no command, because a registration excludes nothing.
+/// A member, while a command runs.
 struct Member<'a> {
     group: &'a str,
     id: String,
@@ -214,5 +150,31 @@ impl Grant for Member<'_> {
             ("CURATOR_MEMBER_ID", self.id.clone()),
             ("CURATOR_NODE", make_path(path, &self.id)),
         ]
+    }
+}
+
+impl Presence for Member<'_> {
+    fn state(&self) -> Option<NodeState> {
+        Some(self.node.state())
+    }
+
+    fn line(&self, state: &NodeState, is_first: bool) -> Option<String> {
+        let Member { group, id, .. } = self;
+        Some(match state {
+            NodeState::Standing(node) => {
+                format!("joined {group} as {id} (session {}, czxid {})", shown_session(node.session), node.czxid.get())
+            }
+            NodeState::TakenBy { session, .. } => format!("{}: waits until it leaves", self.taken_by(*session)),
+            NodeState::Refused { cause, .. } => {
+                format!("joined {group} as {id}, as far as is known: {cause}; tries again")
+            }
+            NodeState::Failed(error) => format!("not a member of {group}: {}; tries again", Chain(error)),
+            NodeState::Creating if !is_first => format!("not a member of {group} at present: joins again"),
+            _ => return None,
+        })
+    }
+
+    fn stays(&self) -> String {
+        format!("{} has the member", self.group)
     }
 }

@@ -20,6 +20,7 @@ mod options;
 mod outages;
 mod output;
 mod pages;
+mod presence;
 mod revoke;
 mod serve;
 mod service;
@@ -88,7 +89,7 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Ls(ls) => signals.unless_ended(show::list(&site, ls)).await,
         Action::Status(status) => signals.unless_ended(show::status(&site, status)).await,
         Action::Revoke(options) => signals.unless_ended(revoke::revoke(&site.client, options)).await,
-        Action::Serve(options) => serve::run(&site.client, options, &connection, signals.end()).await,
+        Action::Serve(options) => serve::run(&site, options, &connection, signals.end()).await,
         Action::Lock(run) => under(&site, ParticipantKind::Lock, None, run, &mut signals).await,
         Action::Semaphore(semaphore) if semaphore.each => each::each(&site, semaphore, &mut signals).await,
         Action::Semaphore(Semaphore { leases, run, .. }) => {

@@ -46,9 +46,11 @@
 //! | `ServiceDiscovery.close` | [`ServiceDiscovery::close`] |
 //! | `curator-x-discovery-server` | not here: the program `curator service` has the commands for other languages |
 //!
-//! Each type lists its differences, [`ServiceDiscovery`](ServiceDiscovery#differences-from-curator) most of them.
+//! [`curator_methods`] names each method of Java. Each type lists its differences, [`ServiceDiscovery`](ServiceDiscovery#differences-from-curator) most of them.
 //!
 //! # From the request to the instance
+//!
+//! [`choosing`] says when discovery fits, and what it costs. [`clients`] shows tonic and reqwest.
 //!
 //! | the program | takes |
 //! | --- | --- |
@@ -72,7 +74,22 @@
 
 mod address;
 mod cache;
+pub mod choosing {
+    #![doc = include_str!("../docs/choosing.md")]
+    #[allow(unused_imports, reason = "the links of the page")]
+    use crate::*;
+}
 mod claims;
+pub mod clients {
+    #![doc = include_str!("../docs/clients.md")]
+    #[allow(unused_imports, reason = "the links of the page")]
+    use crate::*;
+}
+pub mod curator_methods {
+    #![doc = include_str!("../docs/curator_methods.md")]
+    #[allow(unused_imports, reason = "the links of the page")]
+    use crate::*;
+}
 #[cfg(feature = "tower")]
 mod discover;
 mod discovery;

@@ -22,7 +22,7 @@ use super::tree::{Event, Tree};
 use crate::output::tell;
 
 /// Changes within this time are applied together.
-const BURST: Duration = Duration::from_millis(100);
+pub(super) const BURST: Duration = Duration::from_millis(100);
 /// The pause after a failure.
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
 /// The pause before all is listed again, if the server lets no directory be watched.
@@ -30,7 +30,7 @@ const UNWATCHED: Duration = Duration::from_secs(30);
 /// The most requests at once.
 const REQUESTS: usize = 64;
 /// The most events that are applied together.
-const BATCH: usize = 10_000;
+pub(super) const BATCH: usize = 10_000;
 /// The most nodes that are followed.
 const MOST_NODES: usize = 100_000;
 /// The most bytes of a node's data that are kept.

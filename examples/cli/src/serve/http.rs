@@ -1,5 +1,6 @@
 //! The requests and the streams of events.
 
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -20,8 +21,10 @@ use tokio::time::{Instant, sleep_until};
 use super::access::{Access, COOKIE, Refusal};
 use super::follow::{Snapshot, now};
 use super::link::Link;
+use super::lock::{Contender, Lock};
 use super::metrics::{self, Counts};
 use super::page::{self, Row};
+use super::services::{self, Entry, Service, Services};
 use super::{Shared, api};
 
 /// The shortest time between two events of a stream.
@@ -40,6 +43,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 pub(crate) struct Served {
     shared: Arc<Shared>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
+    services: watch::Receiver<Arc<Services>>,
     links: watch::Receiver<Link>,
     stopping: watch::Receiver<bool>,
     streams: Arc<Semaphore>,
@@ -49,10 +53,15 @@ impl Served {
     pub(crate) fn new(
         shared: Arc<Shared>,
         snapshots: watch::Receiver<Arc<Snapshot>>,
+        services: watch::Receiver<Arc<Services>>,
         links: watch::Receiver<Link>,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        Self { shared, snapshots, links, stopping, streams: Arc::new(Semaphore::new(MOST_STREAMS)) }
+        Self { shared, snapshots, services, links, stopping, streams: Arc::new(Semaphore::new(MOST_STREAMS)) }
+    }
+
+    fn services(&self) -> Arc<Services> {
+        Arc::clone(&self.services.borrow())
     }
 
     fn present(&self) -> (Arc<Snapshot>, Link) {
@@ -68,11 +77,18 @@ pub(crate) fn router(served: Served) -> Router {
             "/locks/{*path}",
             get(async |served: State<Served>, path: Path<String>| lock_page(&served, &rooted(path))),
         )
-        .route("/events", get(async |served: State<Served>, request: Request| events(served.0, &request, None)))
-        .route("/events/", get(async |s: State<Served>, request: Request| events(s.0, &request, Some("/".to_owned()))))
+        .route("/services/{*name}", get(service_page))
+        .route("/events", get(async |served: State<Served>, request: Request| events(served.0, &request, View::List)))
+        .route(
+            "/events/",
+            get(async |s: State<Served>, request: Request| events(s.0, &request, View::Lock("/".to_owned()))),
+        )
         .route("/events/{*path}", get(lock_events))
+        .route("/service-events/{*name}", get(service_events))
         .route("/api/locks", get(api_locks))
         .route("/api/locks/{*path}", get(api_lock))
+        .route("/api/services", get(api_services))
+        .route("/api/services/{*name}", get(api_service))
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
         .route("/login", get(login))
@@ -143,7 +159,8 @@ fn json(text: serde_json::Result<String>) -> Response {
 
 async fn list(State(served): State<Served>) -> Response {
     let (snapshot, link) = served.present();
-    html(StatusCode::OK, page::list(&served.shared.root, &snapshot, &link, frozen(&link).unwrap_or_else(now)))
+    let time = frozen(&link).unwrap_or_else(now);
+    html(StatusCode::OK, page::list(&served.shared.root, &snapshot, &served.services(), &link, time))
 }
 
 fn lock_page(served: &Served, path: &str) -> Response {
@@ -178,6 +195,38 @@ async fn api_lock(State(served): State<Served>, path: Path<String>) -> Response 
     json(api::lock(&snapshot, &link, lock, &changes))
 }
 
+/// Returns the status of an answer about a service that is not known.
+fn status_without_service(services: &Services) -> StatusCode {
+    match services.at {
+        0 => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::NOT_FOUND,
+    }
+}
+
+async fn service_page(State(served): State<Served>, Path(name): Path<String>) -> Response {
+    let ((snapshot, link), services) = (served.present(), served.services());
+    let is_known = services.by_name.contains_key(&name);
+    let status = if is_known { StatusCode::OK } else { status_without_service(&services) };
+    let time = frozen(&link).unwrap_or_else(now);
+    html(status, services::page::service(&name, &services, &snapshot, &link, time))
+}
+
+async fn api_services(State(served): State<Served>) -> Response {
+    let (_, link) = served.present();
+    json(services::api::services(&served.services(), &link))
+}
+
+async fn api_service(State(served): State<Served>, Path(name): Path<String>) -> Response {
+    let ((_, link), services) = (served.present(), served.services());
+    match services.by_name.get(&name) {
+        Some(service) => json(services::api::service(&services, &link, service)),
+        None => {
+            let error = json(services::api::no_service(&services, &link, "no such service"));
+            (status_without_service(&services), error).into_response()
+        }
+    }
+}
+
 async fn metrics(State(served): State<Served>) -> Response {
     let (snapshot, link) = served.present();
     let counts = Counts {
@@ -186,7 +235,7 @@ async fn metrics(State(served): State<Served>) -> Response {
         streams: MOST_STREAMS - served.streams.available_permits(),
     };
     let mut labels = served.shared.labels.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = metrics::text(&snapshot, &link, &mut labels, counts, now());
+    let text = metrics::text(&snapshot, &served.services(), &link, &mut labels, counts, now());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
@@ -224,11 +273,25 @@ async fn login(State(served): State<Served>, request: Request) -> Response {
 }
 
 async fn lock_events(State(served): State<Served>, path: Path<String>, request: Request) -> Response {
-    events(served, &request, Some(rooted(path)))
+    events(served, &request, View::Lock(rooted(path)))
 }
 
-/// Returns a stream of updates: of one lock, or of the list.
-fn events(served: Served, request: &Request, lock: Option<String>) -> Response {
+async fn service_events(State(served): State<Served>, Path(name): Path<String>, request: Request) -> Response {
+    events(served, &request, View::Service(name))
+}
+
+/// The page that a stream updates.
+enum View {
+    /// All locks and services.
+    List,
+    /// The lock at a path.
+    Lock(String),
+    /// The service with a name.
+    Service(String),
+}
+
+/// Returns a stream of updates.
+fn events(served: Served, request: &Request, view: View) -> Response {
     let Ok(permit) = Arc::clone(&served.streams).try_acquire_owned() else {
         let text = format!("there are {MOST_STREAMS} pages open already\n");
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
@@ -242,7 +305,7 @@ fn events(served: Served, request: &Request, lock: Option<String>) -> Response {
         (process.parse() == Ok(started)).then(|| change.parse().ok())?
     });
     let viewer =
-        Viewer { from: resumed.unwrap_or(next), served, lock, sent: None, next_at: Instant::now(), _permit: permit };
+        Viewer { from: resumed.unwrap_or(next), served, view, sent: None, next_at: Instant::now(), _permit: permit };
     let updates = stream::unfold(viewer, |mut viewer| async move {
         let update = viewer.next().await?;
         Some((Ok::<_, Infallible>(update), viewer))
@@ -270,13 +333,26 @@ struct Update {
     history: Vec<String>,
     /// Older changes were dropped before this page got them.
     dropped: bool,
+    /// The services, on the page that lists them.
+    services: Option<ServicesUpdate>,
 }
+
+#[derive(Debug, Serialize)]
+struct ServicesUpdate {
+    hidden: bool,
+    summary: String,
+    rows: Vec<Row>,
+    gone: Vec<String>,
+}
+
+/// The rows of a page that are new or have changed, and the names of the rows that are gone.
+type Rows = (Vec<Row>, Vec<String>);
 
 /// One stream. Its memory does not depend on how slowly the browser reads: `next` runs when the last update is sent.
 struct Viewer {
     served: Served,
-    lock: Option<String>,
-    sent: Option<Arc<Snapshot>>,
+    view: View,
+    sent: Option<(Arc<Snapshot>, Arc<Services>)>,
     from: u64,
     next_at: Instant,
     _permit: OwnedSemaphorePermit,
@@ -285,12 +361,13 @@ struct Viewer {
 impl Viewer {
     /// Resolves with the next update, or with `None` when the server stops.
     async fn next(&mut self) -> Option<Event> {
-        let Served { snapshots, links, stopping, .. } = &mut self.served;
+        let Served { snapshots, services, links, stopping, .. } = &mut self.served;
         let wait = async {
             if self.sent.is_some() {
                 let changed = async {
                     tokio::select! {
                         changed = snapshots.changed() => changed,
+                        changed = services.changed() => changed,
                         changed = links.changed() => changed,
                     }
                 };
@@ -305,36 +382,38 @@ impl Viewer {
             waited = wait => waited?,
         }
         let snapshot = Arc::clone(&snapshots.borrow_and_update());
+        let services = Arc::clone(&services.borrow_and_update());
         let link = links.borrow_and_update().clone();
         self.next_at = Instant::now() + PACE;
-        let update = self.update(&snapshot, &link);
+        let update = self.update(&snapshot, &services, &link);
         let id = format!("{}-{}", self.served.shared.started, self.from);
-        self.sent = Some(snapshot);
+        self.sent = Some((snapshot, services));
         Some(Event::default().id(id).data(serde_json::to_string(&update).unwrap_or_default()))
     }
 
-    fn update(&mut self, snapshot: &Snapshot, link: &Link) -> Update {
+    fn update(&mut self, snapshot: &Snapshot, services: &Services, link: &Link) -> Update {
         let time = frozen(link).unwrap_or_else(now);
-        let sent = self.sent.as_deref();
-        let mut history = (Vec::new(), false);
-        let (summary, empty, rows, gone) = match &self.lock {
-            None => {
-                let is_sent = |(path, lock)| sent.is_some_and(|sent| sent.locks.get(path) == Some(lock));
-                let rows =
-                    snapshot.locks.iter().filter(|pair| !is_sent(*pair)).map(|(_, lock)| page::lock_row(lock, time));
-                let sent = sent.into_iter().flat_map(|sent| sent.locks.keys());
-                let gone = sent.filter(|path| !snapshot.locks.contains_key(*path)).cloned().collect();
-                (page::list_summary(snapshot), page::empty_list(snapshot), rows.collect(), gone)
+        let sent = self.sent.as_ref();
+        let (mut history, mut list) = ((Vec::new(), false), None);
+        let (summary, empty, (rows, gone)) = match &self.view {
+            View::List => {
+                list = Some(ServicesUpdate::of(sent.map(|sent| &*sent.1), services));
+                let rows = rows_of_locks(sent.map(|sent| &*sent.0), snapshot, time);
+                (page::list_summary(snapshot, services), page::empty_list(snapshot), rows)
             }
-            Some(path) => {
+            View::Lock(path) => {
                 let changes = self.served.shared.history();
                 history = changes.since(self.from, path);
                 self.from = changes.next();
                 drop(changes);
-                let lock = snapshot.locks.get(path);
-                let was = sent.and_then(|sent| sent.locks.get(path));
-                let (rows, gone) = rows_of_contenders(was, lock, time);
-                (page::lock_summary(snapshot, path), page::empty_queue(snapshot, path).to_owned(), rows, gone)
+                let was = sent.and_then(|sent| sent.0.locks.get(path));
+                let rows = rows_of_contenders(was, snapshot.locks.get(path), time);
+                (page::lock_summary(snapshot, path), page::empty_queue(snapshot, path).to_owned(), rows)
+            }
+            View::Service(name) => {
+                let was = sent.and_then(|sent| sent.1.by_name.get(name));
+                let rows = rows_of_instances(was, services.by_name.get(name), time);
+                (services::page::service_summary(services, name), services::page::EMPTY.to_owned(), rows)
             }
         };
         Update {
@@ -349,20 +428,51 @@ impl Viewer {
             gone,
             history: history.0.iter().map(page::change_item).collect(),
             dropped: history.1,
+            services: list,
         }
     }
 }
 
-/// Returns the rows that are new or have changed, and the names of those that are gone.
-fn rows_of_contenders(
-    was: Option<&Arc<super::lock::Lock>>,
-    lock: Option<&Arc<super::lock::Lock>>,
-    now: i64,
-) -> (Vec<Row>, Vec<String>) {
-    let sent: std::collections::HashMap<_, _> = page::shown(was).map(|node| (node.path.as_str(), node)).collect();
-    let present: std::collections::HashSet<_> = page::shown(lock).map(|node| node.path.as_str()).collect();
-    let is_new = |node: &&Arc<super::lock::Contender>| sent.get(node.path.as_str()) != Some(node);
+impl ServicesUpdate {
+    fn of(sent: Option<&Services>, services: &Services) -> Self {
+        let is_sent = |name: &String| sent.is_some_and(|sent| sent.by_name.get(name) == services.by_name.get(name));
+        let rows = services.by_name.iter().filter(|(name, _)| !is_sent(name));
+        let sent = sent.into_iter().flat_map(|sent| sent.by_name.keys());
+        Self {
+            hidden: !services.are_shown(),
+            summary: services::page::summary(services),
+            rows: rows.map(|(_, service)| services::page::service_row(service)).collect(),
+            gone: sent.filter(|name| !services.by_name.contains_key(*name)).cloned().collect(),
+        }
+    }
+}
+
+fn rows_of_locks(sent: Option<&Snapshot>, snapshot: &Snapshot, now: i64) -> Rows {
+    let is_sent = |(path, lock)| sent.is_some_and(|sent| sent.locks.get(path) == Some(lock));
+    let rows = snapshot.locks.iter().filter(|pair| !is_sent(*pair)).map(|(_, lock)| page::lock_row(lock, now));
+    let sent = sent.into_iter().flat_map(|sent| sent.locks.keys());
+    let gone = sent.filter(|path| !snapshot.locks.contains_key(*path)).cloned().collect();
+    (rows.collect(), gone)
+}
+
+fn rows_of_contenders(was: Option<&Arc<Lock>>, lock: Option<&Arc<Lock>>, now: i64) -> Rows {
+    let sent: HashMap<_, _> = page::shown(was).map(|node| (node.path.as_str(), node)).collect();
+    let present: HashSet<_> = page::shown(lock).map(|node| node.path.as_str()).collect();
+    let is_new = |node: &&Arc<Contender>| sent.get(node.path.as_str()) != Some(node);
     let rows = page::shown(lock).filter(is_new).map(|node| page::contender_row(node, now)).collect();
     let gone = sent.keys().filter(|path| !present.contains(*path)).map(|path| (*path).to_owned()).collect();
+    (rows, gone)
+}
+
+fn rows_of_instances(was: Option<&Arc<Service>>, service: Option<&Arc<Service>>, now: i64) -> Rows {
+    fn entries(service: Option<&Arc<Service>>) -> impl Iterator<Item = (&str, &Entry)> {
+        let entries = service.into_iter().flat_map(|service| &service.entries);
+        entries.map(|(node, entry)| (node.as_str(), &**entry))
+    }
+    let sent: HashMap<_, _> = entries(was).collect();
+    let present: HashSet<_> = entries(service).map(|(node, _)| node).collect();
+    let rows = entries(service).filter(|(node, entry)| sent.get(node) != Some(entry));
+    let rows = rows.map(|(node, entry)| services::page::instance_row(node, entry, now)).collect();
+    let gone = sent.keys().filter(|node| !present.contains(*node)).map(|node| (*node).to_owned()).collect();
     (rows, gone)
 }

@@ -9,8 +9,9 @@ use super::follow::Snapshot;
 use super::link::Link;
 use super::lock::Lock;
 use super::page::{is_complete, is_live};
+use super::services::{Services, State};
 
-/// The most locks with series of their own.
+/// The most locks, and the most services, with series of their own.
 const MOST_LABELS: usize = 500;
 
 /// The locks that have series of their own. A lock keeps them as long as it exists.
@@ -40,8 +41,15 @@ pub(crate) struct Counts {
     pub(crate) streams: usize,
 }
 
-/// Writes all metrics. Those of the locks are left out while they are not up to date.
-pub(crate) fn text(snapshot: &Snapshot, link: &Link, labels: &mut Labels, counts: Counts, now: i64) -> String {
+/// Writes all metrics. The metrics of locks and of services are left out while these are not up to date.
+pub(crate) fn text(
+    snapshot: &Snapshot,
+    services: &Services,
+    link: &Link,
+    labels: &mut Labels,
+    counts: Counts,
+    now: i64,
+) -> String {
     let mut text = String::new();
     let mut single = |name: &str, kind: &str, help: &str, value: u64| {
         let _written = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
@@ -70,6 +78,9 @@ pub(crate) fn text(snapshot: &Snapshot, link: &Link, labels: &mut Labels, counts
     }
     if is_live(snapshot, link) {
         locks(&mut text, snapshot, labels, now);
+    }
+    if link.is_connected() && services.is_fresh && services.exists == Some(true) {
+        instances(&mut text, services);
     }
     text
 }
@@ -100,6 +111,28 @@ fn locks(text: &mut String, snapshot: &Snapshot, labels: &mut Labels, now: i64) 
         let held = now.saturating_sub(lock.held_since()?).max(0);
         Some(format!("{}.{:03}", held / 1000, held % 1000))
     });
+}
+
+fn instances(text: &mut String, services: &Services) {
+    let all = &services.by_name;
+    for (name, help, value) in [
+        ("curator_services", "Services below the base path.", all.len()),
+        (
+            "curator_services_without_series",
+            "Services without series of their own.",
+            all.len().saturating_sub(MOST_LABELS),
+        ),
+    ] {
+        let _written = write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n");
+    }
+    let name = "curator_service_instances";
+    let _written = writeln!(text, "# HELP {name} Instances of the service in the state.\n# TYPE {name} gauge");
+    for service in all.values().take(MOST_LABELS) {
+        for (word, state) in [("enabled", State::Enabled), ("disabled", State::Disabled), ("broken", State::Broken)] {
+            let (service_name, count) = (label(&service.name), service.count(state));
+            let _written = writeln!(text, "{name}{{service=\"{service_name}\",state=\"{word}\"}} {count}");
+        }
+    }
 }
 
 fn label(value: &str) -> String {

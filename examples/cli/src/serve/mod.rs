@@ -1,8 +1,9 @@
-//! `curator serve`: the locks below a path as a web page, as JSON and as metrics. It never writes to ZooKeeper.
+//! `curator serve`: locks and services as a web page, as JSON and as metrics. It never writes to ZooKeeper.
 //!
 //! One task follows the nodes (`follow`), for all browsers. It applies what it reads to a model without I/O (`tree`),
 //! and publishes snapshots of the locks. Each browser has a stream (`http`) that compares the newest snapshot with the
-//! one that it sent last: a slow browser skips snapshots, it does not queue them.
+//! one that it sent last: a slow browser skips snapshots, it does not queue them. Another task follows the services
+//! (`services`) in the same way, with a cache.
 
 mod access;
 mod api;
@@ -14,6 +15,7 @@ mod lock;
 mod metrics;
 mod names;
 mod page;
+mod services;
 mod tree;
 
 use std::future::{Future, pending};
@@ -23,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
-use curator_framework::{CuratorFramework, validate_path};
+use curator_framework::validate_path;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -31,9 +33,12 @@ use self::access::Access;
 use self::follow::{Snapshot, now};
 use self::history::History;
 use self::link::Link;
+use self::services::Services;
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output::print;
+use crate::service::Base;
+use crate::site::Site;
 
 /// The longest time that open connections get to end.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -43,9 +48,10 @@ The page needs no token on a loopback address. There it answers only requests fo
 needs a token of at least 16 characters: requests then have it in `Authorization: Bearer TOKEN`, or a browser opens
 /login?token=TOKEN once. `ps` shows --token, so prefer CURATOR_TOKEN. The page has no TLS of its own.
 
-/            the locks                 /api/locks         the same as JSON
-/locks/PATH  one lock, its queue       /api/locks/PATH    the same as JSON
-/metrics     for Prometheus            /healthz           200 if connected and no change is missing, else 503
+/               the locks and services      /api/locks          the locks as JSON
+/locks/PATH     one lock, its queue         /api/locks/PATH     the same as JSON
+/services/NAME  the instances of a service  /api/services/NAME  the same as JSON; /api/services has all services
+/metrics        for Prometheus              /healthz            200 if connected and no change is missing, else 503
 
 INT and TERM end the program with status 0.";
 
@@ -59,6 +65,8 @@ pub(crate) struct Serve {
     /// A secret that requests must show; needed for addresses other than loopback
     #[arg(long, env = "CURATOR_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    #[command(flatten)]
+    base: Base,
     /// The path at and below which locks are shown
     #[arg(default_value = "/")]
     path: String,
@@ -87,13 +95,14 @@ impl Shared {
 
 /// Serves the page until `end` resolves, and then ends open connections.
 pub(crate) async fn run(
-    client: &CuratorFramework,
+    site: &Site,
     options: &Serve,
     connection: &Connection,
     end: impl Future<Output: Send> + Send,
 ) -> Result<u8, Failure> {
-    let Serve { listen, token, path } = options;
+    let (client, Serve { listen, token, base, path }) = (&site.client, options);
     validate_path(path)?;
+    let cache = services::cache(site, &base.base)?;
     let access =
         Access::new(*listen, token.clone().filter(|token| !token.is_empty())).map_err(|text| Failure(2, text))?;
     let listener = TcpListener::bind(listen).await.map_err(|error| Failure(70, format!("{listen}: {error}")))?;
@@ -114,9 +123,12 @@ pub(crate) async fn run(
     let (snapshots, seen) = watch::channel(Arc::new(Snapshot::default()));
     let (links, link) = watch::channel(Link::new(&connection.servers()));
     let (stop, stopping) = watch::channel(false);
+    let (service_lists, services_seen) = watch::channel(Arc::new(Services::unknown(&base.base)));
     let mut following = tokio::spawn(follow::follow(client.clone(), path.clone(), Arc::clone(&shared), snapshots));
     let watching = tokio::spawn(link::follow_connection(client.clone(), links, Arc::clone(&shared.connects)));
-    let app = http::router(http::Served::new(shared, seen, link, stopping.clone()));
+    cache.start()?;
+    let listing = tokio::spawn(services::follow(cache, service_lists));
+    let app = http::router(http::Served::new(shared, seen, services_seen, link, stopping.clone()));
     let mut stopped = stopping;
     let server = axum::serve(listener, app).with_graceful_shutdown(async move {
         let _gone = stopped.wait_for(|stop| *stop).await;
@@ -137,6 +149,7 @@ pub(crate) async fn run(
     let _late = tokio::time::timeout(DRAIN, server).await;
     following.abort();
     watching.abort();
+    listing.abort();
     match is_following {
         true => Ok(0),
         false => Err(Failure(70, "the task that follows the locks has ended".to_owned())),

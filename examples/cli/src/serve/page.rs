@@ -13,15 +13,16 @@ use super::follow::Snapshot;
 use super::history::{Change, ChangeKind};
 use super::link::Link;
 use super::lock::{Contender, Detail, Lock};
+use super::services::{self, Services};
 
 /// The one page, with a mark `{{name}}` for each part that is filled in.
 const PAGE: &str = include_str!("page.html");
 /// The state above a page before the nodes have been read.
-const NOT_KNOWN_YET: &str = r#"<span class="state gone">not known yet</span>"#;
+pub(super) const NOT_KNOWN_YET: &str = r#"<span class="state gone">not known yet</span>"#;
 /// The most holders that a row of the list names.
 const NAMED: usize = 3;
 /// The most characters of data that are shown.
-const SHOWN: usize = 120;
+pub(super) const SHOWN: usize = 120;
 
 /// Writes a text so that it is only a text in HTML, also within the quotes of an attribute.
 pub(crate) fn escape(text: &str) -> String {
@@ -100,7 +101,7 @@ pub(crate) fn session(id: i64) -> String {
 }
 
 /// The length of time since a moment, which the script keeps up to date.
-fn time(at: i64, now: i64, is_limit: bool) -> String {
+pub(super) fn time(at: i64, now: i64, is_limit: bool) -> String {
     let elapsed = Duration::from_millis(u64::try_from(now.saturating_sub(at)).unwrap_or_default());
     let reason = "granted before this program first looked; its node is this old";
     let limit = if is_limit { format!(r#"<span class="dim" title="{reason}">at most </span>"#) } else { String::new() };
@@ -290,23 +291,28 @@ fn utc(at: i64) -> String {
     format!("{:02}:{:02}:{:02} UTC", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-fn count(number: usize, one: &str, many: &str) -> String {
+pub(super) fn count(number: usize, one: &str, many: &str) -> String {
     format!("<b>{number}</b> {}", if number == 1 { one } else { many })
 }
 
 /// Returns the counts above the list.
-pub(crate) fn list_summary(snapshot: &Snapshot) -> String {
+pub(crate) fn list_summary(snapshot: &Snapshot, services: &Services) -> String {
     if !snapshot.is_known() {
         return NOT_KNOWN_YET.to_owned();
     }
     let held = snapshot.locks.values().filter(|lock| lock.holders().next().is_some()).count();
     let waiters = snapshot.locks.values().map(|lock| lock.waiters()).sum();
-    format!(
+    let mut summary = format!(
         "{} · {held} held · {}",
         count(snapshot.locks.len(), "lock", "locks"),
         count(waiters, "contender waits", "contenders wait"),
         held = format_args!("<b>{held}</b>"),
-    )
+    );
+    if services.are_shown() {
+        let number = count(services.by_name.len(), "service", "services");
+        let _written = write!(summary, r##" · <a href="#services">{number}</a>"##);
+    }
+    summary
 }
 
 /// Returns the text in place of an empty list.
@@ -352,8 +358,8 @@ pub(crate) fn shown(lock: Option<&Arc<Lock>>) -> impl Iterator<Item = &Arc<Conte
     lock.into_iter().flat_map(|lock| &lock.contenders).filter(|node| node.holds() || node.waits())
 }
 
-/// Returns the page of all locks.
-pub(crate) fn list(root: &str, snapshot: &Snapshot, link: &Link, now: i64) -> String {
+/// Returns the page of all locks and services.
+pub(crate) fn list(root: &str, snapshot: &Snapshot, services: &Services, link: &Link, now: i64) -> String {
     let rows: String = snapshot.locks.values().map(|lock| lock_row(lock, now).html).collect();
     let title = if root == "/" { "Locks".to_owned() } else { format!("Locks below {}", visible(root)) };
     let main = format!(
@@ -366,10 +372,12 @@ pub(crate) fn list(root: &str, snapshot: &Snapshot, link: &Link, now: i64) -> St
 <th scope="col">State</th><th scope="col">Holder</th><th scope="col" class="wide">Session</th>
 <th scope="col" class="number">Held for</th><th scope="col" class="number">Waiting</th></tr></thead>
 <tbody id="rows">{rows}</tbody></table>
-<p class="empty" id="empty">{empty}</p>"#,
+<p class="empty" id="empty">{empty}</p>
+{services}"#,
         title = escape(&title),
         empty = escape(&empty_list(snapshot)),
-        summary = list_summary(snapshot),
+        summary = list_summary(snapshot, services),
+        services = services::page::section(services),
     );
     fill(&title, "/events", &notice(snapshot, link), snapshot, link, &main)
 }
@@ -380,7 +388,7 @@ pub(crate) fn lock(path: &str, snapshot: &Snapshot, link: &Link, now: i64) -> St
     let rows: String = shown(lock).map(|node| contender_row(node, now).html).collect();
     let title = visible(path);
     let main = format!(
-        r#"<header><nav><a href="/">All locks</a></nav><h1 class="path">{title}</h1>
+        r#"<header><nav><a href="/">All locks and services</a></nav><h1 class="path">{title}</h1>
 <p id="summary" class="summary">{summary}</p></header>
 <div class="lock">
 <section class="history script" aria-labelledby="h"><h2 id="h">History <span class="dim">since this page was opened</span></h2>
@@ -399,7 +407,7 @@ pub(crate) fn lock(path: &str, snapshot: &Snapshot, link: &Link, now: i64) -> St
     fill(&title, &format!("/events{}", encode(path)), &notice(snapshot, link), snapshot, link, &main)
 }
 
-fn fill(title: &str, events: &str, notice: &str, snapshot: &Snapshot, link: &Link, main: &str) -> String {
+pub(super) fn fill(title: &str, events: &str, notice: &str, snapshot: &Snapshot, link: &Link, main: &str) -> String {
     let stale = if is_live(snapshot, link) { "" } else { "stale" };
     let mut page = String::with_capacity(PAGE.len() + main.len());
     // In one pass: a mark within the data is not one of the page.

@@ -2,7 +2,7 @@
 "use strict";
 
 const $ = (id) => document.getElementById(id);
-const rows = $("rows"), history = $("history"), filter = $("filter"), order = $("order");
+const rows = $("rows"), serviceRows = $("services-rows"), history = $("history"), filter = $("filter"), order = $("order");
 const LONGEST_HISTORY = 500;
 let ahead = 0; // the server's clock less this one's, in milliseconds
 let live = !document.body.classList.contains("stale");
@@ -54,19 +54,43 @@ function arrange() {
     queue: (a, b) => b.dataset.queue - a.dataset.queue || plain(a, b),
     since: (a, b) => a.dataset.since - b.dataset.since || plain(a, b),
   }[by];
-  const sorted = Array.from(rows.children).sort(compare);
-  // Rows that stand right stay, so that focus and selection do.
-  sorted.forEach((row, index) => {
-    if (rows.children[index] !== row) rows.insertBefore(row, rows.children[index]);
-  });
+  const all = sort(rows, compare).concat(serviceRows ? sort(serviceRows, plain) : []);
   if (!filter) return;
   const wanted = filter.value.trim().toLowerCase();
   let shown = 0;
-  for (const row of sorted) {
+  for (const row of all) {
     row.hidden = wanted !== "" && !row.textContent.toLowerCase().includes(wanted);
     shown += row.hidden ? 0 : 1;
   }
-  put($("matches"), wanted === "" ? "" : `${shown} of ${sorted.length}`);
+  put($("matches"), wanted === "" ? "" : `${shown} of ${all.length}`);
+}
+
+function sort(body, compare) {
+  const sorted = Array.from(body.children).sort(compare);
+  // A row in its place is not moved, so that it keeps focus and selection.
+  sorted.forEach((row, index) => {
+    if (body.children[index] !== row) body.insertBefore(row, body.children[index]);
+  });
+  return sorted;
+}
+
+// Replaces the rows of a table that have changed. With `all`, the update has all rows.
+function replaceRows(body, all, update) {
+  const known = new Map(Array.from(body.children, (row) => [row.dataset.id, row]));
+  if (all) {
+    const named = new Set(update.rows.map((row) => row.id));
+    update.gone = Array.from(known.keys()).filter((id) => !named.has(id));
+  }
+  for (const id of update.gone) known.get(id)?.remove();
+  for (const { id, html } of update.rows) {
+    const row = parsed(html), old = known.get(id);
+    if (!old) body.append(row);
+    else if (!old.contains(document.activeElement)) old.replaceWith(row);
+    else {
+      old.replaceWith(row);
+      row.querySelector("a")?.focus();
+    }
+  }
 }
 
 function apply(update) {
@@ -76,20 +100,11 @@ function apply(update) {
   if ($("notice").innerHTML !== update.notice) $("notice").innerHTML = update.notice;
   $("summary").innerHTML = update.summary;
   put($("empty"), update.empty);
-  const known = new Map(Array.from(rows.children, (row) => [row.dataset.id, row]));
-  if (update.all) {
-    const named = new Set(update.rows.map((row) => row.id));
-    update.gone = Array.from(known.keys()).filter((id) => !named.has(id));
-  }
-  for (const id of update.gone) known.get(id)?.remove();
-  for (const { id, html } of update.rows) {
-    const row = parsed(html), old = known.get(id);
-    if (!old) rows.append(row);
-    else if (!old.contains(document.activeElement)) old.replaceWith(row);
-    else {
-      old.replaceWith(row);
-      row.querySelector("a")?.focus();
-    }
+  replaceRows(rows, update.all, update);
+  if (update.services) {
+    $("services").hidden = update.services.hidden;
+    $("services-summary").innerHTML = update.services.summary;
+    replaceRows(serviceRows, update.all, update.services);
   }
   arrange();
   if (history) {

@@ -5,13 +5,17 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::process::Command;
-use tokio::sync::watch;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child, Command};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::failure::Failure;
 use crate::output::tell;
 use crate::values::duration;
+
+/// The longest time between two checks.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The options of a health check.
 #[derive(Debug, Args)]
@@ -22,7 +26,7 @@ pub(crate) struct Health {
     /// Register the instance only while a GET of this address, http://…, has a status from 200 to 299
     #[arg(long, value_name = "URL", env = "CURATOR_CHECK_HTTP")]
     http: Option<String>,
-    /// The time between two checks, and the longest time of one
+    /// The time between two checks, and the longest time of one; at most 24h
     #[arg(long, default_value = "5s", value_parser = duration, env = "CURATOR_CHECK_INTERVAL")]
     interval: Duration,
     /// The number of checks that must fail in a row before the instance is unregistered. One that succeeds registers it
@@ -48,11 +52,16 @@ impl Health {
         if self.interval.is_zero() {
             return Err(Failure(2, "--interval must be longer than zero".to_owned()));
         }
-        match &self.http {
-            Some(url) if !url.starts_with("http://") => {
-                Err(Failure(2, format!("--http {url}: only addresses with http:// are checked")))
-            }
-            _ => Ok(()),
+        if self.interval > LONGEST {
+            return Err(Failure(2, "--interval must be at most 24h".to_owned()));
+        }
+        let Some(url) = &self.http else { return Ok(()) };
+        if !url.starts_with("http://") {
+            return Err(Failure(2, format!("--http {url}: only addresses with http:// are checked")));
+        }
+        match url.parse::<ureq::http::Uri>() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Failure(2, format!("--http {url}: {error}"))),
         }
     }
 
@@ -96,7 +105,10 @@ impl Probe<'_> {
             Self::Command(command) => {
                 let mut shell = Command::new("sh");
                 shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-                let status = shell.kill_on_drop(true).status().await.map_err(|error| error.to_string())?;
+                // A group of its own: a check that hangs ends with the processes that it has started.
+                let child = shell.process_group(0).spawn().map_err(|error| error.to_string())?;
+                let mut group = Group(child);
+                let status = group.0.wait().await.map_err(|error| error.to_string())?;
                 if status.success() { Ok(()) } else { Err(status.to_string()) }
             }
             Self::Http(url) => {
@@ -106,8 +118,25 @@ impl Probe<'_> {
                     let answer = ureq::Agent::new_with_config(config).get(&url).call();
                     answer.map(|_| ()).map_err(|error| error.to_string())
                 };
-                tokio::task::spawn_blocking(get).await.unwrap_or_else(|error| Err(error.to_string()))
+                let (sender, outcome) = oneshot::channel();
+                // Not a thread of tokio's pool: the end of the program would wait for it, as long as a check may take.
+                let send = move || drop(sender.send(get()));
+                std::thread::Builder::new().spawn(send).map_err(|error| error.to_string())?;
+                outcome.await.unwrap_or_else(|error| Err(error.to_string()))
             }
+        }
+    }
+}
+
+/// A check that runs. Its drop ends the processes of its group, unless the check has ended.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The id of a process that was not waited for belongs to no other process.
+        let id = self.0.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(group) = id {
+            let _gone = kill_process_group(group, Signal::KILL);
         }
     }
 }

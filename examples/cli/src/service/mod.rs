@@ -53,7 +53,7 @@ Exit status:
 pub(crate) struct Base {
     /// The path above the services
     #[arg(long, default_value = "/services", env = "CURATOR_SERVICES")]
-    base: String,
+    pub(crate) base: String,
 }
 
 /// The options of `service ls`.
@@ -131,7 +131,10 @@ pub(crate) async fn service(site: &Site, service: &Service, signals: &mut Signal
         Service::Drain(drain) => {
             let drained = async {
                 let code = change::set_enabled(site, &drain.change, false).await?;
-                tokio::time::sleep(drain.time).await;
+                // No request ends at an instance that does not exist.
+                if code == 0 {
+                    tokio::time::sleep(drain.time).await;
+                }
                 Ok(code)
             };
             signals.unless_ended(drained).await

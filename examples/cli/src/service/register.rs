@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::future::pending;
-use std::time::Duration;
+use std::net::Ipv6Addr;
 
 use clap::Args;
 use curator_cli::text::shown_session;
@@ -15,11 +14,11 @@ use tokio::sync::watch;
 
 use super::health::Health;
 use super::{Base, discovery};
-use crate::child::{self, Order, Setting, own_id};
+use crate::child::{Setting, own_id};
 use crate::failure::Failure;
 use crate::grant::Grant;
 use crate::outages::Outages;
-use crate::output::tell;
+use crate::presence::{Presence, Report, run};
 use crate::signals::Signals;
 use crate::site::{Site, give_back};
 
@@ -27,7 +26,7 @@ use crate::site::{Site, give_back};
 #[command(after_help = NOTES)]
 pub(crate) struct Register {
     /// The port at which the instance serves
-    #[arg(long, short, env = "CURATOR_SERVICE_PORT")]
+    #[arg(long, short, env = "CURATOR_SERVICE_PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// The address at which consumers reach the instance [default: this host's address towards the servers]
     #[arg(long, env = "CURATOR_SERVICE_ADDRESS")]
@@ -76,9 +75,13 @@ pub(super) async fn register(site: &Site, register: &Register, signals: &mut Sig
             .map_err(|error| Failure(2, format!("--payload is not JSON: {}", Chain(&*error))))?,
         None => RawPayload::default(),
     };
-    let instance = ServiceInstance::builder(&register.name).id(own_id(register.id.as_deref())).port(register.port);
+    let id = own_id(register.id.as_deref());
+    if id.is_empty() {
+        return Err(Failure(2, "--id is empty: the node of an instance needs a name".to_owned()));
+    }
+    let instance = ServiceInstance::builder(&register.name).id(id).port(register.port);
     let instance = match &register.address {
-        Some(address) => instance.address(address),
+        Some(address) => instance.address(checked(address)?),
         None => instance,
     };
     let instance = instance.payload(payload).build()?;
@@ -87,131 +90,75 @@ pub(super) async fn register(site: &Site, register: &Register, signals: &mut Sig
         site.check_chroot().await
     };
     signals.unless_ended(connected).await?;
-    let keeper =
-        Keeper { site, discovery, instance, path: &path, present: RefCell::default(), told: RefCell::default() };
+    let keeper = Keeper { discovery, instance, path: &path, present: RefCell::default() };
     let (healthy, is_healthy) = watch::channel(false);
+    let (command, setting) = (&register.command, &register.setting);
     let outcome = tokio::select! {
         biased;
         never = register.health.follow(&healthy) => match never {},
-        failed = keeper.keep(is_healthy) => failed.map(|never| match never {}),
-        outcome = run(&keeper, register, signals) => outcome,
+        failed = keeper.keep(is_healthy, Outages::of(&site.client)) => failed.map(|never| match never {}),
+        outcome = run(&keeper, command, setting, keeper.path, signals) => outcome,
     };
     give_back("instance", keeper.discovery.close()).await;
     outcome
 }
 
-/// Runs the command, or waits for a signal.
-async fn run(keeper: &Keeper<'_>, register: &Register, signals: &mut Signals) -> Result<u8, Failure> {
-    let Some(program) = register.command.first() else { return signals.unless_ended(pending()).await };
-    let (command, foreground) = (&register.command, register.setting.foreground);
-    let order =
-        Order { command, foreground, path: keeper.path, grace: Duration::ZERO, revocable: false, reads_input: true };
-    Ok(match child::run(keeper, &order, signals).await {
-        Ok(ended) => child::code(ended.status),
-        Err(error) => child::cannot_run(program, &error),
-    })
+/// Returns an address, unless no consumer could use it.
+fn checked(address: &str) -> Result<&str, Failure> {
+    if address.trim().is_empty() {
+        return Err(Failure(2, "--address is empty".to_owned()));
+    }
+    if address.contains(':') && address.parse::<Ipv6Addr>().is_err() {
+        return Err(Failure(2, format!("--address {address} has a port: give the port with --port")));
+    }
+    Ok(address)
 }
 
-/// Keeps the instance registered while it is healthy. As the grant of a command, its end stops no command.
+/// Keeps the instance registered while it is healthy.
 struct Keeper<'a> {
-    site: &'a Site,
     discovery: ServiceDiscovery<RawPayload>,
     instance: ServiceInstance<RawPayload>,
     /// The path of the service.
     path: &'a str,
     present: RefCell<Option<Registration<RawPayload>>>,
-    /// The last line.
-    told: RefCell<String>,
 }
 
 impl Keeper<'_> {
     /// Never ends but for an error of the instance: the caller drops it.
-    async fn keep(&self, mut healthy: watch::Receiver<bool>) -> Result<Infallible, Failure> {
-        let mut outages = Outages::of(&self.site.client);
-        let mut states = None;
+    async fn keep(&self, mut healthy: watch::Receiver<bool>, mut outages: Outages) -> Result<Infallible, Failure> {
+        let report = Report::new(self);
         loop {
-            self.tell_state();
+            let states = self.present.borrow().as_ref().map(Registration::watch);
             tokio::select! {
                 biased;
                 changed = healthy.changed() => {
                     let is_healthy = changed.is_ok() && *healthy.borrow_and_update();
-                    states = self.follow(is_healthy).await?;
+                    self.follow(is_healthy, &report).await?;
                 }
-                () = changed(&mut states) => {}
-                is_connected = outages.change() => tell(match (is_connected, self.is_standing()) {
-                    (true, _) => "the connection is back",
-                    (false, true) => "no connection: the instance is registered until its session ends",
-                    (false, false) => "no connection",
-                }),
+                never = report.follow(states, &mut outages) => match never {},
             }
         }
     }
 
     /// Registers or unregisters the instance.
-    async fn follow(&self, is_healthy: bool) -> Result<Option<watch::Receiver<NodeState>>, Failure> {
+    async fn follow(&self, is_healthy: bool, report: &Report<'_, Self>) -> Result<(), Failure> {
         let present = self.present.take();
         if !is_healthy {
             if let Some(registration) = present {
                 give_back("instance", registration.unregister()).await;
-                self.tell_anew(format!("{} is not registered", self.instance.id));
+                report.tell(format!("{} is not registered", self.instance.id));
             }
-            return Ok(None);
+            return Ok(());
         }
         let registration = match present {
             Some(registration) => registration,
             None => {
-                self.told.take();
+                report.begin();
                 self.discovery.announce(self.instance.clone()).await?
             }
         };
-        let states = registration.watch();
         self.present.replace(Some(registration));
-        Ok(Some(states))
-    }
-
-    fn is_standing(&self) -> bool {
-        self.present.borrow().as_ref().is_some_and(|registration| registration.state().standing().is_some())
-    }
-
-    /// Reports the present state, unless its line was the last one.
-    fn tell_state(&self) {
-        let Some(state) = self.present.borrow().as_ref().map(Registration::state) else { return };
-        let (path, id) = (self.path, &self.instance.id);
-        self.tell_anew(match state {
-            NodeState::Standing(node) => {
-                format!(
-                    "registered {id} at {path} (session {}, czxid {})",
-                    shown_session(node.session),
-                    node.czxid.get()
-                )
-            }
-            NodeState::TakenBy { session, .. } => {
-                format!("{path} has an instance {id} of session {}: waits until it goes", shown_session(session))
-            }
-            NodeState::Refused { cause, .. } => format!("registered {id}, as far as is known: {cause}; tries again"),
-            NodeState::Failed(error) => format!("{id} is not registered: {}; tries again", Chain(&error)),
-            // The first attempt needs no line.
-            NodeState::Creating if !self.told.borrow().is_empty() => format!("{id} is not registered at present"),
-            _ => return,
-        });
-    }
-
-    fn tell_anew(&self, line: String) {
-        if *self.told.borrow() != line {
-            tell(&line);
-            self.told.replace(line);
-        }
-    }
-}
-
-/// Resolves at the next state of a registration, if there is one.
-async fn changed(states: &mut Option<watch::Receiver<NodeState>>) {
-    let is_open = match states {
-        Some(states) => states.changed().await.is_ok(),
-        None => false,
-    };
-    if !is_open {
-        pending().await
+        Ok(())
     }
 }
 
@@ -226,5 +173,35 @@ impl Grant for Keeper<'_> {
             ("CURATOR_SERVICE_ID", self.instance.id.clone()),
             ("CURATOR_SERVICE_PORT", self.instance.port.map(|port| port.to_string()).unwrap_or_default()),
         ]
+    }
+}
+
+impl Presence for Keeper<'_> {
+    fn state(&self) -> Option<NodeState> {
+        self.present.borrow().as_ref().map(Registration::state)
+    }
+
+    fn line(&self, state: &NodeState, is_first: bool) -> Option<String> {
+        let (path, id) = (self.path, &self.instance.id);
+        Some(match state {
+            NodeState::Standing(node) => {
+                format!(
+                    "registered {id} at {path} (session {}, czxid {})",
+                    shown_session(node.session),
+                    node.czxid.get()
+                )
+            }
+            NodeState::TakenBy { session, .. } => {
+                format!("{path} has an instance {id} of session {}: waits until it goes", shown_session(*session))
+            }
+            NodeState::Refused { cause, .. } => format!("registered {id}, as far as is known: {cause}; tries again"),
+            NodeState::Failed(error) => format!("{id} is not registered: {}; tries again", Chain(error)),
+            NodeState::Creating if !is_first => format!("{id} is not registered at present"),
+            _ => return None,
+        })
+    }
+
+    fn stays(&self) -> String {
+        "the instance is registered".to_owned()
     }
 }

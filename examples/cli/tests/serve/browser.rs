@@ -192,6 +192,48 @@ fn browser_shows_500_contenders_and_a_release_without_a_reload() {
 }
 
 #[test]
+fn browser_shows_services_and_their_changes_without_a_reload() {
+    let server = in_process();
+    let clients = Clients::new(&server.connect_string());
+    let client = clients.client();
+    clients.contend(&client, "/jobs/report", "lock-", "host-0.example:1");
+    let web = Web::start_live(&server.connect_string(), &[]);
+    let mut browser = Browser::start();
+    browser.open(&web.url("/"));
+    assert_eq!(browser.eval("document.getElementById('services').checkVisibility()"), false);
+    let attack = "<img src=x onerror='window.attacked = 1'>";
+    for (name, count) in [("web", 5), ("billing", 1), ("a-service-with-a-long-name.of.eu-central-1.example", 2)] {
+        for index in 0..count {
+            let json = json!({"id": format!("worker-{index}"), "address": "10.0.0.7", "port": 8080 + index,
+                "registrationTimeUTC": 1_753_142_400_000_i64, "enabled": index != 1,
+                "payload": {"zone": format!("eu-{index}"), "note": attack}});
+            clients.create(&client, &format!("/services/{name}/worker-{index}"), json.to_string());
+        }
+    }
+    clients.create(&client, &format!("/services/web/{}", "<b>odd"), "not JSON");
+    browser.until("the services", "document.querySelectorAll('#services-rows tr').length === 3");
+    browser.until("all instances", "document.querySelector('tr[data-id=web]').innerText.includes('4 enabled')");
+    let row = browser.text("tr[data-id=web]");
+    for part in ["6", "1 disabled", "1 cannot be read", "10.0.0.7:8080", "and 1 more", "<b>odd"] {
+        assert!(row.contains(part), "{part}: {row}");
+    }
+    browser.fits("services");
+    browser.eval("filter.focus()");
+    browser.call("Input.insertText", json!({"text": "billing"}));
+    browser.until("the filter", "document.querySelectorAll('tbody tr:not([hidden])').length === 1");
+    browser.eval("document.querySelector('tr[data-id=web] a').click()");
+    browser.until("the page of the service", "location.pathname === '/services/web' && lastId !== ''");
+    assert_eq!(browser.eval("document.querySelectorAll('#rows tr').length"), 6);
+    browser.fits("service");
+    clients.delete(&client, "/services/web/worker-0");
+    browser.until("the end of an instance", "document.querySelectorAll('#rows tr').length === 5");
+    clients.delete(&client, "/services/web");
+    browser.until("the end of the service", "document.querySelector('main').innerText.includes('no such service')");
+    browser.fits("ended");
+    assert_eq!(browser.eval("typeof window.attacked"), "undefined");
+}
+
+#[test]
 fn data_is_text_in_the_browser() {
     let server = in_process();
     let clients = Clients::new(&server.connect_string());

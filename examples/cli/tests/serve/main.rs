@@ -7,6 +7,7 @@ mod browser;
 mod following;
 mod old_server;
 mod pages;
+mod services;
 mod unknown;
 
 use std::io::{BufRead as _, BufReader, Read};

@@ -7,6 +7,7 @@ mod barriers;
 mod both_clients;
 mod caches;
 mod counters;
+mod discovery;
 mod double_barriers;
 mod each_client;
 mod groups;

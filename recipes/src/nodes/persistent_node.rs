@@ -345,12 +345,21 @@ impl PersistentNode {
     /// [stays](PersistentNodeOptions::stays_when_closed) otherwise. Has no effect after `close`, and before
     /// [`start`](Self::start).
     ///
+    /// # Errors
+    ///
+    /// * `Error::NoAuth`: the server refuses the delete. Give the client the permission on the parent. In the meantime the
+    ///   client tries again in the background.
+    /// * `Error::NotEmpty`, and other refusals: the same applies once their reason is removed.
+    ///
+    /// A lost connection is not an error: the client deletes the node later.
+    ///
     /// # Cancel safety
     ///
     /// The client deletes the node even if the future is dropped after its first poll.
-    pub async fn delete(&self) {
+    pub async fn delete(&self) -> Result<(), NodeError> {
         self.owner.shared.deletes.store(true, Ordering::SeqCst);
         self.close().await;
+        self.owner.shared.undeleted.lock().clone().map_or(Ok(()), Err)
     }
 
     /// Closes several nodes, for example of all services of a process. All deletes leave together: it takes as long as one

@@ -152,7 +152,12 @@ impl Keeper<'_> {
         let present = self.present.take();
         if !is_healthy {
             if let Some(registration) = present {
-                give_back("instance", registration.unregister()).await;
+                let unregister = async {
+                    if let Err(error) = registration.unregister().await {
+                        tell(&format!("the instance is not deleted yet: {}", Chain(&error)));
+                    }
+                };
+                give_back("instance", unregister).await;
                 self.tell_anew(format!("{} is not registered", self.instance.id));
             }
             return Ok(None);

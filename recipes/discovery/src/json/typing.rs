@@ -17,7 +17,8 @@ const LIST: &str = "java.util.ArrayList";
 const BARE: [&str; 4] = ["java.lang.String", "java.lang.Integer", "java.lang.Boolean", "java.lang.Double"];
 
 /// The fields of an object in their order, each with its JSON.
-pub(super) struct Object<'a>(pub(super) Vec<(String, &'a RawValue)>);
+#[derive(Default)]
+pub(crate) struct Object<'a>(pub(crate) Vec<(String, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

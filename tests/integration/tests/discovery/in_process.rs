@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use curator_discovery::{DiscoveryError, InstanceChange, ServiceCache, ServiceDiscovery, ServiceType};
-use curator_framework::{Changes, CuratorFramework, Error};
+use curator_discovery::{DiscoveryError, InstanceChange, ServiceDiscovery, ServiceType};
+use curator_framework::{CuratorFramework, Error};
 use curator_integration::env::{builder as client_builder, connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
 use curator_test::wire::OpCode;
@@ -13,26 +13,11 @@ use curator_test::{FaultProxy, LoggedRequest, TestingServer};
 use futures_util::future::join_all;
 use futures_util::poll;
 
-use crate::stage::{builder, discovery, ids, instance, registered, registered_again};
+use crate::stage::{builder, discovery, followed, ids, instance, registered, registered_again};
 
 const LONG: Duration = Duration::from_secs(60);
 const KINDS: [ServiceType; 4] =
     [ServiceType::Dynamic, ServiceType::Static, ServiceType::Permanent, ServiceType::DynamicSequential];
-
-/// A loaded cache of the service `web`, and its changes behind the present instances.
-async fn followed(
-    discovery: &ServiceDiscovery<String>,
-    present: usize,
-) -> (ServiceCache<String>, Changes<InstanceChange<String>>) {
-    let cache = ServiceCache::new(discovery, "web").unwrap();
-    cache.start().unwrap();
-    in_time(cache.initialized()).await.unwrap();
-    let mut changes = cache.changes();
-    for _ in 0..present {
-        assert!(matches!(in_time(changes.recv()).await, Some(InstanceChange::Added { .. })));
-    }
-    (cache, changes)
-}
 
 fn requests(server: &TestingServer, ops: &[OpCode]) -> Vec<LoggedRequest> {
     server.requests().into_iter().filter(|request| ops.contains(&request.op)).collect()
@@ -106,7 +91,7 @@ async fn each_query_between_two_sessions_finds_the_instance() {
             };
             assert_eq!((now.path == before.path, now.session != before.session), (true, true));
         }
-        in_time(registration.unregister()).await;
+        in_time(registration.unregister()).await.unwrap();
         assert!(ids(&theirs, "web").await.is_empty());
     }
 }

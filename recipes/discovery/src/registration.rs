@@ -60,6 +60,9 @@ impl Announced {
 /// | [`unregister`](Self::unregister), or the drop of the registration | is deleted |
 /// | [`close`](Self::close) of the registration or the discovery | is deleted, unless it is [`Permanent`](crate::ServiceType::Permanent) |
 ///
+/// A lost reply to a create leaves one node, even of a [`DynamicSequential`](crate::ServiceType::DynamicSequential) instance,
+/// although the number of its node is in the reply alone.
+///
 /// The drop deletes the node in the background, but not a [`Permanent`](crate::ServiceType::Permanent) one. Over
 /// `zookeeper-async`, which has no transactions, the node of an earlier session goes before the new one comes.
 ///

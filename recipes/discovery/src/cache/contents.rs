@@ -72,7 +72,8 @@ impl<P> Clone for InstanceChange<P> {
 /// An instance of a service at one moment.
 pub(crate) struct Known<P> {
     pub(crate) node: Arc<str>,
-    /// The zxid of the transaction that created the node.
+    /// The zxid of the transaction that created the node. If the node has replaced another one with the same data, it is the
+    /// zxid of that node: the process is the same in its next session.
     pub(crate) czxid: i64,
     pub(crate) instance: Arc<ServiceInstance<P>>,
 }
@@ -161,6 +162,8 @@ struct Entry<P> {
     round: u64,
     /// `None` if the data could not be read.
     revision: Option<Revision>,
+    /// See [`Known::czxid`].
+    czxid: i64,
     state: Decoded<P>,
 }
 
@@ -197,6 +200,7 @@ impl<P> Contents<P> {
                     }
                     Some(entry) if entry.revision == same_as => {
                         (entry.round, entry.revision) = (self.round, Some(revision));
+                        return false;
                     }
                     _ => {
                         let state = decode(Undecoded { node: &node, revision, data });
@@ -237,7 +241,13 @@ impl<P> Contents<P> {
         state: Decoded<P>,
         changes: &mut VecDeque<InstanceChange<P>>,
     ) {
-        let entry = Entry { node: Arc::clone(&node), round: self.round, revision, state: state.clone() };
+        let same_node = |entry: &&Entry<P>| {
+            let created = |revision: Option<Revision>| revision.map(|revision| revision.zxids[0]);
+            created(entry.revision) == created(revision)
+        };
+        let earlier = self.entries.get(&node).filter(same_node).map(|entry| entry.czxid);
+        let czxid = earlier.or_else(|| revision.map(|revision| revision.zxids[0])).unwrap_or_default();
+        let entry = Entry { node: Arc::clone(&node), round: self.round, revision, czxid, state: state.clone() };
         let before = self.entries.insert(Arc::clone(&node), entry);
         match (before.map(|entry| entry.state), state) {
             (Some(Ok(old)), Ok(new)) => changes.push_back(InstanceChange::Updated { node, old, new }),
@@ -260,8 +270,8 @@ impl<P> Contents<P> {
     /// Returns the instances in the order of their nodes' names.
     pub(super) fn known(&self) -> Vec<Known<P>> {
         let known = |entry: &Entry<P>| {
-            let (instance, revision) = (entry.state.as_ref().ok()?, entry.revision?);
-            Some(Known { node: Arc::clone(&entry.node), czxid: revision.zxids[0], instance: Arc::clone(instance) })
+            let instance = entry.state.as_ref().ok()?;
+            Some(Known { node: Arc::clone(&entry.node), czxid: entry.czxid, instance: Arc::clone(instance) })
         };
         self.entries.values().filter_map(known).collect()
     }
@@ -398,11 +408,16 @@ mod tests {
         assert!(all.apply(same("/s/a", revision(1, 1))).is_empty());
         assert!(all.apply(same("/s/b", revision(2, 2))).is_empty());
         assert_eq!((all.known().as_str(), all.decodes.get()), ("a=1 ", 2));
-        assert_eq!(all.contents.known()[0].czxid, 9);
-        assert!(all.present("/s/a", revision(9, 9), "").is_empty());
+        // Its failures, and the requests to it, count on. With other data it is another process.
+        assert_eq!(all.contents.known()[0].czxid, 1);
+        assert_eq!(all.present("/s/a", revision(9, 11), "2"), ["~a=1>2"]);
+        assert_eq!(all.contents.known()[0].czxid, 1);
+        assert_eq!(all.present("/s/a", revision(12, 12), "3"), ["~a=2>3"]);
+        assert_eq!(all.contents.known()[0].czxid, 12);
+        assert!(all.present("/s/a", revision(12, 12), "").is_empty());
         // A reader that has another state decodes the data.
         let unreadable = NodeEvent::Unreadable { path: "/s/a", error: Arc::new(std::fmt::Error) };
-        assert_eq!(all.apply(unreadable), ["-a=1", "!a"]);
+        assert_eq!(all.apply(unreadable), ["-a=3", "!a"]);
         assert_eq!(all.apply(same("/s/a", revision(1, 1))), ["+a="]);
     }
 

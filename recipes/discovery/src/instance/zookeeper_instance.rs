@@ -1,12 +1,12 @@
 //! The JSON of the classes `ZookeeperInstance` of Spring and Dubbo.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::value::RawValue;
 
 use crate::error::PayloadError;
 use crate::json::text::to_json;
-use crate::json::typing::{Object, untyped};
+use crate::json::typing::{Object, last_of_each, untyped};
 
 /// The JSON that a payload has no field for. It is written again as it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -14,7 +14,7 @@ pub(super) struct Rest {
     /// Unknown fields, each with its JSON.
     fields: Vec<(String, String)>,
     /// The keys of the metadata without a value.
-    nulls: Vec<String>,
+    nulls: BTreeSet<String>,
 }
 
 /// The fields of the JSON. Java writes `null` for a missing one.
@@ -38,12 +38,10 @@ impl Fields {
                 "id" => read.id = text(value)?.unwrap_or_default(),
                 "name" => read.name = text(value)?.unwrap_or_default(),
                 "metadata" => (read.metadata, read.rest.nulls) = metadata(value)?,
-                _ => {
-                    read.rest.fields.retain(|(known, _)| *known != field);
-                    read.rest.fields.push((field, value.get().to_owned()));
-                }
+                _ => read.rest.fields.push((field, value.get().to_owned())),
             }
         }
+        read.rest.fields = last_of_each(read.rest.fields);
         Ok(read)
     }
 }
@@ -76,16 +74,13 @@ fn text(value: &RawValue) -> Result<Option<String>, PayloadError> {
 }
 
 /// Reads the metadata, and its keys without a value.
-fn metadata(value: &RawValue) -> Result<(BTreeMap<String, String>, Vec<String>), PayloadError> {
+fn metadata(value: &RawValue) -> Result<(BTreeMap<String, String>, BTreeSet<String>), PayloadError> {
     let Object(entries) = serde_json::from_str::<Option<Object<'_>>>(value.get())?.unwrap_or_default();
-    let (mut values, mut nulls) = (BTreeMap::new(), Vec::new());
-    for (key, value) in entries {
-        // The last one of two entries with the same key counts.
-        values.remove(&key);
-        nulls.retain(|null| *null != key);
+    let (mut values, mut nulls) = (BTreeMap::new(), BTreeSet::new());
+    for (key, value) in last_of_each(entries) {
         match text(value)? {
             Some(value) => drop(values.insert(key, value)),
-            None => nulls.push(key),
+            None => _ = nulls.insert(key),
         }
     }
     Ok((values, nulls))

@@ -249,16 +249,8 @@ impl Record<Book> {
                 self.item_event(at, &item, elections::Event::Created { node: name, czxid: node.czxid });
             }
         }
-        let unprotected = match &change {
-            // Behind a lost reply it stays: its name does not identify its creator.
-            Change::Created { path, node } if path.contains("/unprotected-") => Some((path.clone(), node.czxid)),
-            _ => None,
-        };
         self.book.groups.record(at, groups::Event::Server(change.clone()));
         self.book.services.record(at, services::Event::Server(change.clone()));
         self.event(at, Event::Server(change));
-        if let Some((path, czxid)) = unprotected {
-            self.event(at, Event::Outsider { path, czxid });
-        }
     }
 }

@@ -108,10 +108,6 @@ pub(super) async fn storm(seed: u64, presence: Presence, weather: Weather) -> Ou
     weather::relieve(&field);
     stage.observers_end(observers, Group::close, watching).await;
     stage.observers_end(caches, async |cache: &Arc<ServiceCache<String>>| cache.close().await, following).await;
-    // An unprotected node stays if the reply to its create is lost.
-    for (path, _) in field.nodes().into_iter().filter(|(path, _)| path.contains("/unprotected-")) {
-        field.delete(&path);
-    }
     let mut rules_of_items = elections::Rules::new(PATIENCE_WITH_ITEMS).prompt(SESSION).no_loss_in_calm();
     // There and back of a listing, and of the read behind it.
     rules_of_items = rules_of_items.on_its_way(stage.latency * 4);

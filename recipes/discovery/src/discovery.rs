@@ -135,7 +135,7 @@ pub struct Instances<P> {
 /// for instance in discovery.instances("web").await?.found {
 ///     println!("{:?} in {}", instance.host_and_port(), instance.payload);
 /// }
-/// registration.unregister().await;
+/// registration.unregister().await?;
 /// # client.close().await;
 /// # Ok(())
 /// # }

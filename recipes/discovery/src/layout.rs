@@ -50,7 +50,7 @@ impl fmt::Debug for Layout {
 pub(crate) fn check_name(name: &str) -> Result<(), DiscoveryError> {
     let reason = if name.is_empty() {
         "the node of a service needs a name".to_owned()
-    } else if name == RESERVED {
+    } else if name.split('/').next() == Some(RESERVED) {
         "ZooKeeper has a node of this name".to_owned()
     } else {
         match validate_path(&format!("/{name}")) {
@@ -98,6 +98,13 @@ mod tests {
         let layout = Layout { base: "/foo".to_owned(), path: None };
         assert_eq!(layout.service("shop/cart").unwrap(), "/foo/shop/cart");
         assert!(layout.service("").is_err() && layout.instance("baz", "a/b").is_err());
+        // Below ZooKeeper's own node are quotas and the configuration.
+        let at_the_root = Layout { base: "/".to_owned(), path: None };
+        for name in ["zookeeper", "zookeeper/quota", "/a", "a/", "a//b", "a/..", ".", "a\0"] {
+            assert!(at_the_root.service(name).is_err(), "{name:?}");
+        }
+        assert_eq!(at_the_root.service("my/zookeeper").unwrap(), "/my/zookeeper");
+        assert_eq!(at_the_root.instance("größe", "i 1:ü").unwrap(), "/größe/i 1:ü");
     }
 
     #[test]

@@ -60,6 +60,9 @@ impl Announced {
 /// | [`unregister`](Self::unregister), or the drop of the registration | is deleted |
 /// | [`close`](Self::close) of the registration or the discovery | is deleted, unless it is [`Permanent`](crate::ServiceType::Permanent) |
 ///
+/// A lost reply to a create leaves one node, even of a [`DynamicSequential`](crate::ServiceType::DynamicSequential) instance,
+/// although the number of its node is in the reply alone.
+///
 /// The drop deletes the node in the background, but not a [`Permanent`](crate::ServiceType::Permanent) one. Over
 /// `zookeeper-async`, which has no transactions, the node of an earlier session goes before the new one comes.
 ///
@@ -280,8 +283,9 @@ impl<P: Payload> Registration<P> {
     ///
     /// # Errors
     ///
-    /// Each error of [`update`](Self::update), for the write that takes the instance out of service. The instance is
-    /// unregistered even then.
+    /// * Each error of [`update`](Self::update), for the write that takes the instance out of service. The instance is
+    ///   unregistered even then.
+    /// * Each error of [`unregister`](Self::unregister).
     ///
     /// # Cancel safety
     ///
@@ -291,8 +295,8 @@ impl<P: Payload> Registration<P> {
         let disabled = budget.limit(self.set_enabled(false)).await.unwrap_or(Ok(()));
         // Nothing resolves it: the budget ends it.
         let _time_is_up = budget.limit(std::future::pending::<()>()).await;
-        self.unregister().await;
-        disabled
+        let unregistered = self.unregister().await;
+        disabled.and(unregistered)
     }
 
     /// Deletes the node, a [`Permanent`](crate::ServiceType::Permanent) one too, and ends the registration. Resolves when
@@ -301,13 +305,22 @@ impl<P: Payload> Registration<P> {
     /// deletes the node in the background. A node of another session, or of another registration, is never deleted.
     /// Unregistering twice is fine. After [`close`](Self::close) it has no effect.
     ///
+    /// # Errors
+    ///
+    /// * `Error::NoAuth`: the server refuses the delete. Give the client the permission on the service's node. In the
+    ///   meantime the client tries again in the background.
+    /// * `Error::NotEmpty`: the node of a persistent instance has children. The same applies once they are deleted.
+    ///
+    /// A lost connection is not an error: the client deletes the node later.
+    ///
     /// # Cancel safety
     ///
     /// The client deletes the node even if the future is dropped after its first poll.
     #[doc(alias = "unregisterService")]
-    pub async fn unregister(&self) {
-        self.announced.node.delete().await;
+    pub async fn unregister(&self) -> Result<(), DiscoveryError> {
+        let deleted = self.announced.node.delete().await;
         self.announced.claim.lock().take();
+        Ok(deleted?)
     }
 
     /// Ends the registration like [`unregister`](Self::unregister), but leaves the node of a

@@ -90,8 +90,10 @@ impl Shared {
             accepts: options.accepts.as_ref().map(|filter| relative("filter closure", filter)),
             descends: options.descends.as_ref().map(|filter| relative("descend closure", filter)),
         };
-        let drops_data = options.drops_data;
-        let mut engine = Engine::new(EngineOptions { root: root.clone(), scope, drops_data, lists_leaves: false });
+        let CuratorCacheOptions { drops_data, merges_replacements, .. } = *options;
+        let engine_options =
+            EngineOptions { root: root.clone(), scope, drops_data, lists_leaves: false, merges_replacements };
+        let mut engine = Engine::new(engine_options);
         let mut known_up_to = KnownUpTo::Nothing;
         if let Some(CacheSnapshot { zxid, nodes, refused, old_stats, .. }) = &options.snapshot {
             known_up_to = Some(*zxid).into();

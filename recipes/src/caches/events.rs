@@ -29,7 +29,8 @@ pub enum CacheEvent {
         new: Arc<ChildData>,
     },
     /// A node was deleted. This is its last cached state. A node that was deleted and created again causes a `Deleted`,
-    /// then a `Created`.
+    /// then a `Created`. With [`merge_replacements`](crate::CuratorCacheOptions::merge_replacements) an ephemeral one may
+    /// cause a [`Changed`](Self::Changed) alone.
     Deleted(Arc<ChildData>),
     /// The first load is complete.
     Initialized,

@@ -28,6 +28,8 @@ pub struct CuratorCacheOptions {
     pub(super) keeps_root: bool,
     /// The streams report changes of the connection.
     pub(super) reports_connection: bool,
+    /// An ephemeral node in the place of an earlier one is a change of it.
+    pub(super) merges_replacements: bool,
     pub(super) max_watched_nodes: usize,
     pub(super) max_events: usize,
     pub(super) max_event_bytes: usize,
@@ -46,6 +48,7 @@ impl Default for CuratorCacheOptions {
             creates_root: false,
             keeps_root: false,
             reports_connection: false,
+            merges_replacements: false,
             max_watched_nodes: 10_000,
             max_events: 10_000,
             max_event_bytes: 64 << 20,
@@ -111,6 +114,22 @@ impl CuratorCacheOptions {
     #[doc(alias = "DO_NOT_CLEAR_ON_CLOSE")]
     pub fn do_not_clear_on_close(mut self) -> Self {
         self.keeps_contents = true;
+        self
+    }
+
+    /// Takes an ephemeral node in the place of an earlier one for a change of it. A client that gets a new session replaces
+    /// its nodes, such as a [`PersistentNode`](crate::PersistentNode), in one transaction. Its readers get
+    /// [`CacheEvent::Changed`](crate::CacheEvent::Changed), with two stats that differ in `czxid`, and never see the cache
+    /// without the node.
+    ///
+    /// Without this option, as in Curator, they get a `Deleted` and a `Created`. A program that follows the owners of nodes,
+    /// such as the contenders of a lock, needs both.
+    ///
+    /// Servers report the transaction as a deletion and a creation. So each deletion of an ephemeral node costs one read,
+    /// and the cache keeps the node until the reply. A client that deletes and creates in two transactions, such as one over
+    /// `zookeeper-async`, leaves a gap. The cache shows it if the reply does.
+    pub fn merge_replacements(mut self) -> Self {
+        self.merges_replacements = true;
         self
     }
 

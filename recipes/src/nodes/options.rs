@@ -59,8 +59,11 @@ impl PersistentNodeOptions {
         self
     }
 
-    /// Puts an id into the node's name, `_c_<uuid>-<name>`: Curator's `useProtection`. A lost reply then leaves no
-    /// second node of a sequential mode. The name stays the same in later sessions.
+    /// Puts an id into the node's name, `_c_<uuid>-<name>`: Curator's `useProtection`. The name stays the same in later
+    /// sessions. A lost reply then leaves no second node of a sequential mode.
+    ///
+    /// An ephemeral sequential node does not need the id: the session, the number and the data show which node the lost create
+    /// has made. Only a client over `zookeeper-async` may leave a second node, up to the end of the session.
     #[doc(alias = "useProtection")]
     pub fn protected(mut self) -> Self {
         self.protected = true;

@@ -85,6 +85,7 @@ use crate::standing::{StandingTask, first_found};
 /// | --- | --- |
 /// | first create, new session, deletion by another client | 2 in 1 round trip: create, and a read that sets a watch |
 /// | first create of a sequential or protected node | 2 in 2 round trips |
+/// | lost reply to the first create of an ephemeral sequential node | 2, and 1 for each node with its name and a number |
 /// | first create with missing parents | 2 more, and 1 for each parent |
 /// | earlier session's node is still there | 4 in 3 round trips |
 /// | a node that is not ephemeral exists at the start | 3, and 2 to write its data |
@@ -328,7 +329,7 @@ impl PersistentNode {
     }
 
     /// Ends the task and deletes the node, unless the node [stays](PersistentNodeOptions::stays_when_closed). Resolves when
-    /// the server has deleted it. Resolves also when the delete has failed, or after the client's
+    /// the server has deleted it. Resolves even if the delete has failed, or after the client's
     /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default: then the client
     /// deletes the node in the background. A node with children stays. Closing twice is fine.
     ///
@@ -345,12 +346,21 @@ impl PersistentNode {
     /// [stays](PersistentNodeOptions::stays_when_closed) otherwise. Has no effect after `close`, and before
     /// [`start`](Self::start).
     ///
+    /// # Errors
+    ///
+    /// * `Error::NoAuth`: the server refuses the delete. Give the client the permission on the parent. In the meantime the
+    ///   client tries again in the background.
+    /// * `Error::NotEmpty`, and other refusals: the same applies once their reason is removed.
+    ///
+    /// A lost connection is not an error: the client deletes the node later.
+    ///
     /// # Cancel safety
     ///
     /// The client deletes the node even if the future is dropped after its first poll.
-    pub async fn delete(&self) {
+    pub async fn delete(&self) -> Result<(), NodeError> {
         self.owner.shared.deletes.store(true, Ordering::SeqCst);
         self.close().await;
+        self.owner.shared.undeleted.lock().clone().map_or(Ok(()), Err)
     }
 
     /// Closes several nodes, for example of all services of a process. All deletes leave together: it takes as long as one

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use curator_framework::recipe::{Listeners, Parents};
 use curator_framework::{Acl, CreateMode};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::nodes::error::NodeError;
@@ -79,6 +80,8 @@ pub(super) struct Shared {
     pub(super) actual_path: watch::Sender<Option<String>>,
     /// The end of the task deletes the node, even one that stays otherwise.
     pub(super) deletes: AtomicBool,
+    /// The reason why the server has refused the delete at the end of the task.
+    pub(super) undeleted: Mutex<Option<NodeError>>,
 }
 
 impl Shared {
@@ -93,6 +96,7 @@ impl Shared {
             written: watch::Sender::default(),
             actual_path: watch::Sender::new(kept.known_path()),
             deletes: AtomicBool::new(false),
+            undeleted: Mutex::new(None),
         }
     }
 

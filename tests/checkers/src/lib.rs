@@ -9,6 +9,7 @@
 //! | [`elections`] | the events of a leader election |
 //! | [`registrations`] | the nodes that clients keep standing |
 //! | [`groups`] | the views of a group's members |
+//! | [`services`] | the instances of a service, as observers show them |
 //! | [`partitions`] | the owners of a partition's items |
 //! | [`caches`] | the contents and events of caches |
 //! | [`barriers`] | the members and waiters of barriers |
@@ -44,6 +45,7 @@ pub mod locks;
 mod nodes;
 pub mod partitions;
 pub mod registrations;
+pub mod services;
 #[cfg(test)]
 mod testing;
 pub mod timeline;

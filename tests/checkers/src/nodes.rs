@@ -75,6 +75,34 @@ impl Nodes {
         self.spells.get(path).into_iter().flatten().any(|spell| spell.has_been(from, until, &such))
     }
 
+    /// Returns the paths of all nodes that were `such` at some moment.
+    pub(crate) fn paths_with(&self, such: impl Fn(&Node) -> bool) -> impl Iterator<Item = &str> {
+        let has_been = move |spells: &Vec<Spell>| spells.iter().any(|spell| such(&spell.node));
+        self.spells.iter().filter(move |(_, spells)| has_been(spells)).map(|(path, _)| path.as_str())
+    }
+
+    /// Returns `true` if a node was missing, or not `right`, for some time since it first was `such`. A node that is deleted
+    /// and created at one moment is not missing.
+    pub(crate) fn has_gap(
+        &self,
+        path: &str,
+        until: Duration,
+        such: impl Fn(&Node) -> bool,
+        right: impl Fn(&Node) -> bool,
+    ) -> bool {
+        let spells = self.spells.get(path).into_iter().flatten();
+        let mut covered = None;
+        for spell in spells.skip_while(|spell| !such(&spell.node)) {
+            let is_covered = covered.is_none_or(|covered| spell.from <= covered);
+            if !is_covered || !right(&spell.node) {
+                return true;
+            }
+            let Some(end) = spell.until else { return false };
+            covered = Some(end);
+        }
+        covered.is_none_or(|covered| covered <= until)
+    }
+
     /// Returns the time of the newest such child of a path: its beginning, and its end if it has one.
     pub(crate) fn last_span(&self, parent: &str, such: impl Fn(&Node) -> bool) -> Option<(Duration, Option<Duration>)> {
         let is_child = |path: &&String| path.rsplit_once('/').is_some_and(|(above, _)| above == parent);

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
+use curator_simulate::registrants::Presence;
 use curator_simulate::storm::Storm;
 use curator_simulate::together::Together;
 
@@ -36,6 +37,7 @@ enum Only {
     Holder,
     Elections,
     Nodes,
+    Services,
     Caches,
     Counters,
     Barriers,
@@ -142,6 +144,7 @@ fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
         Some(Only::Holder) => vec![Storm::Holder],
         Some(Only::Elections) => vec![Storm::election(seed)],
         Some(Only::Nodes) => vec![Storm::presence(seed)],
+        Some(Only::Services) => vec![Storm::Presence(Presence::Services)],
         Some(Only::Caches) => vec![Storm::Caches],
         Some(Only::Counters) => vec![Storm::Together(Together::Counters)],
         Some(Only::Barriers) => vec![Storm::Together(Together::Barriers)],

@@ -4,6 +4,7 @@ mod member;
 mod node;
 mod partition;
 mod scribe;
+mod service;
 
 use std::fmt;
 use std::ops::Range;
@@ -18,6 +19,8 @@ use tokio::sync::{Barrier, watch};
 
 pub use member::observe;
 pub use scribe::{Book, Scribe};
+pub(crate) use service::SERVICE;
+pub use service::observe_service;
 
 /// The recipe that keeps nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub enum Presence {
     Group,
     /// `Partition`.
     Partition,
+    /// `Registration`, and `ServiceCache` beside it.
+    Services,
 }
 
 impl Presence {
@@ -47,6 +52,7 @@ impl fmt::Display for Presence {
             Self::Nodes => "persistent nodes",
             Self::Group => "group",
             Self::Partition => "partition",
+            Self::Services => "service",
         })
     }
 }
@@ -104,6 +110,7 @@ impl Registrant {
                 Presence::Nodes => self.node(round == self.rounds).await,
                 Presence::Group => self.member(round == self.rounds).await,
                 Presence::Partition => self.partition(round == self.rounds).await,
+                Presence::Services => self.service(round == self.rounds).await,
             }
         }
     }

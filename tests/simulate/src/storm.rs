@@ -67,13 +67,17 @@ impl Storm {
         [Self::Lock(Recipe::SharedLeases), Self::Lock(Recipe::Batches), Self::Lock(Recipe::SharedReads)];
 
     /// Returns the storms of one seed: three of locks, one of a single holder, one of an election or of nodes that stand.
-    /// Then one of caches, one of counters, barriers or latches, and the hard one. Every other seed has one of batches.
+    /// Then one of caches, one of counters, barriers or latches, and the hard one. Even seeds have one of batches, odd seeds
+    /// one of a service.
     /// A parity of bits chooses between an election and nodes, so that both have all kinds of weather.
     pub fn of(seed: u64) -> Vec<Self> {
         let other = if seed.count_ones() % 2 == 1 { Self::election(seed) } else { Self::presence(seed) };
         let others = [Self::Holder, other, Self::Caches, Self::together(seed), Self::hard(seed)];
-        let batches = (seed % 2 == 0).then_some(Self::BATCHES[[0, 1, 2, 1][(seed / 2 % 4) as usize]]);
-        Self::locks(seed).into_iter().chain(others).chain(batches).collect()
+        let last = match seed % 2 {
+            0 => Self::BATCHES[[0, 1, 2, 1][(seed / 2 % 4) as usize]],
+            _ => Self::Presence(Presence::Services),
+        };
+        Self::locks(seed).into_iter().chain(others).chain([last]).collect()
     }
 
     /// Returns the storms of the locks of a seed.

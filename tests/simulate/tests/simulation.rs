@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use curator_framework::{CreateMode, CuratorFramework, LossReason, RetryNTimes};
 use curator_recipes::{CacheState, CuratorCache, InterProcessMutex};
+#[cfg(curator_mutants)]
+use curator_simulate::registrants::Presence;
 use curator_simulate::storm::{Hard, Storm};
 use curator_simulate::together::Together;
 use curator_test::nodes::{Change, Node};
@@ -285,6 +287,9 @@ fn first_seed_that_finds(mutant: &'static str) -> Option<u64> {
     curator_framework::mutants::with(mutant, || noted.into_iter().chain(1..=1000).find(finds))
 }
 
+#[cfg(curator_mutants)]
+const SERVICES: Storm = Storm::Presence(Presence::Services);
+
 /// Returns the storms of a seed that reach the code of a break.
 #[cfg(curator_mutants)]
 fn storms_of(patch: &str, seed: u64) -> Vec<Storm> {
@@ -294,13 +299,14 @@ fn storms_of(patch: &str, seed: u64) -> Vec<Storm> {
         () if touches("barriers/double") => vec![Storm::Together(Together::Barriers)],
         () if touches("barriers/latch") => vec![Storm::Together(Together::Latches)],
         () if touches("engine/batch") => Storm::BATCHES.to_vec(),
-        () if touches("caches") => vec![Storm::Caches, Storm::Hard(Hard::Caches)],
+        () if patch.contains("+++ b/recipes/discovery/") => vec![SERVICES],
+        () if touches("caches") => vec![Storm::Caches, Storm::Hard(Hard::Caches), SERVICES],
         // The last two serve latches alone.
         () if touches("leader") || touches("engine/candidacy") || patch.contains("engine/run/calls.rs") => {
             vec![Storm::election(seed)]
         }
         () if touches("groups") => vec![Storm::presence(seed), Storm::Hard(Hard::Group)],
-        () if touches("nodes") => vec![Storm::presence(seed)],
+        () if touches("nodes") => vec![Storm::presence(seed), SERVICES],
         () => {
             let mut storms = Storm::of(seed);
             storms.retain(|storm| !matches!(storm, Storm::Together(_)));

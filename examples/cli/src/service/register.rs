@@ -18,6 +18,7 @@ use crate::child::{Setting, own_id};
 use crate::failure::Failure;
 use crate::grant::Grant;
 use crate::outages::Outages;
+use crate::output::tell;
 use crate::presence::{Presence, Report, run};
 use crate::signals::Signals;
 use crate::site::{Site, give_back};
@@ -145,7 +146,12 @@ impl Keeper<'_> {
         let present = self.present.take();
         if !is_healthy {
             if let Some(registration) = present {
-                give_back("instance", registration.unregister()).await;
+                let unregister = async {
+                    if let Err(error) = registration.unregister().await {
+                        tell(&format!("the instance is not deleted yet: {}", Chain(&error)));
+                    }
+                };
+                give_back("instance", unregister).await;
                 report.tell(format!("{} is not registered", self.instance.id));
             }
             return Ok(());

@@ -171,7 +171,7 @@ async fn instances_are_enabled_disabled_and_watched() {
     let output = run(&servers, &["service", "drain", "--time", "10ms", "web", "two"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(next()["instance"]["enabled"], json!(false));
-    registration.unregister().await;
+    registration.unregister().await.unwrap();
     assert_eq!(next()["change"], json!("removed"));
     client.create().with_data("x").for_path("/services/web/three").await.unwrap();
     let broken = next();

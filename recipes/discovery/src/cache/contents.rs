@@ -6,7 +6,7 @@ use std::mem::take;
 use std::sync::Arc;
 
 use curator_framework::Stat;
-use curator_recipes::CacheEvent;
+use curator_recipes::{CacheEvent, ChildData};
 
 use crate::error::DecodeError;
 use crate::instance::service_instance::ServiceInstance;
@@ -27,7 +27,8 @@ pub enum InstanceChange<P> {
         /// The instance.
         instance: Arc<ServiceInstance<P>>,
     },
-    /// The data of an instance has changed. States between the two may be skipped.
+    /// The data of an instance has changed. States between the two may be skipped. If its node was replaced by one with
+    /// other data, as after a new session of its announcer, this is the only change. With the same data there is none.
     Updated {
         /// The name of the node.
         node: Arc<str>,
@@ -71,7 +72,8 @@ impl<P> Clone for InstanceChange<P> {
 /// An instance of a service at one moment.
 pub(crate) struct Known<P> {
     pub(crate) node: Arc<str>,
-    /// The zxid of the transaction that created the node.
+    /// The zxid of the transaction that created the node. If the node has replaced another one with the same data, it is the
+    /// zxid of that node: the process is the same in its next session.
     pub(crate) czxid: i64,
     pub(crate) instance: Arc<ServiceInstance<P>>,
 }
@@ -107,6 +109,8 @@ pub(super) enum NodeEvent<'a> {
         path: &'a str,
         revision: Revision,
         data: &'a [u8],
+        /// The state before, if it had the same data.
+        same_as: Option<Revision>,
     },
     Deleted {
         path: &'a str,
@@ -126,8 +130,10 @@ impl<'a> NodeEvent<'a> {
     /// Returns an event of a cache; `None` for one that shows nothing of a node.
     pub(super) fn of(event: &'a CacheEvent) -> Option<Self> {
         Some(match event {
-            CacheEvent::Created(node) | CacheEvent::Changed { new: node, .. } => {
-                Self::Present { path: &node.path, revision: Revision::of(&node.stat), data: &node.data }
+            CacheEvent::Created(node) => Self::present(node, None),
+            CacheEvent::Changed { old, new } => {
+                let is_same = old.data == new.data;
+                Self::present(new, is_same.then(|| Revision::of(&old.stat)))
             }
             CacheEvent::Deleted(node) => Self::Deleted { path: &node.path },
             CacheEvent::Failed { path, error } => Self::Unreadable { path, error: Arc::new(error.clone()) },
@@ -135,6 +141,10 @@ impl<'a> NodeEvent<'a> {
             CacheEvent::Initialized => Self::Complete,
             _ => return None,
         })
+    }
+
+    fn present(node: &'a ChildData, same_as: Option<Revision>) -> Self {
+        Self::Present { path: &node.path, revision: Revision::of(&node.stat), data: &node.data, same_as }
     }
 }
 
@@ -152,6 +162,8 @@ struct Entry<P> {
     round: u64,
     /// `None` if the data could not be read.
     revision: Option<Revision>,
+    /// See [`Known::czxid`].
+    czxid: i64,
     state: Decoded<P>,
 }
 
@@ -170,18 +182,26 @@ impl<P> Contents<P> {
         Self { parent, entries: BTreeMap::new(), round: 0 }
     }
 
-    /// Takes the next event of the service's nodes. `decode` is called once for each state of a node that is new.
+    /// Takes the next event of the service's nodes. `decode` is called once for new data of a node. Returns `true` if
+    /// [`known`](Self::known) may differ.
     pub(super) fn apply(
         &mut self,
         event: NodeEvent<'_>,
         decode: impl FnOnce(Undecoded<'_>) -> Decoded<P>,
         changes: &mut VecDeque<InstanceChange<P>>,
-    ) {
+    ) -> bool {
         match event {
-            NodeEvent::Present { path, revision, data } => {
-                let Some(node) = self.name_of(path) else { return };
-                match self.entries.get_mut(&*node) {
-                    Some(entry) if entry.revision == Some(revision) => entry.round = self.round,
+            NodeEvent::Present { path, revision, data, same_as } => {
+                let Some(node) = self.name_of(path) else { return false };
+                match self.entries.get_mut(&*node).filter(|entry| entry.revision.is_some()) {
+                    Some(entry) if entry.revision == Some(revision) => {
+                        entry.round = self.round;
+                        return false;
+                    }
+                    Some(entry) if entry.revision == same_as => {
+                        (entry.round, entry.revision) = (self.round, Some(revision));
+                        return false;
+                    }
                     _ => {
                         let state = decode(Undecoded { node: &node, revision, data });
                         self.put(node, Some(revision), state, changes);
@@ -189,11 +209,11 @@ impl<P> Contents<P> {
                 }
             }
             NodeEvent::Deleted { path } => {
-                let Some(node) = self.name_of(path) else { return };
+                let Some(node) = self.name_of(path) else { return false };
                 changes.extend(self.entries.remove(&*node).and_then(removed));
             }
             NodeEvent::Unreadable { path, error } => {
-                let Some(node) = self.name_of(path) else { return };
+                let Some(node) = self.name_of(path) else { return false };
                 self.put(node, None, Err(DecodeError::Unreadable(error)), changes);
             }
             // Until all present nodes have followed, the entries of earlier rounds stay.
@@ -205,6 +225,7 @@ impl<P> Contents<P> {
                 changes.extend(ended.into_values().filter_map(removed));
             }
         }
+        true
     }
 
     /// Returns the name of an instance's node by its path.
@@ -220,7 +241,13 @@ impl<P> Contents<P> {
         state: Decoded<P>,
         changes: &mut VecDeque<InstanceChange<P>>,
     ) {
-        let entry = Entry { node: Arc::clone(&node), round: self.round, revision, state: state.clone() };
+        let same_node = |entry: &&Entry<P>| {
+            let created = |revision: Option<Revision>| revision.map(|revision| revision.zxids[0]);
+            created(entry.revision) == created(revision)
+        };
+        let earlier = self.entries.get(&node).filter(same_node).map(|entry| entry.czxid);
+        let czxid = earlier.or_else(|| revision.map(|revision| revision.zxids[0])).unwrap_or_default();
+        let entry = Entry { node: Arc::clone(&node), round: self.round, revision, czxid, state: state.clone() };
         let before = self.entries.insert(Arc::clone(&node), entry);
         match (before.map(|entry| entry.state), state) {
             (Some(Ok(old)), Ok(new)) => changes.push_back(InstanceChange::Updated { node, old, new }),
@@ -243,8 +270,8 @@ impl<P> Contents<P> {
     /// Returns the instances in the order of their nodes' names.
     pub(super) fn known(&self) -> Vec<Known<P>> {
         let known = |entry: &Entry<P>| {
-            let (instance, revision) = (entry.state.as_ref().ok()?, entry.revision?);
-            Some(Known { node: Arc::clone(&entry.node), czxid: revision.zxids[0], instance: Arc::clone(instance) })
+            let instance = entry.state.as_ref().ok()?;
+            Some(Known { node: Arc::clone(&entry.node), czxid: entry.czxid, instance: Arc::clone(instance) })
         };
         self.entries.values().filter_map(known).collect()
     }
@@ -301,7 +328,7 @@ mod tests {
         }
 
         fn present(&mut self, path: &str, at: Revision, data: &str) -> Vec<String> {
-            self.apply(NodeEvent::Present { path, revision: at, data: data.as_bytes() })
+            self.apply(NodeEvent::Present { path, revision: at, data: data.as_bytes(), same_as: None })
         }
 
         fn known(&self) -> String {
@@ -368,6 +395,30 @@ mod tests {
         assert_eq!(all.known(), "a=1 b=2 c=1 ");
         assert_eq!(all.apply(NodeEvent::Complete), ["-c=1"]);
         assert_eq!((all.known().as_str(), all.decodes.get()), ("a=1 b=2 ", 4));
+    }
+
+    /// The announcer has a new session.
+    #[test]
+    fn replaced_node_with_the_same_data_is_not_a_change() {
+        let mut all = Follower::new();
+        all.present("/s/a", revision(1, 1), "1");
+        all.present("/s/b", revision(2, 2), "bad");
+        let same =
+            |path, before| NodeEvent::Present { path, revision: revision(9, 9), data: b"", same_as: Some(before) };
+        assert!(all.apply(same("/s/a", revision(1, 1))).is_empty());
+        assert!(all.apply(same("/s/b", revision(2, 2))).is_empty());
+        assert_eq!((all.known().as_str(), all.decodes.get()), ("a=1 ", 2));
+        // Its failures, and the requests to it, count on. With other data it is another process.
+        assert_eq!(all.contents.known()[0].czxid, 1);
+        assert_eq!(all.present("/s/a", revision(9, 11), "2"), ["~a=1>2"]);
+        assert_eq!(all.contents.known()[0].czxid, 1);
+        assert_eq!(all.present("/s/a", revision(12, 12), "3"), ["~a=2>3"]);
+        assert_eq!(all.contents.known()[0].czxid, 12);
+        assert!(all.present("/s/a", revision(12, 12), "").is_empty());
+        // A reader that has another state decodes the data.
+        let unreadable = NodeEvent::Unreadable { path: "/s/a", error: Arc::new(std::fmt::Error) };
+        assert_eq!(all.apply(unreadable), ["-a=3", "!a"]);
+        assert_eq!(all.apply(same("/s/a", revision(1, 1))), ["+a="]);
     }
 
     /// Servers that have lost their data give out the same transactions again.

@@ -27,6 +27,13 @@ use crate::registration::Codec;
 ///
 /// While the connection is lost the instances stay, and the state is [`Stale`](CacheState::Stale).
 ///
+/// An announcer that gets a new session replaces its nodes in one transaction. The cache keeps the instances, and reports
+/// nothing if their data is the same. Some instances are missing for a moment, because their nodes are:
+///
+/// * The servers have ended the old session before the announcer connects again.
+/// * The announcer has no transactions: it is over `zookeeper-async`, or is Curator, which deletes and creates. The cache
+///   reads a node after its deletion, and often finds the next one.
+///
 /// [Clones](curator_recipes#handles) are cheap, and all clones are one cache. They keep the client open.
 /// [`close`](Self::close), or the drop of the last clone, ends the cache.
 ///
@@ -75,7 +82,8 @@ use crate::registration::Codec;
 /// | --- | --- |
 /// | load | 1 recursive watch, 1 listing, 1 read for each instance |
 /// | an instance is registered or changes | 1 read |
-/// | an instance ends | none |
+/// | an instance ends | 1 read, or none if it is [`Static`](crate::ServiceType::Static) or [`Permanent`](crate::ServiceType::Permanent) |
+/// | an announcer gets a new session | 1 or 2 reads for each of its instances |
 /// | lost connection | 1 read for each changed instance: see [`CuratorCache`] |
 /// | [`instances`](Self::instances) and other reads of the cache | none |
 ///
@@ -109,8 +117,7 @@ impl<P: Payload> View<P> {
         let mut changes = VecDeque::new();
         while let Ok(event) = self.events.try_recv() {
             let Some(event) = NodeEvent::of(&event) else { continue };
-            self.contents.apply(event, |state| decode(codec, state), &mut changes);
-            if !changes.is_empty() {
+            if self.contents.apply(event, |state| decode(codec, state), &mut changes) {
                 self.lists = None;
                 changes.clear();
             }
@@ -157,7 +164,7 @@ impl<P: Payload> ServiceCache<P> {
     pub fn new(discovery: &ServiceDiscovery<P>, name: impl Into<String>) -> Result<Self, DiscoveryError> {
         let name = name.into();
         let (client, path) = (discovery.client().clone(), discovery.service_path(&name)?);
-        let options = CuratorCacheOptions::new().max_depth(1);
+        let options = CuratorCacheOptions::new().max_depth(1).merge_replacements();
         let cache = CuratorCache::with_options(client.clone(), &path, options)?;
         let view = View { events: cache.changes(), contents: Contents::new(&path), lists: None };
         let (codec, view) = (Arc::clone(discovery.codec()), Mutex::new(view));

@@ -6,3 +6,4 @@ pub(crate) mod service_instance;
 pub(crate) mod spring;
 mod uri;
 pub(crate) mod uri_spec;
+mod zookeeper_instance;

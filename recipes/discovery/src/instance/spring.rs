@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::PayloadError;
 use crate::instance::payload::Payload;
-use crate::json::text::to_json;
-use crate::json::typing::{typed, untyped};
+use crate::instance::zookeeper_instance::{Fields, Rest, written};
+use crate::json::typing::typed;
 
 const CLASS: &str = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance";
 /// The key of the status in the metadata.
@@ -20,7 +18,7 @@ const OUT_OF_SERVICE: &str = "OUT_OF_SERVICE";
 /// Spring's defaults are the base path `/services`, the URI template `{scheme}://{address}:{port}`, and an instance with a
 /// port. A consumer in Spring fails on an instance without a port, and on each other class of payload.
 ///
-/// `null` is read as a payload without an id, a name and metadata.
+/// `null` is read as a payload without an id, a name and metadata. Unknown fields are kept, and written again.
 ///
 /// # Examples
 ///
@@ -46,40 +44,13 @@ pub struct SpringPayload {
     pub name: String,
     /// The metadata. Spring writes a status into it.
     pub metadata: BTreeMap<String, String>,
-}
-
-/// The fields of the JSON. Java writes `null` for a missing one.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Fields {
-    #[serde(default)]
-    id: Option<String>,
-    #[serde(default)]
-    name: Option<String>,
-    #[serde(default)]
-    metadata: Option<BTreeMap<String, Option<String>>>,
-}
-
-impl Fields {
-    pub(super) fn new(id: &str, name: &str, metadata: &BTreeMap<String, String>) -> Self {
-        let metadata = metadata.iter().map(|(key, value)| (key.clone(), Some(value.clone()))).collect();
-        Self { id: Some(id.to_owned()), name: Some(name.to_owned()), metadata: Some(metadata) }
-    }
-
-    /// Returns the fields of a payload, which may be `null`, as an id, a name and metadata.
-    pub(super) fn of(json: &str) -> Result<(String, String, BTreeMap<String, String>), PayloadError> {
-        let Some(Self { id, name, metadata }) = serde_json::from_str::<Option<Self>>(&untyped(json))? else {
-            return Ok(Default::default());
-        };
-        let metadata = metadata.unwrap_or_default().into_iter();
-        let metadata = metadata.filter_map(|(key, value)| value.map(|value| (key, value))).collect();
-        Ok((id.unwrap_or_default(), name.unwrap_or_default(), metadata))
-    }
+    rest: Rest,
 }
 
 impl SpringPayload {
     /// Returns the payload of an application that is up.
     pub fn new(id: impl Into<String>, name: impl Into<String>) -> Self {
-        let mut payload = Self { id: id.into(), name: name.into(), metadata: BTreeMap::new() };
+        let mut payload = Self { id: id.into(), name: name.into(), metadata: BTreeMap::new(), rest: Rest::default() };
         payload.set_up(true);
         payload
     }
@@ -107,12 +78,12 @@ impl SpringPayload {
 impl Payload for SpringPayload {
     /// Writes Spring's class, whichever class is given.
     fn to_json(&self, _java_class: Option<&str>) -> Result<String, PayloadError> {
-        Ok(typed(to_json(&Fields::new(&self.id, &self.name, &self.metadata))?, Some(CLASS)))
+        Ok(typed(written(&self.id, &self.name, &self.metadata, &self.rest)?, Some(CLASS)))
     }
 
     fn from_json(json: &str) -> Result<Self, PayloadError> {
-        let (id, name, metadata) = Fields::of(json)?;
-        Ok(Self { id, name, metadata })
+        let Fields { id, name, metadata, rest } = Fields::of(json)?;
+        Ok(Self { id, name, metadata, rest })
     }
 
     /// Returns `true` if the status is missing, blank or `UP` in any case, as Spring's load balancer does.
@@ -143,9 +114,32 @@ mod tests {
     #[test]
     fn missing_fields_and_null_are_read() {
         assert_eq!(SpringPayload::from_json("null").unwrap(), SpringPayload::default());
-        let json = r#"{"@class":"some.Other","id":null,"metadata":{"a":null,"b":"c"},"later":1}"#;
+        let json = r#"{"@class":"some.Other","id":null,"metadata":{"b":"c"}}"#;
         let read = SpringPayload::from_json(json).unwrap();
         assert_eq!(read, SpringPayload::default().with_metadata("b", "c"));
-        assert!(SpringPayload::from_json("5").is_err());
+        assert_eq!(SpringPayload::from_json(r#"{"metadata":null}"#).unwrap(), SpringPayload::default());
+        for bad in ["5", "[]", r#"{"metadata":5}"#, r#"{"metadata":{"a":[]}}"#, r#"{"id":{}}"#] {
+            assert!(SpringPayload::from_json(bad).is_err(), "{bad}");
+        }
+    }
+
+    /// A later version of Spring may have written them.
+    #[test]
+    fn unknown_fields_are_written_again() {
+        let json = concat!(
+            r#"{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"a-1","name":"a","#,
+            r#""metadata":{"instance_status":"UP","none":null},"later":{"x":[1,2.50,"\u00e9"]},"more":null}"#
+        );
+        let mut read = SpringPayload::from_json(json).unwrap();
+        assert_eq!(read.to_json(None).unwrap(), json);
+        read.set_up(false);
+        assert_eq!(read.to_json(None).unwrap(), json.replace("UP", "OUT_OF_SERVICE"));
+        read.metadata.insert("none".to_owned(), "one".to_owned());
+        assert!(read.to_json(None).unwrap().contains(r#""none":"one"},"later":"#));
+        // The last one of two counts, and scalars are texts, as in Java.
+        let twice = r#"{"later":1,"metadata":{"a":"1","a":true},"later":2}"#;
+        let read = SpringPayload::from_json(twice).unwrap();
+        assert_eq!(read.metadata["a"], "true");
+        assert!(read.to_json(None).unwrap().ends_with(r#"{"a":"true"},"later":2}"#));
     }
 }

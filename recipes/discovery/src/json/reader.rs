@@ -3,7 +3,7 @@
 use serde::Deserialize as _;
 use serde_json::value::RawValue;
 
-use super::typing::Object;
+use super::typing::{Object, last_of_each};
 use crate::error::DecodeError;
 use crate::instance::service_instance::{ServiceInstance, ServiceType};
 use crate::instance::uri_spec::{UriPart, UriSpec};
@@ -25,6 +25,7 @@ pub(super) fn instance(data: &[u8]) -> Result<ServiceInstance<String>, DecodeErr
     for (name, value) in fields {
         field(&mut read, name, value)?;
     }
+    read.unknown = last_of_each(read.unknown);
     Ok(read)
 }
 
@@ -45,10 +46,7 @@ fn field(read: &mut ServiceInstance<String>, name: String, value: &RawValue) -> 
         }
         "uriSpec" => read.uri_spec = uri_spec(value)?,
         "enabled" => read.enabled = boolean("enabled", value)?,
-        _ => {
-            read.unknown.retain(|(known, _)| *known != name);
-            read.unknown.push((name, value.get().to_owned()));
-        }
+        _ => read.unknown.push((name, value.get().to_owned())),
     }
     Ok(())
 }

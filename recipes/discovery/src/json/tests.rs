@@ -293,3 +293,57 @@ fn characters_have_the_escapes_of_java() {
     assert_eq!(json, "\"\\b\\t\\n\\f\\r\\u001F\u{7f}\\\"\\\\/ü\u{FFFF}\\uD83D\\uDE00\\uD800\\uDC00x\"");
     assert_eq!(String::from_json(&json).unwrap(), text);
 }
+
+/// A writer to the tree must not hold up its consumers.
+#[test]
+fn many_unknown_fields_and_long_payloads_are_read_in_linear_time() {
+    const FIELDS: usize = 100_000;
+    let fields: Vec<_> = (0..FIELDS).map(|number| format!(r#""f{number}":{number}"#)).collect();
+    let json = format!(r#"{{"id":"i1",{},"f0":"last"}}"#, fields.join(","));
+    let instance: ServiceInstance<()> = read(&json).unwrap();
+    assert_eq!(instance.unknown.len(), FIELDS);
+    assert_eq!(instance.unknown.last(), Some(&("f0".to_owned(), "\"last\"".to_owned())));
+    let again = JsonInstanceSerializer::new().serialize(&instance).unwrap();
+    assert!(read::<()>(std::str::from_utf8(&again).unwrap()).unwrap() == instance);
+    let spring = SpringPayload::from_json(&json).unwrap();
+    assert!(SpringPayload::from_json(&spring.to_json(None).unwrap()).unwrap() == spring);
+    let nulls: Vec<_> = (0..FIELDS).map(|number| format!(r#""k{number}":null"#)).collect();
+    let nulls = format!(r#"{{"metadata":{{{}}}}}"#, nulls.join(","));
+    let dubbo = DubboPayload::from_json(&nulls).unwrap();
+    assert!(DubboPayload::from_json(&dubbo.to_json(None).unwrap()).unwrap() == dubbo);
+    let payload = "ü\"".repeat(1 << 19);
+    let long = web().payload(payload.clone()).build().unwrap();
+    let data = JsonInstanceSerializer::new().serialize(&long).unwrap();
+    assert_eq!(read::<String>(std::str::from_utf8(&data).unwrap()).unwrap().payload, payload);
+}
+
+/// Each byte of an instance is replaced, and each part of it cut off.
+#[test]
+fn corrupt_data_is_an_error_or_an_instance() {
+    let codec = JsonInstanceSerializer::new();
+    let payload = SpringPayload::new("a-1", "a").with_metadata("k", "ü");
+    let builder = web().uri_spec("{scheme}://{address}:{port}".parse().unwrap()).payload(payload);
+    let data = codec.serialize(&builder.build().unwrap()).unwrap();
+    let mut read = 0;
+    for at in 0..data.len() {
+        for byte in [0, b'"', b'\\', b'{', b'}', b'[', b',', b'9', 0xFF] {
+            let mut corrupt = data.clone();
+            corrupt[at] = byte;
+            let decoded: Result<ServiceInstance<SpringPayload>, _> = codec.deserialize(&corrupt);
+            if let Ok(instance) = decoded {
+                // Its URI, its JSON and its text exist.
+                drop(instance.uri());
+                codec.serialize(&instance).unwrap();
+                read += 1;
+            }
+        }
+        assert!(
+            <JsonInstanceSerializer as crate::InstanceSerializer<SpringPayload>>::deserialize(&codec, &data[..at])
+                .is_err()
+        );
+    }
+    assert!(read > 0);
+    for deep in ["[".repeat(100_000), "{\"a\":".repeat(100_000), format!("{{\"payload\":{}", "[".repeat(100_000))] {
+        assert!(super::reader::instance(deep.as_bytes()).is_err());
+    }
+}

@@ -1,6 +1,7 @@
 //! Java's class in a payload: `{"@class":"…",…}`, or `["…",value]` for all but objects.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::Deserialize;
@@ -17,7 +18,17 @@ const LIST: &str = "java.util.ArrayList";
 const BARE: [&str; 4] = ["java.lang.String", "java.lang.Integer", "java.lang.Boolean", "java.lang.Double"];
 
 /// The fields of an object in their order, each with its JSON.
-pub(super) struct Object<'a>(pub(super) Vec<(String, &'a RawValue)>);
+#[derive(Default)]
+pub(crate) struct Object<'a>(pub(crate) Vec<(String, &'a RawValue)>);
+
+/// Returns the last one of all fields with the same name, in their order.
+pub(crate) fn last_of_each<T>(fields: Vec<(String, T)>) -> Vec<(String, T)> {
+    let mut names = HashSet::new();
+    let is_last: Vec<_> = fields.iter().rev().map(|(name, _)| names.insert(name.as_str())).collect();
+    let is_last = is_last.into_iter().rev();
+    drop(names);
+    fields.into_iter().zip(is_last).filter_map(|(field, is_last)| is_last.then_some(field)).collect()
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

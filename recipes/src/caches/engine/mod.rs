@@ -23,7 +23,7 @@ use self::freshness::Freshness;
 use self::pending::{Pending, Stage};
 use self::refusals::Refusals;
 pub(super) use self::scope::{Scope, full_path};
-use self::tree::SHARED;
+use self::tree::{Entry, SHARED};
 pub(super) use self::tree::{Tree, Value};
 use super::events::CacheEvent;
 use super::model::ChildData;
@@ -50,6 +50,8 @@ pub(super) struct EngineOptions {
     pub(super) drops_data: bool,
     /// Nodes without children are listed too, because a watch on the list reports the first child.
     pub(super) lists_leaves: bool,
+    /// An ephemeral node in the place of an earlier one is a change of it.
+    pub(super) merges_replacements: bool,
 }
 
 /// The state of a cache.
@@ -315,6 +317,9 @@ impl Engine {
     pub(super) fn notified(&mut self, event: EventType, path: &str) {
         let (scope, newest) = (&self.options.scope, self.freshness.newest());
         match event {
+            // One transaction may have deleted the node and created the next one. The notification of the second is perhaps
+            // not here yet, so a read decides.
+            EventType::NodeDeleted if self.may_be_replaced(path) => self.read(path.into(), true, newest),
             EventType::NodeDeleted => {
                 self.deleted(path);
                 if let Some(read) = self.pending.get_mut(&Request::Read(path.into())) {
@@ -543,12 +548,7 @@ impl Engine {
     /// Removes a node and all nodes below it.
     fn remove(&mut self, path: &str, is_reported: bool) {
         // Even if the tree does not have it yet: a read after a listing may be on its way.
-        if let Some((parent, _)) = path.rsplit_once('/').filter(|_| self.options.scope.has(path)) {
-            self.tree.has_old_stat(parent);
-            if let Some(read) = self.pending.get_mut(&Request::Read(parent.into())) {
-                read.has_old_stat = true;
-            }
-        }
+        self.parent_has_old_stat(path);
         let Self { changes, refusals, options, .. } = self;
         self.tree.remove(path, &mut |path, entry| {
             if !refusals.errors().is_empty() {
@@ -562,18 +562,48 @@ impl Engine {
         });
     }
 
+    /// Records that a child was deleted since the stat of its parent was read.
+    fn parent_has_old_stat(&mut self, path: &str) {
+        if let Some((parent, _)) = path.rsplit_once('/').filter(|_| self.options.scope.has(path)) {
+            self.tree.has_old_stat(parent);
+            if let Some(read) = self.pending.get_mut(&Request::Read(parent.into())) {
+                read.has_old_stat = true;
+            }
+        }
+    }
+
+    /// Returns `true` if another node in the place of this one is a change of it. Neither of them has children.
+    fn may_be_replaced(&self, path: &str) -> bool {
+        let is_ephemeral = |entry: Entry<'_>| entry.is_present() && !may_have_children(entry.stat);
+        self.options.merges_replacements && self.tree.get(path).is_some_and(is_ephemeral)
+    }
+
+    /// Returns `true` if this is the stat of a node in the place of the cached one, and a change of it.
+    fn replaces(&self, path: &str, stat: &Stat) -> bool {
+        let is_newer =
+            |old: Entry<'_>| old.stat.czxid != stat.czxid && (old.stat.mzxid < stat.mzxid || old.round != self.round);
+        self.may_be_replaced(path) && !may_have_children(stat) && self.tree.get(path).is_some_and(is_newer)
+    }
+
     /// Handles a node that a read of this batch has found.
     fn found(&mut self, path: &Arc<str>, stat: &Stat, data: Vec<u8>, batch: u64) {
         // The parent may have been created again, and then this node is another one too. The full read returns to this
         // path behind its parent.
-        if !self.is_parent_read(path) || self.is_outdated(path, Some(stat)) {
+        if !self.is_parent_read(path) {
+            return;
+        }
+        if self.replaces(path, stat) {
+            self.parent_has_old_stat(path);
+        } else if self.is_outdated(path, Some(stat)) {
             return;
         }
         let is_listed = !self.refusals.has(&Request::List(Arc::clone(path)));
         let old = self.tree.get(path);
         let was_read_before = is_listed && old.is_some_and(|old| old.round == self.round);
         match old {
-            Some(old) if old.is_present() && old.stat.mzxid == stat.mzxid => self.tree.confirm(path, self.round, stat),
+            Some(old) if old.is_present() && (old.stat.czxid, old.stat.mzxid) == (stat.czxid, stat.mzxid) => {
+                self.tree.confirm(path, self.round, stat);
+            }
             _ => self.set(path, stat, data),
         }
         self.refusals.remove(&Request::Read(Arc::clone(path)));

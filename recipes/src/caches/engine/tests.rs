@@ -10,6 +10,9 @@ use super::*;
 
 const PATHS: [&str; 8] = ["", "/a", "/b", "/a/1", "/a/2", "/b/1", "/a/1/x", "/a/1/y"];
 
+/// Paths without children. The last one always has a node, which is replaced now and then.
+const EPHEMERAL: [&str; 4] = ["/a/2", "/b/1", "/a/1/x", "/stands"];
+
 type Nodes = BTreeMap<String, (Stat, Vec<u8>)>;
 
 /// A server with one client that watches all nodes.
@@ -22,6 +25,8 @@ struct Server {
     /// The `mzxid` of each node, at each transaction.
     history: Vec<BTreeMap<String, i64>>,
     refused: BTreeMap<String, Refused>,
+    /// Nodes of [`EPHEMERAL`] belong to a session.
+    has_sessions: bool,
 }
 
 enum Message {
@@ -93,7 +98,8 @@ impl Server {
             }
             None if !has_parent => return,
             None => {
-                let stat = Stat { czxid: zxid, mzxid: zxid, pzxid: zxid, ..Stat::default() };
+                let ephemeral_owner = i64::from(self.has_sessions && EPHEMERAL.contains(&path));
+                let stat = Stat { czxid: zxid, mzxid: zxid, pzxid: zxid, ephemeral_owner, ..Stat::default() };
                 self.nodes.insert(path.to_owned(), (stat, zxid.to_string().into_bytes()));
                 EventType::NodeCreated
             }
@@ -108,6 +114,15 @@ impl Server {
         self.zxid = zxid;
         self.history.push(self.nodes.iter().map(|(path, (stat, _))| (path.clone(), stat.mzxid)).collect());
         self.wire.push_back((zxid, Message::Event(event, path.to_owned())));
+    }
+
+    /// Deletes a node and creates the next one in one transaction.
+    fn replace(&mut self, path: &str) {
+        let zxid = self.zxid;
+        self.change_one(path, false);
+        self.history.pop();
+        self.zxid = zxid;
+        self.change_one(path, false);
     }
 
     fn answer(&mut self, request: Request) {
@@ -150,10 +165,12 @@ struct Listener {
     failed: BTreeSet<String>,
     /// The newest node of each path that was deleted.
     deleted: BTreeMap<String, i64>,
+    /// An ephemeral node in the place of an earlier one may be reported as a change.
+    merges: bool,
 }
 
 fn replay(listener: &mut Listener, changes: VecDeque<CacheEvent>) {
-    let Listener { nodes, failed, deleted } = listener;
+    let Listener { nodes, failed, deleted, merges } = listener;
     for change in changes {
         match change {
             CacheEvent::Created(node) => {
@@ -167,7 +184,8 @@ fn replay(listener: &mut Listener, changes: VecDeque<CacheEvent>) {
             CacheEvent::Changed { old, new } => {
                 let is_readable_again = failed.remove(&new.path) && old.stat.mzxid == new.stat.mzxid;
                 assert!(old.stat.mzxid < new.stat.mzxid || is_readable_again);
-                assert_eq!(old.stat.czxid, new.stat.czxid);
+                let merges = *merges && [&old, &new].iter().all(|node| node.stat.ephemeral_owner != 0);
+                assert!(merges || old.stat.czxid == new.stat.czxid);
                 let before = nodes.insert(new.path.clone(), new).unwrap();
                 assert_eq!((before.stat.mzxid, &before.data), (old.stat.mzxid, &old.data));
             }
@@ -207,10 +225,15 @@ struct Client {
 
 impl Client {
     fn new() -> Self {
-        let mut engine = Engine::new(EngineOptions::default());
+        Self::of(false)
+    }
+
+    fn of(merges_replacements: bool) -> Self {
+        let mut engine = Engine::new(EngineOptions { merges_replacements, ..EngineOptions::default() });
         engine.record_changes(true);
         engine.read_all();
-        Self { engine, listener: Listener::default(), replies: VecDeque::new(), sent: Vec::new(), zxid: 0 }
+        let listener = Listener { merges: merges_replacements, ..Listener::default() };
+        Self { engine, listener, replies: VecDeque::new(), sent: Vec::new(), zxid: 0 }
     }
 
     fn send(&mut self, server: &mut Server) -> bool {
@@ -315,11 +338,22 @@ impl Client {
     }
 }
 
-fn round(seed: u64, refuses: bool) {
+fn round(seed: u64, refuses: bool, merges: bool) {
     let mut random = SmallRng::seed_from_u64(seed);
-    let (mut server, mut client) = (Server::default(), Client::new());
+    let (mut server, mut client) = (Server { has_sessions: merges, ..Server::default() }, Client::of(merges));
     server.history.push(BTreeMap::new());
+    let [.., stands] = EPHEMERAL;
+    if merges {
+        ["", stands].into_iter().for_each(|path| server.change_one(path, false));
+    }
+    let mut has_stood = false;
     for _ in 0..400 {
+        if merges && random.random_bool(0.1) {
+            match random.random() {
+                true => server.change_one(stands, true),
+                false => server.replace(stands),
+            }
+        }
         match random.random_range(0..9) {
             _ if refuses && random.random_bool(0.1) => server.refuse(&mut random),
             8 => client.engine.pause_ended(),
@@ -330,7 +364,11 @@ fn round(seed: u64, refuses: bool) {
             _ => client.apply(),
         }
         client.check(&server);
+        let is_known = client.listener.nodes.contains_key(stands);
+        assert!(is_known || !has_stood, "a replaced node is missing");
+        has_stood = is_known;
     }
+    assert!(merges || !has_stood);
     let mut is_calm = false;
     loop {
         client.receive(&mut server);
@@ -365,8 +403,58 @@ fn round(seed: u64, refuses: bool) {
 #[test]
 fn a_cache_follows_a_server_that_changes_at_random() {
     for seed in 0..1_500 {
-        let result = std::panic::catch_unwind(|| round(seed, seed % 2 == 1));
+        let result = std::panic::catch_unwind(|| round(seed, seed % 2 == 1, seed % 4 >= 2));
         assert!(result.is_ok(), "seed {seed}");
+    }
+}
+
+/// The notification of the create may be late, be here already, or be lost with its connection.
+#[test]
+fn replaced_node_is_one_change_and_never_missing() {
+    let path = EPHEMERAL[3];
+    for arrives in ["late", "with the deletion", "after a reconnect"] {
+        let (mut server, mut client) = (Server { has_sessions: true, ..Server::default() }, Client::of(true));
+        ["", path].into_iter().for_each(|path| server.change_one(path, false));
+        server.wire.clear();
+        settle(&mut server, &mut client);
+        client.engine.take_changes();
+        assert_eq!((client.engine.mark(2), client.engine.mark(2)), (Some(2), Some(2)));
+        server.replace(path);
+        let created = server.wire.pop_back();
+        client.receive(&mut server);
+        assert!(client.engine.tree().get(path).is_some() && client.engine.take_changes().is_empty());
+        assert_eq!(client.engine.mark(3), Some(2), "the read of the next node is not done");
+        let reads = match arrives {
+            "late" => {
+                assert_eq!(settle(&mut server, &mut client), 1);
+                server.wire.extend(created);
+                1
+            }
+            "with the deletion" => {
+                server.wire.extend(created);
+                client.receive(&mut server);
+                0
+            }
+            _ => {
+                let known = client.engine.known();
+                assert_eq!(server.missed(&known, 3), []);
+                client.engine.resynced();
+                0
+            }
+        };
+        client.receive(&mut server);
+        assert_eq!(reads + settle(&mut server, &mut client), 1 + reads, "{arrives}");
+        let changes = Vec::from(client.engine.take_changes());
+        let [CacheEvent::Changed { old, new }] = &*changes else { panic!("{arrives}: {changes:?}") };
+        assert_eq!((old.stat.czxid, new.stat.czxid, &*new.data), (2, 3, &b"3"[..]));
+        assert_eq!(client.engine.mark(3), Some(3));
+        // A deletion without a successor costs one read.
+        server.change_one(path, false);
+        client.receive(&mut server);
+        assert_eq!(settle(&mut server, &mut client), 1);
+        let changes = client.engine.take_changes();
+        assert!(matches!(changes.front(), Some(CacheEvent::Deleted(node)) if node.stat.czxid == 3), "{changes:?}");
+        assert_eq!(changes.len(), 1);
     }
 }
 

@@ -4,10 +4,12 @@
 //! | --- | --- |
 //! | [`task`] | one step after the other; the waits |
 //! | [`requests`] | the steps that send requests |
+//! | [`lost_create`] | the node of a sequential create with a lost reply |
 //! | [`reports`] | the state and the results that the task publishes |
 //! | [`contest`] | the pauses of two clients that undo each other's changes |
 
 mod contest;
+mod lost_create;
 mod reports;
 mod requests;
 mod task;

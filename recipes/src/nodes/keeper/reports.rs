@@ -112,7 +112,8 @@ impl Keeper {
                 return;
             }
             (_, Step::Check | Step::Delete { .. }) => {
-                tracing::debug!(error = %chain, path, "a node is deleted in the background");
+                tracing::warn!(error = %chain, path, "a node cannot be deleted, the client tries again");
+                *self.shared.undeleted.lock() = Some(error.clone());
             }
             (_, Step::Write { .. }) if self.plan.stands() => {
                 tracing::warn!(error = %chain, path, "a node's data cannot be written");

@@ -6,6 +6,7 @@ use curator_framework::{CreateMode, Error, Session, make_path};
 use tokio::time::Instant;
 
 use crate::nodes::error::NodeError;
+use crate::nodes::keeper::lost_create::LostCreate;
 use crate::nodes::keeper::task::Keeper;
 use crate::nodes::plan::verdict::Known;
 use crate::nodes::plan::{Input, Step};
@@ -48,6 +49,9 @@ impl Keeper {
     }
 
     async fn create_first(&mut self, session: &Session) -> Result<Input, NodeError> {
+        if let Some(found) = self.find_lost(session).await? {
+            return Ok(found);
+        }
         let (wanted, kept) = (self.take(), &self.kept);
         let (path, stat) = if kept.is_protected {
             let mut create = self.client.create().with_mode(kept.mode).with_protection().with_data(&*wanted.data);
@@ -59,10 +63,18 @@ impl Keeper {
             }
             create.for_path_with_stat(&kept.path).await?
         } else {
-            let stored = self.client.to_stored_at(&kept.path, &wanted.data)?;
-            session.create_with_parents(&kept.path, kept.mode, &spec(kept, &stored)).await?
+            let stored = self.client.to_stored_at(&kept.path, &wanted.data)?.into_owned();
+            let since = session.zxid();
+            let created = session.create_with_parents(&kept.path, kept.mode, &spec(kept, &stored)).await;
+            if created.as_ref().is_err_and(Error::outcome_unknown) && kept.mode.is_ephemeral() {
+                self.lost = Some(LostCreate { session: session.clone(), stored, since });
+            }
+            created?
         };
-        self.shared.actual_path.send_replace(Some(path.clone()));
+        if kept.mode.is_ephemeral() && !self.claims_one(stat.czxid) {
+            // A task with the same path and data has taken it for the node of its lost create.
+            return Ok(Input::Conflict);
+        }
         Ok(Input::CreatedFirst { path, made: Known::of(&stat) })
     }
 

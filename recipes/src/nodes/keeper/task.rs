@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::nodes::claims::Claim;
 use crate::nodes::error::NodeError;
 use crate::nodes::keeper::contest::Contest;
+use crate::nodes::keeper::lost_create::LostCreate;
 use crate::nodes::options::ForeignData;
 use crate::nodes::plan::{Failure, Input, NodePlan, Now, Pause, State, Step};
 use crate::nodes::shared::{Ending, KeptNode, Shared, Wanted};
@@ -37,6 +38,8 @@ pub(in crate::nodes) struct Keeper {
     pub(super) claim: Option<Claim>,
     /// The watch on the node at the path.
     pub(super) watch: Option<Watch>,
+    /// The first create, if its reply was lost and its name has no id.
+    pub(super) lost: Option<LostCreate>,
     /// The node of which the listeners know.
     pub(super) announced: Option<i64>,
     /// The data of the newest attempt.
@@ -77,6 +80,7 @@ impl Keeper {
             czxid: None,
             claim: None,
             watch: None,
+            lost: None,
             announced: None,
             accepted: None,
             touched: None,
@@ -98,12 +102,16 @@ impl Keeper {
             let now = Now { session, wanted: self.wanted.borrow().generation, taken: self.taken.generation };
             self.take_order_to_delete();
             step = self.plan.next(now, input);
+            if let Some(path) = self.plan.path.clone().filter(|_| self.shared.actual_path.borrow().is_none()) {
+                self.shared.actual_path.send_replace(Some(path));
+            }
             self.follow();
             self.publish();
             if step == Step::Wait {
                 self.settle();
             }
         }
+        self.delete_lost().await;
     }
 
     fn take_order_to_delete(&mut self) {

@@ -75,6 +75,11 @@ pub(super) enum Input {
         path: String,
         made: Known,
     },
+    /// The node of an earlier create at this path, of which the reply was lost. Its data may be older than the wanted data.
+    FoundFirst {
+        path: String,
+        made: Known,
+    },
     /// The node `made` was created. `found` is the node that the read has shown, if the read ran after the create.
     Created {
         made: Known,
@@ -208,6 +213,11 @@ impl NodePlan {
         self.outlives = false;
     }
 
+    /// Returns `true` if the end of the task leaves the node.
+    pub(super) const fn leaves_its_node(&self) -> bool {
+        self.outlives
+    }
+
     /// Returns the generation of the data that the node has by a reply of the server.
     pub(super) fn confirmed(&self) -> Option<u64> {
         (self.known.is_some() && self.written != 0 && self.written != self.refused).then_some(self.written)
@@ -257,6 +267,11 @@ impl NodePlan {
                 self.path = Some(path);
                 self.adopt(made);
                 self.accept();
+                Step::Connect
+            }
+            Input::FoundFirst { path, made } => {
+                self.path = Some(path);
+                self.adopt(made);
                 Step::Connect
             }
             Input::Created { made, found } => {

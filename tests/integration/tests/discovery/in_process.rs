@@ -4,35 +4,22 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use curator_discovery::{DiscoveryError, InstanceChange, ServiceCache, ServiceDiscovery, ServiceType};
-use curator_framework::{Changes, CuratorFramework, Error};
+use curator_discovery::{DiscoveryError, InstanceChange, ServiceDiscovery, ServiceProvider, ServiceType};
+use curator_framework::{CuratorFramework, Error};
 use curator_integration::env::{builder as client_builder, connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
+use curator_recipes::NodeError;
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, LoggedRequest, TestingServer};
 use futures_util::future::join_all;
-use futures_util::poll;
+use futures_util::{FutureExt as _, StreamExt as _, poll};
+use tower::discover::Change;
 
-use crate::stage::{builder, discovery, ids, instance, registered, registered_again};
+use crate::stage::{builder, discovery, followed, ids, instance, registered, registered_again};
 
 const LONG: Duration = Duration::from_secs(60);
 const KINDS: [ServiceType; 4] =
     [ServiceType::Dynamic, ServiceType::Static, ServiceType::Permanent, ServiceType::DynamicSequential];
-
-/// A loaded cache of the service `web`, and its changes behind the present instances.
-async fn followed(
-    discovery: &ServiceDiscovery<String>,
-    present: usize,
-) -> (ServiceCache<String>, Changes<InstanceChange<String>>) {
-    let cache = ServiceCache::new(discovery, "web").unwrap();
-    cache.start().unwrap();
-    in_time(cache.initialized()).await.unwrap();
-    let mut changes = cache.changes();
-    for _ in 0..present {
-        assert!(matches!(in_time(changes.recv()).await, Some(InstanceChange::Added { .. })));
-    }
-    (cache, changes)
-}
 
 fn requests(server: &TestingServer, ops: &[OpCode]) -> Vec<LoggedRequest> {
     server.requests().into_iter().filter(|request| ops.contains(&request.op)).collect()
@@ -106,7 +93,7 @@ async fn each_query_between_two_sessions_finds_the_instance() {
             };
             assert_eq!((now.path == before.path, now.session != before.session), (true, true));
         }
-        in_time(registration.unregister()).await;
+        in_time(registration.unregister()).await.unwrap();
         assert!(ids(&theirs, "web").await.is_empty());
     }
 }
@@ -141,6 +128,88 @@ async fn cache_that_is_loaded_during_updates_shows_the_newest() {
             last = Some(new);
         }
         assert!(last.is_none_or(|last| last.payload == "199"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn register_that_is_dropped_at_any_await_leaves_no_node() {
+    let server = server();
+    let client = client(&server).await;
+    let mine = discovery(&client, "/base");
+    for kind in [ServiceType::Dynamic, ServiceType::DynamicSequential] {
+        let instance = || builder("web", "i1").service_type(kind).build().unwrap();
+        for polls in 0..10 {
+            {
+                let mut registering = pin!(mine.register(instance()));
+                for _ in 0..polls {
+                    if poll!(&mut registering).is_ready() {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+            // The id is free at once.
+            let again = registered(&mine, instance()).await;
+            eventually("one node is left", async || ids(&mine, "web").await == ["i1"]).await;
+            assert!(again.node_path().is_some_and(|path| path.starts_with("/base/web/i1")));
+            in_time(again.unregister()).await.unwrap();
+            assert!(ids(&mine, "web").await.is_empty(), "{kind:?}, {polls} polls");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instance_above_the_limit_of_the_server_is_refused_and_changes_nothing() {
+    const TOO_LONG: usize = 2 << 20;
+    let server = server();
+    let client = client(&server).await;
+    let mine = discovery(&client, "/base");
+    let registration = registered(&mine, instance("web", "i1")).await;
+    let (cache, mut changes) = followed(&mine, 1).await;
+    let refused = in_time(registration.update(|instance| instance.payload = "x".repeat(TOO_LONG))).await;
+    assert!(matches!(refused, Err(DiscoveryError::Node(NodeError::Framework(Error::RequestTooLarge { .. })))));
+    assert_eq!(registration.instance().unwrap().payload, "p");
+    let long = builder("web", "i2").payload("x".repeat(TOO_LONG)).build().unwrap();
+    assert!(matches!(
+        in_time(mine.register(long)).await,
+        Err(DiscoveryError::Node(NodeError::Framework(Error::RequestTooLarge { .. })))
+    ));
+    in_time(cache.synced()).await.unwrap();
+    assert!(changes.try_recv().is_err());
+    // An empty payload, and one just below the limit.
+    let second = registered(&mine, builder("web", "i2").payload(String::new()).build().unwrap()).await;
+    in_time(second.update(|instance| instance.payload = "x".repeat(1_000_000))).await.unwrap();
+    in_time(cache.synced()).await.unwrap();
+    assert_eq!(cache.instance("i2").unwrap().unwrap().payload.len(), 1_000_000);
+}
+
+/// It ends its stream, and so does the drop of the cache. The drop of the stream changes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stream_for_balancers_ends_with_its_cache() {
+    let server = server();
+    let client = client(&server).await;
+    let mine = discovery(&client, "/base");
+    let _one = registered(&mine, instance("web", "i1")).await;
+    for closes in [true, false] {
+        let (cache, _changes) = followed(&mine, 1).await;
+        let discover = || cache.discover(|instance| instance.host_and_port(), |address| address);
+        let mut first = discover();
+        assert!(matches!(in_time(first.next()).await, Some(Ok(Change::Insert(node, _))) if *node == *"i1"));
+        drop(first);
+        let mut second = discover();
+        let provider = ServiceProvider::new(cache.clone());
+        let pick = provider.get().expect("an instance");
+        match closes {
+            true => in_time(cache.close()).await,
+            // The pick keeps the cache.
+            false => drop((cache, provider)),
+        }
+        assert!(matches!(in_time(second.next()).await, Some(Ok(Change::Insert(..)))));
+        assert!(closes || second.next().now_or_never().is_none());
+        pick.failed();
+        assert_eq!(pick.node(), "i1");
+        drop(pick);
+        assert!(in_time(second.next()).await.is_none());
     }
 }
 

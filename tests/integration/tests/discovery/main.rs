@@ -4,4 +4,5 @@
 
 mod both_clients;
 mod in_process;
+mod new_sessions;
 mod stage;

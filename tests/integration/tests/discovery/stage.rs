@@ -3,9 +3,10 @@
 use std::fmt::Debug;
 
 use curator_discovery::{
-    DiscoveryError, Payload, Registration, ServiceDiscovery, ServiceInstance, ServiceInstanceBuilder,
+    DiscoveryError, InstanceChange, Payload, Registration, ServiceCache, ServiceDiscovery, ServiceInstance,
+    ServiceInstanceBuilder,
 };
-use curator_framework::{CuratorFramework, Stat};
+use curator_framework::{Changes, CuratorFramework, Stat};
 use curator_integration::env::in_time;
 use curator_recipes::{NodeState, StandingNode};
 
@@ -28,6 +29,21 @@ pub(crate) async fn registered<P: Payload>(
     instance: ServiceInstance<P>,
 ) -> Registration<P> {
     in_time(discovery.register(instance)).await.unwrap()
+}
+
+/// A loaded cache of the service `web`, and its changes behind the present instances.
+pub(crate) async fn followed(
+    discovery: &ServiceDiscovery<String>,
+    present: usize,
+) -> (ServiceCache<String>, Changes<InstanceChange<String>>) {
+    let cache = ServiceCache::new(discovery, "web").unwrap();
+    cache.start().unwrap();
+    in_time(cache.initialized()).await.unwrap();
+    let mut changes = cache.changes();
+    for _ in 0..present {
+        assert!(matches!(in_time(changes.recv()).await, Some(InstanceChange::Added { .. })));
+    }
+    (cache, changes)
 }
 
 /// Waits until the registration's state is as wanted.

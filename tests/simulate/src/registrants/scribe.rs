@@ -9,11 +9,13 @@ use curator_checkers::elections::{self, Candidate};
 use curator_checkers::groups::{self, Groups, Watcher};
 use curator_checkers::partitions::{Partitions, Share};
 use curator_checkers::registrations::{Event, Plan, Registration, Registrations, Rules, State};
+use curator_checkers::services::{self, Observer, Services};
 use curator_checkers::timeline::Timeline;
 use curator_recipes::{NodeError, OwnedItem, Partition};
 use curator_test::nodes::Change;
 use curator_test::{ClientId, SimulatedEnsemble};
 
+use super::service::SERVICE;
 use crate::scribe::{self, Record, is_refusal};
 use crate::storm::PATH;
 
@@ -22,6 +24,9 @@ use crate::storm::PATH;
 pub struct Book {
     registrations: Registrations,
     groups: Groups,
+    services: Services,
+    /// True if messages take time: then an instance that is replaced in two transactions is missing in between.
+    has_gaps: bool,
     partitions: Partitions,
     items: Vec<String>,
     /// The name of each item's node, by its item and `czxid`.
@@ -60,6 +65,24 @@ impl Scribe {
 
     pub fn closes(&self, registration: Registration) {
         self.event(Event::Closed(registration));
+    }
+
+    /// Returns a number that no other observer has.
+    pub fn observer(&self) -> Observer {
+        Observer(self.write(|record, _| record.number()))
+    }
+
+    /// Notes what an observer of the service shows or reports.
+    pub fn observes_service(&self, event: services::Event) {
+        self.write(|record, now| {
+            record.note(now, format_args!("{event:?}"));
+            record.book.services.record(now, event);
+        });
+    }
+
+    /// Notes that messages take time.
+    pub fn takes_time(&self) {
+        self.read(|book| book.has_gaps = true);
     }
 
     /// Returns a number that no other observer has.
@@ -174,10 +197,13 @@ impl scribe::Book for Book {
         let allocation = Partition::allocation(ids.iter().map(String::as_str), items.iter().map(String::as_str));
         self.partitions.allocates(allocation);
         let of_views = self.groups.check(&groups::Rules::new(PATH, rules.patience));
+        let mut rules_of_services = services::Rules::new(format!("{PATH}/{SERVICE}"), rules.patience);
+        rules_of_services.removed_in_gaps = self.has_gaps;
+        let of_services = self.services.check(&rules_of_services);
         let of_nodes = self.registrations.check(rules);
         let of_items = self.partitions.check(rules_of_items);
         let grants = self.registrations.standing() + self.partitions.ownerships();
-        ([of_nodes, of_views, of_items].concat(), grants)
+        ([of_nodes, of_views, of_services, of_items].concat(), grants)
     }
 
     fn catch_up(record: &mut Record<Self>, ensemble: &SimulatedEnsemble) {
@@ -189,6 +215,7 @@ impl scribe::Book for Book {
     fn fault(&mut self, from: Duration, until: Duration) {
         self.registrations.fault(from, until);
         self.groups.fault(from, until);
+        self.services.fault(from, until);
         self.partitions.fault(from, until);
     }
 
@@ -222,15 +249,8 @@ impl Record<Book> {
                 self.item_event(at, &item, elections::Event::Created { node: name, czxid: node.czxid });
             }
         }
-        let unprotected = match &change {
-            // Behind a lost reply it stays: its name does not identify its creator.
-            Change::Created { path, node } if path.contains("/unprotected-") => Some((path.clone(), node.czxid)),
-            _ => None,
-        };
         self.book.groups.record(at, groups::Event::Server(change.clone()));
+        self.book.services.record(at, services::Event::Server(change.clone()));
         self.event(at, Event::Server(change));
-        if let Some((path, czxid)) = unprotected {
-            self.event(at, Event::Outsider { path, czxid });
-        }
     }
 }

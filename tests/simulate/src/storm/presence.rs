@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use curator_checkers::elections;
 use curator_checkers::registrations::{Event, Rules};
+use curator_discovery::{ServiceCache, ServiceDiscovery};
 use curator_recipes::Group;
 use curator_test::ClientId;
 use rand::Rng as _;
@@ -16,7 +17,7 @@ use tokio::task::JoinSet;
 use super::field::Subject;
 use super::stage::{Salt, Stage};
 use super::weather::{self, PATH, RECOVERY, SESSION, WORKERS, Weather};
-use crate::registrants::{Book, Place, Presence, Registrant, observe};
+use crate::registrants::{Book, Place, Presence, Registrant, SERVICE, observe, observe_service};
 use crate::scribe::Outcome;
 
 /// The limit of the time in which a node differs from its registration outside of faults. A task that was refused
@@ -49,7 +50,11 @@ pub(super) async fn storm(seed: u64, presence: Presence, weather: Weather) -> Ou
 
     let (calm, is_calm) = watch::channel(false);
     let all = Arc::new(Barrier::new((clients * weather.workers) as usize));
+    if !stage.latency.is_zero() {
+        stage.field.scribe.takes_time();
+    }
     let (mut observers, mut watching) = (Vec::new(), JoinSet::new());
+    let (mut caches, mut following) = (Vec::new(), JoinSet::new());
     stage.start_clients(clients, |stage, id, client, path| {
         for number in stage.workers_of(id) {
             let namespace = PATH.strip_suffix(path).unwrap_or_default();
@@ -75,6 +80,13 @@ pub(super) async fn storm(seed: u64, presence: Presence, weather: Weather) -> Ou
             scribe.event(Event::SessionBegan(ClientId(id), session));
         };
         stage.readers.spawn(scribe.clone().follow_sessions(client.clone(), begins, |_| ()));
+        if presence == Presence::Services && id < 2 {
+            let discovery = ServiceDiscovery::<String>::new(client.clone(), path).expect("a valid path");
+            let cache = Arc::new(ServiceCache::new(&discovery, SERVICE).expect("a valid name"));
+            cache.start().expect("a runtime");
+            following.spawn(observe_service(scribe.clone(), Arc::downgrade(&cache)));
+            caches.push(cache);
+        }
         if presence == Presence::Group && id < 2 {
             let group = Group::new(client.clone(), path).expect("a valid path");
             group.start().expect("a runtime");
@@ -95,10 +107,7 @@ pub(super) async fn storm(seed: u64, presence: Presence, weather: Weather) -> Ou
     stage.run("a registrant", faults_end).await;
     weather::relieve(&field);
     stage.observers_end(observers, Group::close, watching).await;
-    // An unprotected node stays if the reply to its create is lost.
-    for (path, _) in field.nodes().into_iter().filter(|(path, _)| path.contains("/unprotected-")) {
-        field.delete(&path);
-    }
+    stage.observers_end(caches, async |cache: &Arc<ServiceCache<String>>| cache.close().await, following).await;
     let mut rules_of_items = elections::Rules::new(PATIENCE_WITH_ITEMS).prompt(SESSION).no_loss_in_calm();
     // There and back of a listing, and of the read behind it.
     rules_of_items = rules_of_items.on_its_way(stage.latency * 4);
@@ -112,6 +121,7 @@ pub(super) async fn storm(seed: u64, presence: Presence, weather: Weather) -> Ou
 fn parts(presence: Presence, items: &[String]) -> Vec<String> {
     match presence {
         Presence::Nodes | Presence::Group => vec![PATH.to_owned(), DEEP.to_owned()],
+        Presence::Services => vec![format!("{PATH}/{SERVICE}")],
         Presence::Partition => {
             let items = items.iter().map(|item| format!("{PATH}/items/{item}"));
             [format!("{PATH}/members")].into_iter().chain(items).collect()

@@ -71,12 +71,12 @@ on_every_server! {
             for _ in 0..number {
                 tokio::task::yield_now().await;
             }
-            in_time(registration.unregister()).await;
+            in_time(registration.unregister()).await.unwrap();
             assert!(matches!(registration.state(), NodeState::Closed));
         };
         join_all(all.into_iter().enumerate().map(unregister)).await;
         eventually("each node is deleted", async || count(&discovery, "web").await == 0).await;
-        in_time(last.unregister()).await;
+        in_time(last.unregister()).await.unwrap();
         assert_eq!(count(&discovery, "web").await, 0);
     }
 
@@ -95,8 +95,8 @@ on_every_server! {
         proxy.reset();
         disconnected(&client).await;
         for registration in &all {
-            in_time(registration.unregister()).await;
-            in_time(registration.unregister()).await;
+            in_time(registration.unregister()).await.unwrap();
+            in_time(registration.unregister()).await.unwrap();
             assert!(matches!(registration.state(), NodeState::Closed));
         }
         assert_eq!(count(&theirs, "web").await, KINDS.len());
@@ -109,7 +109,7 @@ on_every_server! {
         let (client, observer, base) = (env.client().await, env.client().await, env.path("base"));
         let discovery = discovery(&client, &base);
         let first = registered(&discovery, instance("web", "i1")).await;
-        in_time(first.unregister()).await;
+        in_time(first.unregister()).await.unwrap();
         let second = registered(&discovery, builder("web", "i1").payload("second".to_owned()).build().unwrap()).await;
         for payload in ["second", "third"] {
             in_time(second.update(|instance| payload.clone_into(&mut instance.payload))).await.unwrap();
@@ -139,7 +139,7 @@ on_every_server! {
         // The process was not dead. Its node is lost, and it leaves the new one alone.
         proxy.accept();
         reaches(&theirs, |state| matches!(state, NodeState::TakenBy { .. })).await;
-        in_time(theirs.unregister()).await;
+        in_time(theirs.unregister()).await.unwrap();
         assert_eq!(stat_of(&observer, &standing.path).await.unwrap().czxid, standing.czxid.get());
     }
 

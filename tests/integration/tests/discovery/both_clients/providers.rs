@@ -85,7 +85,7 @@ on_every_server! {
         in_time(a.update(|instance| "q".clone_into(&mut instance.payload))).await.unwrap();
         in_time(provider.cache().synced()).await.unwrap();
         assert_eq!(offered(&provider), ["b"]);
-        in_time(a.unregister()).await;
+        in_time(a.unregister()).await.unwrap();
         let _again = registered(&discovery, instance("web", "a")).await;
         in_time(provider.cache().synced()).await.unwrap();
         assert_eq!(offered(&provider), ["a", "b"]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curator_discovery::{DiscoveryError, ServiceDiscovery, ServiceInstance, ServiceType, SpringPayload};
-use curator_framework::{CreateMode, SessionId};
+use curator_framework::{Acl, CreateMode, Error, Permission, SessionId};
 use curator_integration::env::{builder as client_builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{NodeError, NodeState};
@@ -57,7 +57,7 @@ on_every_server! {
             assert_eq!((again.path.as_str(), again.session != before.session), (node.as_str(), true));
             let found = in_time(discovery.instances(kind.as_str())).await.unwrap().found;
             assert_eq!(found.iter().map(|instance| instance.payload.as_str()).collect::<Vec<_>>(), ["newest"]);
-            in_time(registration.unregister()).await;
+            in_time(registration.unregister()).await.unwrap();
             assert!(stat_of(&observer, &node).await.is_none());
         }
     }
@@ -68,20 +68,20 @@ on_every_server! {
         let (client, base) = (env.client().await, env.path("base"));
         let discovery = discovery(&client, &base);
         let (a, b) = (registered(&discovery, instance("a", "i1")).await, registered(&discovery, instance("b", "i1")).await);
-        in_time(a.unregister()).await;
-        in_time(a.unregister()).await;
+        in_time(a.unregister()).await.unwrap();
+        in_time(a.unregister()).await.unwrap();
         assert!(matches!(a.state(), NodeState::Closed), "{:?}", a.state());
         assert!(ids(&discovery, "a").await.is_empty());
         assert_eq!(ids(&discovery, "b").await, ["i1"]);
         // The id is free again, even before the drop.
         let again = registered(&discovery, instance("a", "i1")).await;
-        in_time(a.unregister()).await;
+        in_time(a.unregister()).await.unwrap();
         drop(a);
         assert_eq!(ids(&discovery, "a").await, ["i1"]);
         let node = b.node_path().unwrap();
         drop(b);
         eventually("the dropped registration's node is deleted", async || stat_of(&client, &node).await.is_none()).await;
-        in_time(again.unregister()).await;
+        in_time(again.unregister()).await.unwrap();
     }
 
     async fn second_registration_of_an_id_is_an_error(env) {
@@ -113,9 +113,9 @@ on_every_server! {
         let third = in_time(env.client()).await;
         let unregistered = in_time(self::discovery(&third, &base).announce(instance("web", "i1"))).await.unwrap();
         reaches(&unregistered, |state| matches!(state, NodeState::TakenBy { .. })).await;
-        in_time(unregistered.unregister()).await;
+        in_time(unregistered.unregister()).await.unwrap();
         assert_eq!(stat_of(&client, &theirs.path).await.unwrap().czxid, theirs.czxid.get());
-        in_time(first.unregister()).await;
+        in_time(first.unregister()).await.unwrap();
         in_time(second.registered()).await.unwrap();
         assert!(text_of(&client, &theirs.path).await.contains("second"));
     }
@@ -144,7 +144,7 @@ on_every_server! {
         drop(adopted);
         let again = registered(&next, permanent().build().unwrap()).await;
         assert!(in_time(again.registered()).await.unwrap().adopted);
-        in_time(again.unregister()).await;
+        in_time(again.unregister()).await.unwrap();
         assert!(children(&client, &format!("{base}/web")).await.is_empty());
     }
 
@@ -220,6 +220,29 @@ on_every_server! {
         let (elapsed, ()) = tokio::join!(draining, eventually("the instance is out of service", is_disabled));
         assert!(elapsed >= time);
         assert_eq!(in_time(discovery.instance("web", "i1")).await.unwrap(), None);
+    }
+
+    /// In Curator the second call has no effect (CURATOR-617).
+    async fn unregister_that_the_server_refuses_is_an_error(env) {
+        let (client, base) = (env.client().await, env.path("base"));
+        let service = format!("{base}/web");
+        let without = Permission::READ | Permission::CREATE | Permission::ADMIN;
+        let create = client.create().creating_parents_if_needed();
+        create.with_acl(vec![Acl::new(without, "world", "anyone")]).for_path(&service).await.unwrap();
+        let registration = registered(&discovery(&client, &base), instance("web", "i1")).await;
+        let node = registration.node_path().unwrap();
+        for _ in 0..2 {
+            let refused = in_time(registration.unregister()).await;
+            match refused {
+                Err(error @ DiscoveryError::Node(NodeError::Framework(Error::NoAuth { .. }))) => {
+                    assert!(error.to_string().contains(&node), "{error}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(stat_of(&client, &node).await.is_some());
+        client.set_acl().with_acl(vec![Acl::new(Permission::ALL, "world", "anyone")]).for_path(&service).await.unwrap();
+        eventually("the client deletes it in the background", async || stat_of(&client, &node).await.is_none()).await;
     }
 
     async fn node_that_an_administrator_deletes_is_created_again(env) {

@@ -45,10 +45,10 @@ async fn java_follows_ours(env: &Env, java: &Peer) {
     for (kind, id) in kinds.iter().zip(["c", "d", "e"]) {
         let more = registered(&discovery, instance(id).service_type(*kind)).await;
         javas.sees("web", &[shown_of(&a), shown_of(&b), shown_of(&more)]).await;
-        in_time(more.unregister()).await;
+        in_time(more.unregister()).await.unwrap();
         javas.sees("web", &[shown_of(&a), shown_of(&b)]).await;
     }
-    in_time(a.unregister()).await;
+    in_time(a.unregister()).await.unwrap();
     javas.sees("web", &[shown_of(&b)]).await;
     javas.offers("web", "b").await;
     in_time(discovery.close()).await;

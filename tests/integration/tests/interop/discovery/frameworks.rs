@@ -58,7 +58,7 @@ async fn is_written_again<P: Payload>(client: &CuratorFramework, root: &str, jso
     let updated = expected.replacen(&port, "\"port\":1", 1);
     assert_eq!(text_of(client, &again.node_path().unwrap()).await, updated);
     client.delete().for_path(&path).await.unwrap();
-    in_time(again.unregister()).await;
+    in_time(again.unregister()).await.unwrap();
 }
 
 fn decoded(json: &str) -> ServiceInstance<RawPayload> {
@@ -104,7 +104,7 @@ async fn java_finds_our_payloads(env: &Env, java: &Peer) {
     let disabled = shown_of(&ours);
     assert!(disabled.contains("\"instance_status\":\"OUT_OF_SERVICE\"") && disabled.contains("\"enabled\":false"));
     javas.sees("web", &[disabled]).await;
-    in_time(ours.unregister()).await;
+    in_time(ours.unregister()).await.unwrap();
     let dubbo: ServiceDiscovery<DubboPayload> = ServiceDiscovery::new(client.clone(), &base).unwrap();
     let payload = DubboPayload::new("10.0.0.7:20880", "web").with_metadata("timestamp", "1753142400000");
     let ours = registered(&dubbo, builder("web", "10.0.0.7:20880").port(20880).payload(payload)).await;

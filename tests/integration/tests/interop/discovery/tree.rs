@@ -87,7 +87,7 @@ impl Pair<'_> {
             assert_eq!(found, Some(javas_instance(kind, "q")));
         }
 
-        in_time(ours.unregister()).await;
+        in_time(ours.unregister()).await.unwrap();
         javas.does(&format!("unregister {}", self.fields("p")), "unregistered").await;
         // Java cannot unregister a sequential instance: it deletes the path without the number.
         let left: &[&str] = if self.is_sequential() { &["j0000000000"] } else { &[] };

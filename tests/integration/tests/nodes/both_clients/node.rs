@@ -19,7 +19,7 @@ on_every_server! {
         let node = start();
         let first = stands(&node).await;
         in_time(node.close()).await;
-        in_time(node.delete()).await;
+        in_time(node.delete()).await.unwrap();
         assert_eq!(stat_of(&client, &path).await.unwrap().czxid, first.czxid.get());
         let node = start();
         stands(&node).await;
@@ -29,7 +29,7 @@ on_every_server! {
         assert_eq!(stat_of(&client, &path).await.unwrap().czxid, first.czxid.get());
         let node = start();
         assert!(stands(&node).await.adopted);
-        in_time(node.delete()).await;
+        in_time(node.delete()).await.unwrap();
         assert!(stat_of(&client, &path).await.is_none());
     }
 

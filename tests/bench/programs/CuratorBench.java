@@ -56,6 +56,10 @@ public class CuratorBench {
                         side.release();
                     };
                 });
+            case "threads":
+                return threads(server, path, millis, size);
+            case "join":
+                return join(server, path, size);
             case "drain":
                 return drain(server, path, size);
             case "hand-off":
@@ -126,6 +130,58 @@ public class CuratorBench {
         }
         long nanos = System.nanoTime() - begin;
         threads.shutdown();
+        client.close();
+        return size + " " + nanos;
+    }
+
+    /** The threads of one client take turns. */
+    private static String threads(String server, String path, long millis, int size) throws Exception {
+        CuratorFramework client = Program.connect(server);
+        InterProcessMutex mutex = new InterProcessMutex(client, path);
+        List<Callable<Long>> tasks = new ArrayList<>();
+        long begin = System.nanoTime();
+        for (int number = 0; number < size; number++) {
+            tasks.add(() -> {
+                long cycles = 0;
+                while (System.nanoTime() - begin < millis * 1_000_000) {
+                    mutex.acquire();
+                    mutex.release();
+                    cycles++;
+                }
+                return cycles;
+            });
+        }
+        ExecutorService threads = Executors.newFixedThreadPool(size);
+        long cycles = 0;
+        for (Future<Long> done : threads.invokeAll(tasks)) {
+            cycles += done.get();
+        }
+        long nanos = System.nanoTime() - begin;
+        threads.shutdown();
+        client.close();
+        return cycles + " " + nanos;
+    }
+
+    /** Many threads of one client queue behind the first. */
+    private static String join(String server, String path, int size) throws Exception {
+        CuratorFramework client = Program.connect(server);
+        InterProcessMutex first = new InterProcessMutex(client, path);
+        first.acquire();
+        ExecutorService threads = Executors.newFixedThreadPool(size);
+        long begin = System.nanoTime();
+        for (int number = 0; number < size; number++) {
+            InterProcessMutex mutex = new InterProcessMutex(client, path);
+            threads.submit(() -> {
+                mutex.acquire();
+                mutex.release();
+                return null;
+            });
+        }
+        while (client.checkExists().forPath(path).getNumChildren() <= size) {
+            Thread.sleep(5);
+        }
+        long nanos = System.nanoTime() - begin;
+        threads.shutdownNow();
         client.close();
         return size + " " + nanos;
     }

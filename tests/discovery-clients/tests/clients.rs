@@ -112,13 +112,13 @@ async fn follows_the_instances<S: AsyncFn() -> bool>(
     // The server ends, and its instance is still registered: requests may fail, none hangs.
     second.server.abort();
     until_all_serve(&[&first], &send).await;
-    second.registration.unregister().await;
+    second.registration.unregister().await.unwrap();
     gets_only_answers(&send).await;
 
     // The other one ends, and a third one is there in time.
     let third = Backend::start(&discovery, protocol).await;
     until_all_serve(&[&first, &third], &send).await;
-    first.registration.unregister().await;
+    first.registration.unregister().await.unwrap();
     gets_nothing(&first, &third, &send).await;
     first.server.abort();
     gets_only_answers(&send).await;

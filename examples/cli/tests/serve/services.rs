@@ -91,9 +91,9 @@ fn services_are_shown_while_they_change(clients: &Clients, web: &Web) {
     }
     clients.delete(&client, "/services/web/broken");
     clients.runtime.block_on(async {
-        one.unregister().await;
-        two.unregister().await;
-        three.unregister().await;
+        one.unregister().await.unwrap();
+        two.unregister().await.unwrap();
+        three.unregister().await.unwrap();
     });
     web.service("web", 0, 0, 0);
     assert!(web.get("/").body.contains(">no instances<"));

@@ -41,7 +41,7 @@ pub(crate) fn nodes() -> Vec<Row> {
         node("PersistentNode::created_timeout", Some("first"), async |node| {
             assert_eq!(node.created_timeout(LONG).await.unwrap().unwrap().path, "/node");
         }),
-        node("PersistentNode::delete", None, async |node| node.delete().await),
+        node("PersistentNode::delete", None, async |node| node.delete().await.unwrap()),
         node("PersistentNode::set_data", Some("second"), async |node| node.set_data("second").await.unwrap()),
     ]
 }

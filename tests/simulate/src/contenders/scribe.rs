@@ -149,8 +149,9 @@ impl scribe::Book for Book {
 
     fn revoke(record: &mut Record<Self>, now: Duration, paths: Vec<String>) {
         for path in paths {
-            let holder = record.book.holding.iter().find(|(_, held)| held.has(&path)).map(|(holder, _)| *holder);
-            if let Some(holder) = holder {
+            // Readers may share a node.
+            let holders = record.book.holding.iter().filter(|(_, held)| held.has(&path)).map(|(holder, _)| *holder);
+            for holder in holders.collect::<Vec<_>>() {
                 record.leaves(now, holder, Step::Revoked);
             }
             record.book.revoked.push((path, now));

@@ -9,6 +9,9 @@ use crate::process::Result;
 /// Curator's default.
 pub const SESSION: Duration = Duration::from_secs(60);
 
+/// Enough for the nodes of 20,000 waiters. An ensemble ends a session of less than 2 MiB.
+const MOST_BYTES: usize = 1_600_000;
+
 /// A client of this project, by what its sessions are made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ours {
@@ -21,6 +24,7 @@ impl Ours {
     pub async fn connect(self, servers: &str, session: Duration) -> Result<CuratorFramework> {
         let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?;
         let builder = CuratorFramework::builder(servers).session_timeout(session).retry_policy(retry);
+        let builder = builder.max_ephemeral_bytes(MOST_BYTES);
         let client = match self {
             Self::Own => builder.build()?,
             Self::ZookeeperAsync => builder.zookeeper_factory(ZooKeeperAsyncFactory).build()?,

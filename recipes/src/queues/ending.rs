@@ -38,6 +38,13 @@ pub(super) struct ItemNode {
     pub(super) history: History,
 }
 
+impl ItemNode {
+    /// Returns the check that no other consumer of this crate has claimed the item since.
+    fn check(&self) -> Operation {
+        Operation::Check { path: self.path.clone(), version: Some(self.version) }
+    }
+}
+
 /// A delivery with a lock.
 pub(super) struct Locked {
     pub(super) client: CuratorFramework,
@@ -211,7 +218,7 @@ impl Locked {
             if self.hold.session().end_reason().is_some() {
                 break false;
             }
-            match delete_lock(lock, &self.item.queue).await {
+            match delete_lock(lock, &self.item.queue, self.item.check()).await {
                 Ok(deleted) => break deleted,
                 Err(error) => match retries.failed_in(self.hold.session(), error).await {
                     Err(_) if self.hold.session().end_reason().is_some() => break false,
@@ -239,18 +246,20 @@ impl Locked {
     }
 }
 
-/// Deletes a lock, and changes the list of the queue's children, which wakes Java's consumers. Returns `false` if the
+/// Deletes a lock if its item is as it was claimed, and changes the list of the queue's children, which wakes Java's consumers. Returns `false` if the
 /// lock was deleted before.
-async fn delete_lock(lock: &mut OwnedNode, queue: &str) -> Result<bool, Error> {
+async fn delete_lock(lock: &mut OwnedNode, queue: &str, check: Operation) -> Result<bool, Error> {
     let path = make_path(queue, RETURNED);
     let acl = lock.session().acl_for(&path);
     let operations = vec![
+        check,
         Operation::Create { path: path.clone(), data: Vec::new(), acl, mode: CreateMode::Persistent },
         Operation::Delete { path, version: None },
     ];
     match lock.delete_with(operations).await {
         Ok(done) => Ok(done.is_some()),
-        // The queue was deleted, or the client may not create the node.
+        // The item was deleted, or claimed by another consumer that has a lock at the same path now. Or the client may not
+        // create the node. This deletes the lock of this delivery alone.
         Err(Error::Transaction { .. }) => lock.delete().await,
         Err(error) => Err(error),
     }
@@ -260,12 +269,13 @@ impl Drop for Locked {
     fn drop(&mut self) {
         let Some(mut lock) = self.state.get_mut().lock.take() else { return };
         self.hold.give_up();
-        let (queue, ended, name) = (self.item.queue.clone(), self.ended.clone(), self.item.name.clone());
+        let (queue, check) = (self.item.queue.clone(), self.item.check());
+        let (ended, name) = (self.ended.clone(), self.item.name.clone());
         // Without a runtime, the drop of the lock has the session delete it.
         let Some(runtime) = self.client.runtime() else { return };
         runtime.spawn(async move {
             // If it fails, the drop of the lock has the session delete it.
-            let _deleted = delete_lock(&mut lock, &queue).await;
+            let _deleted = delete_lock(&mut lock, &queue, check).await;
             drop(lock);
             let _consumer = ended.send(Ended { name, is_given_back: true });
         });

@@ -1,5 +1,5 @@
 //! Apache Curator's recipes for async Rust: locks, leader election, groups, caches, counters, barriers and queues
-//! between processes through ZooKeeper, on the same paths and with the same nodes as Java's Curator.
+//! between processes through ZooKeeper. Paths and nodes are the same as in Java's Curator.
 //!
 //! Each guard reports its loss, carries a fencing token, and has its node deleted when it is released or dropped. Each
 //! term of a leader ends before the next one begins, and has a number that serves as a fencing token.

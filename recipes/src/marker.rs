@@ -1,4 +1,4 @@
-//! A marker: an ephemeral node of a session. Each transaction whose reply may be lost writes the number of the try into it.
+//! A marker: an ephemeral node of a session. The transactions of a recipe write the number of the try into it.
 //! After a lost reply its data shows if the transaction was applied.
 //!
 //! | recipe | place of the marker | it proves |

@@ -39,16 +39,18 @@ use crate::queues::shared::Shared;
 ///
 /// | case | requests |
 /// | --- | --- |
-/// | first call, new session | 2: a recursive watch and a listing |
-/// | lost connection | 1 listing |
+/// | first call, new session | 3: a listing, a recursive watch, a listing; with more than 32 items in the order of puts the watch and the second listing come at the end of these |
+/// | lost connection | 1 listing, once the watch is set |
 /// | an item, at most once | 2: a read, with up to 16 in one write, and a delete |
 /// | an item, with a lock | 3: a read, a claim, the end of the delivery |
 /// | an empty queue | none |
 /// | an item that was skipped because of its lock | 1 listing of the lock path, at most one a second while other items are there, otherwise one for each change of the lock path |
 ///
-/// The server sends one notification for each item that is put, claimed or deleted, about 50 bytes and the path. Over
+/// With the watch the server sends one notification for each item that is put, claimed or deleted, about 50 bytes and the
+/// path. Over
 /// `zookeeper-async`, and with servers before 3.6, notifications do not say what has changed. There the path is listed
-/// again once the known names are used up; a priority or delay queue is listed after 16 items if it has changed.
+/// again once the known names are used up; a priority or delay queue is
+/// listed after 16 items if it has changed, and a delay queue at each change while no item is due.
 #[must_use = "a consumer does nothing unless it is polled"]
 pub struct QueueConsumer<T> {
     path: String,

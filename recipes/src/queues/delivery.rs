@@ -25,7 +25,7 @@ use crate::queues::names::{self, Kind};
 /// | [`reject`](Self::reject) | is moved to the dead letters |
 ///
 /// With [`at_most_once`](crate::QueueOptions::at_most_once) the item's node was deleted before the delivery. So the
-/// delivery is held for ever, `complete` sends nothing, and the calls that would give the item back fail.
+/// delivery cannot be lost, `complete` sends nothing, and the calls that would give the item back fail.
 ///
 /// A call that has failed can be repeated. After the end of a delivery the same call returns the same result.
 ///
@@ -40,7 +40,7 @@ pub struct Delivery<T> {
     hold: Hold,
 }
 
-/// What is known of an item.
+/// The knowledge of an item.
 #[derive(Debug, Clone)]
 pub(super) struct About {
     pub(super) kind: Kind,

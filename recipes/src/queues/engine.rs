@@ -53,7 +53,7 @@ struct AtWork<T> {
     items: Vec<T>,
     /// The data, decompressed.
     data: Vec<u8>,
-    /// What earlier nodes of the item have left.
+    /// The deliveries from earlier nodes of the item.
     earlier: History,
 }
 
@@ -146,7 +146,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
             return Ok(Step::Again);
         };
         let Some(read) = self.reads.take(&name) else {
-            self.reads.read(session, &self.shared.path, &mut self.backlog, now, place).await?;
+            if self.reads.read(session, &self.shared.path, &mut self.backlog, now, place).await? {
+                self.has_rival();
+            }
             return Ok(Step::Again);
         };
         self.begin_work(session, name, read)
@@ -158,13 +160,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
             Some(follower) => self.follower.insert(follower),
             None => {
                 self.locks = Locks::default();
-                self.follower.insert(Follower::open(session, &self.shared.path).await?)
+                let wants_events = !self.shared.kind.is_in_order_of_puts();
+                self.follower.insert(Follower::new(session, &self.shared.path, wants_events))
             }
         };
         let mut changed = Vec::new();
         let updated = follower.update(&mut self.backlog, &mut changed).await;
         self.apply(&changed);
-        // After the events: that of the claim precedes the end of its delivery.
+        // After the events: the event of a claim precedes the end of its delivery.
         while let Ok(ended) = self.ended.1.try_recv() {
             self.has_ended(&ended);
         }
@@ -462,5 +465,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
     fn has_rival(&mut self) {
         self.reads.conflict();
         self.spread = SPREAD;
+        if let Some(follower) = &mut self.follower {
+            follower.has_rival();
+        }
     }
 }

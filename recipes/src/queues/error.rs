@@ -67,7 +67,7 @@ pub enum QueueError {
     AtMostOnce {
         /// The path of the item's node.
         path: PathText,
-        /// What was asked for.
+        /// The refused call.
         request: &'static str,
     },
     /// An argument that cannot work.

@@ -2,7 +2,11 @@
 //!
 //! A persistent recursive watch reports each name that is created or deleted, so one listing a session is enough. Over
 //! `zookeeper-async`, and with servers before 3.6, a listing leaves a watch that reports one change, without a name. Then
-//! the next listing waits until the known names are used up.
+//! the next listing waits until the known names are used up, or until none of them is due.
+//!
+//! A long backlog in the order of the puts is listed once and used up without a watch. Its events would say nothing new:
+//! the first ones are about this consumer's deletes, and later items come last. Once another consumer is faster, the watch is
+//! set, because its events spare reads.
 //!
 //! The caches' engine reads the stat of each node, even without data. That is one more request an item, so it does not
 //! fit here.
@@ -13,22 +17,29 @@ use curator_framework::recipe::{KnownNodes, Resync, SubscriptionEvent};
 use curator_framework::{AddWatchMode, Error, EventType, Session, WatchedEvent, node_from_path, parent_of};
 
 use crate::queues::backlog::Backlog;
-use crate::standing::source::Source;
+use crate::queues::shared::now_millis;
+use crate::standing::source::{Reads, Source};
 
 /// Over a one-shot watch, the number of items of a priority or delay queue after which new names are listed.
 const TAKEN_BEFORE_LISTING: usize = 16;
+
+/// The number of items from which on a backlog is used up without a watch.
+const LONG: usize = 32;
 
 /// The followed names of one session.
 pub(super) struct Follower {
     session: Session,
     path: String,
-    source: Source,
+    /// `None` while a long backlog is used up.
+    source: Option<Source>,
+    /// The changes are to be notified.
+    wants_events: bool,
     news: News,
     /// The number of items taken since the newest listing.
     taken: usize,
 }
 
-/// What is known of changes since the newest listing.
+/// The knowledge of changes since the newest listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum News {
     /// The backlog has all that was notified.
@@ -51,12 +62,15 @@ pub(super) enum Changed {
 }
 
 impl Follower {
-    /// Starts to listen. The first [`update`](Self::update) lists.
-    pub(super) async fn open(session: &Session, path: &str) -> Result<Self, Error> {
-        // After a reconnect nothing is resumed: the path is listed again.
-        let resync: Arc<dyn Resync> = Arc::new(KnownNodes::default);
-        let source = Source::open(session, path, AddWatchMode::PersistentRecursive, resync).await?;
-        Ok(Self { session: session.clone(), path: path.to_owned(), source, news: News::Lost, taken: 0 })
+    /// Describes what follows the names, without a request. The first [`update`](Self::update) lists.
+    pub(super) fn new(session: &Session, path: &str, wants_events: bool) -> Self {
+        let (session, path) = (session.clone(), path.to_owned());
+        Self { session, path, source: None, wants_events, news: News::Lost, taken: 0 }
+    }
+
+    /// Wants the changes to be notified from now on: another consumer was faster.
+    pub(super) const fn has_rival(&mut self) {
+        self.wants_events = true;
     }
 
     pub(super) const fn session(&self) -> &Session {
@@ -70,15 +84,25 @@ impl Follower {
 
     /// Applies all notifications that have arrived, and lists if the backlog needs it.
     pub(super) async fn update(&mut self, backlog: &mut Backlog, changed: &mut Vec<Changed>) -> Result<(), Error> {
-        while let Some(event) = self.source.try_next() {
+        while let Some(event) = self.source.as_mut().and_then(Source::try_next) {
             self.apply(event, backlog, changed);
+        }
+        if self.source.is_none() && self.news == News::Lost && !self.wants_events {
+            self.list(backlog, changed).await?;
+        }
+        if self.source.is_none() && (self.wants_events || backlog.ready() == 0) {
+            // After a reconnect nothing is resumed: the path is listed again.
+            let resync: Arc<dyn Resync> = Arc::new(KnownNodes::default);
+            let mode = AddWatchMode::PersistentRecursive;
+            self.source = Some(Source::open(&self.session, &self.path, mode, resync).await?);
+            self.news = News::Lost;
         }
         let is_due = match self.news {
             News::Known => false,
             News::Lost => true,
             News::Unlisted => {
                 let waits = if backlog.is_in_order_of_puts() { usize::MAX } else { TAKEN_BEFORE_LISTING };
-                backlog.ready() == 0 || self.taken >= waits
+                backlog.due(now_millis()).next().is_none() || self.taken >= waits
             }
         };
         if is_due { self.list(backlog, changed).await } else { Ok(()) }
@@ -86,7 +110,8 @@ impl Follower {
 
     /// Resolves after the next notification. Returns `false` at the end of the session.
     pub(super) async fn changed(&mut self, backlog: &mut Backlog, changed: &mut Vec<Changed>) -> bool {
-        match self.source.next().await {
+        let Some(source) = &mut self.source else { return true };
+        match source.next().await {
             Some(event) => {
                 self.apply(event, backlog, changed);
                 true
@@ -96,19 +121,18 @@ impl Follower {
     }
 
     async fn list(&mut self, backlog: &mut Backlog, changed: &mut Vec<Changed>) -> Result<(), Error> {
-        let reads = &self.source.reads;
-        let names = loop {
-            match reads.get_children(&self.path).await? {
-                Some(names) => break names,
-                // The read of a missing node leaves the watch that reports its creation.
-                None if reads.is_one_shot() && reads.exists(&self.path).await?.is_some() => {}
-                None => break Vec::new(),
-            }
+        let names = match &self.source {
+            Some(source) => list_watched(&source.reads, &self.path).await?,
+            None => match self.session.get_children(&self.path).await {
+                Err(Error::NoNode { .. }) => Vec::new(),
+                names => names?,
+            },
         };
         if self.news == News::Lost {
             changed.push(Changed::All);
         }
         backlog.listed(names);
+        self.wants_events |= backlog.ready() < LONG;
         (self.news, self.taken) = (News::Known, 0);
         Ok(())
     }
@@ -118,8 +142,9 @@ impl Follower {
             self.news = News::Lost;
             return;
         };
+        let is_one_shot = self.source.as_ref().is_some_and(|source| source.reads.is_one_shot());
         if path == self.path {
-            if self.source.reads.is_one_shot() {
+            if is_one_shot {
                 self.news = self.news.max(News::Unlisted);
                 changed.push(Changed::All);
             } else if event_type == EventType::NodeDeleted {
@@ -140,6 +165,17 @@ impl Follower {
             }
             EventType::NodeDataChanged => changed.push(Changed::Written(name.to_owned())),
             _ => {}
+        }
+    }
+}
+
+/// Lists the path. The read of a missing node leaves the watch that reports its creation.
+async fn list_watched(reads: &Reads, path: &str) -> Result<Vec<String>, Error> {
+    loop {
+        match reads.get_children(path).await? {
+            Some(names) => return Ok(names),
+            None if reads.is_one_shot() && reads.exists(path).await?.is_some() => {}
+            None => return Ok(Vec::new()),
         }
     }
 }

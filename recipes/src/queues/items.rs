@@ -30,7 +30,7 @@ pub(super) enum CorruptItem {
     NoEnd(usize),
 }
 
-/// What a requeue keeps of the earlier node of an item.
+/// The part of an earlier node that a requeue keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct History {
     /// The number of deliveries from earlier nodes.

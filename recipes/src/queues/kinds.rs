@@ -16,7 +16,7 @@ use crate::queues::shared::{Shared, millis_of};
 
 /// Defines a queue, with what all of them have.
 macro_rules! queue {
-    ($(#[$doc:meta])* $name:ident, $kind:expr) => {
+    ($name:ident, $kind:expr, $(#[$doc:meta])*) => {
         $(#[$doc])*
         pub struct $name<T> {
             shared: Arc<Shared<T>>,
@@ -98,6 +98,7 @@ macro_rules! queue {
 }
 
 queue! {
+    DistributedQueue, Kind::Plain,
     /// A queue in the order of the puts: Curator's `DistributedQueue`, on the same paths and with the same bytes.
     ///
     /// With a [lock path](QueueOptions::lock_path) each item is delivered at least once, and its effects in ZooKeeper
@@ -155,33 +156,32 @@ queue! {
     /// | a put | 1 transaction of a create and the record of the number; over `zookeeper-async` 1 create |
     /// | with `max_items` | 1 read more; a put that waits lists the path at each change |
     /// | [a consumer](QueueConsumer#cost) | 2 for each item, 3 with a lock |
-    DistributedQueue, Kind::Plain
 }
 
 queue! {
+    DistributedIdQueue, Kind::Id,
     /// A queue in the order of the puts, with an id for each item: Curator's `DistributedIdQueue`. The id needs not be
     /// unique. In all else it is a [`DistributedQueue`].
     ///
     /// A node is named `queue-|<id>|<number>`. In an id `/` and `|` become `_`. A path with `|` is refused.
-    DistributedIdQueue, Kind::Id
 }
 
 queue! {
+    DistributedPriorityQueue, Kind::Priority,
     /// A queue in the order of priorities, a lower number first: Curator's `DistributedPriorityQueue`. Items of one
     /// priority have the order of their puts. In all else it is a [`DistributedQueue`].
     ///
     /// A consumer learns of an urgent item at once. It is the next delivery, unless the client is `zookeeper-async`: there
     /// up to 16 known items precede it. A node is named `queue-<sign and 8 hexadecimal digits><number>`.
-    DistributedPriorityQueue, Kind::Priority
 }
 
 queue! {
+    DistributedDelayQueue, Kind::Delay,
     /// A queue of items that are delivered from a certain time on: Curator's `DistributedDelayQueue`. Items of one time
     /// have the order of their puts. In all else it is a [`DistributedQueue`].
     ///
     /// A consumer compares the time with its machine's clock, which may be ahead of a producer's. Times are whole
     /// milliseconds. A node is named `queue-|<milliseconds after 1970, hexadecimal>|<number>`.
-    DistributedDelayQueue, Kind::Delay
 }
 
 /// Defines the puts of a queue, for items with more arguments.

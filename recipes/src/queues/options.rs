@@ -44,7 +44,7 @@ impl QueueOptions {
     /// Sets the path of the locks: each item is delivered at least once. A consumer holds the lock of an item while it
     /// works on it, and the item is deleted when the delivery is completed.
     ///
-    /// All consumers of a queue, those of Java included, must have the same lock path. A consumer without it takes items
+    /// All consumers of a queue, including Java's, must have the same lock path. A consumer without it takes items
     /// that others work on. The path must not be the queue's.
     #[doc(alias = "lockPath")]
     pub fn lock_path(mut self, path: impl Into<String>) -> Self {
@@ -142,7 +142,7 @@ pub(super) struct Checked {
     pub(super) dead_letters: String,
 }
 
-/// How often an item is delivered.
+/// The number of deliveries of an item.
 #[derive(Debug)]
 pub(super) enum Mode {
     AtMostOnce,

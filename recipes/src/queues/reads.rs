@@ -11,7 +11,7 @@ use crate::queues::follower::Changed;
 /// The largest number of items that are read at once.
 const MOST: usize = 16;
 
-/// The items that were read, and whose turn has not come.
+/// The items that were read ahead of their turn.
 #[derive(Debug)]
 pub(super) struct Reads {
     found: HashMap<Box<str>, (Vec<u8>, Stat)>,
@@ -54,7 +54,8 @@ impl Reads {
     }
 
     /// Reads the items that are due from this place on, in one write. An item that is missing leaves the backlog. An
-    /// item that cannot be read is set apart, and its error returned.
+    /// item that cannot be read is set apart, and its error returned. Returns `true` if an item is missing: another
+    /// consumer was faster.
     pub(super) async fn read(
         &mut self,
         session: &Session,
@@ -62,7 +63,7 @@ impl Reads {
         backlog: &mut Backlog,
         now: i64,
         skip: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let names = backlog.due(now).skip(skip).take(self.window).filter(|name| !self.has(name));
         let names: Vec<Box<str>> = names.map(Into::into).collect();
         let reads = names.iter().map(|name| {
@@ -70,11 +71,12 @@ impl Reads {
             async move { session.get_data(&node).await }
         });
         let (read, mut failed) = (session.in_one_write(join_all(reads)).await, None);
+        let mut is_missing = false;
         for (name, read) in names.into_iter().zip(read) {
             match read {
                 Ok(found) => drop(self.found.insert(name, found)),
                 Err(Error::NoNode { .. }) => {
-                    self.conflict();
+                    is_missing = true;
                     backlog.deleted(&name);
                 }
                 Err(error) => {
@@ -86,6 +88,6 @@ impl Reads {
                 }
             }
         }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(is_missing), Err)
     }
 }

@@ -1,4 +1,4 @@
-//! What the clones of a queue share, and the nodes that all of its kinds have.
+//! The part of a queue that its clones share.
 
 use std::fmt;
 use std::sync::Arc;

@@ -79,7 +79,7 @@ struct Simple {
     known: Mutex<Known>,
 }
 
-/// What the calls of all clones know.
+/// The knowledge that the calls of all clones share.
 struct Known {
     backlog: Backlog,
     /// Items with a delete of an unknown outcome. The calls that sent it have failed or were dropped.
@@ -184,7 +184,7 @@ impl SimpleDistributedQueue {
     ///
     /// # Errors
     ///
-    /// The errors of [`peek`](Self::peek). An item whose delete has an unknown outcome is returned by a later call of
+    /// The errors of [`peek`](Self::peek). If the outcome of a delete is unknown, the item is returned by a later call of
     /// this object, if it was deleted.
     ///
     /// # Cancel safety
@@ -231,7 +231,7 @@ impl SimpleDistributedQueue {
     }
 }
 
-/// What a call wants.
+/// The aim of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Aim {
     Peek,

@@ -43,7 +43,7 @@ async fn plain_item_costs_two_requests_for_any_backlog() {
     for items in [100, 1_000] {
         let cost = drain(plain, items).await;
         println!("plain, {items}: {cost:?}");
-        assert!(cost.requests <= 2.1 && cost.bytes <= 210.0, "{items}: {cost:?}");
+        assert!(cost.requests <= 2.1 && cost.bytes <= 200.0, "{items}: {cost:?}");
     }
 }
 
@@ -52,7 +52,7 @@ async fn locked_item_costs_three_requests_for_any_backlog() {
     for items in [100, 1_000] {
         let cost = drain(locked, items).await;
         println!("locked, {items}: {cost:?}");
-        assert!(cost.requests <= 3.1 && cost.bytes <= 450.0, "{items}: {cost:?}");
+        assert!(cost.requests <= 3.1 && cost.bytes <= 400.0, "{items}: {cost:?}");
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn texts(numbers: std::ops::Range<usize>) -> Vec<String> {
     numbers.map(|number| format!("{number}")).collect()
 }
 
-/// Options of a client through a proxy, which tries for ever.
+/// Options of a client through a proxy, which never gives up.
 pub(crate) fn through(proxy: &FaultProxy, session: Duration) -> CuratorFrameworkBuilder {
     let retry = RetryForever::new(Duration::from_millis(50)).unwrap();
     builder(proxy.address()).session_timeout(session).retry_policy(retry)

@@ -640,8 +640,8 @@ mod recipes {
         DistributedQueue<u8>::put_batch(_, Vec<&'static u8>): Send;
         DistributedQueue<u8>::put_timeout(_, _, _): Send;
         QueueConsumer<u8>::next(_): Send Sync;
-        QueueConsumer<u8>::run(_, _, fn(Delivery<u8>) -> Ready<()>): Send;
-        QueueConsumer<u8>::run_until(_, Ready<()>, _, fn(Delivery<u8>) -> Ready<()>): Send;
+        QueueConsumer<u8>::run(_, _, fn(Delivery<u8>) -> Ready<()>): Send Sync;
+        QueueConsumer<u8>::run_until(_, Ready<()>, _, fn(Delivery<u8>) -> Ready<()>): Send Sync;
         SimpleDistributedQueue::offer(_, Vec<u8>): Send;
         SimpleDistributedQueue::peek(_): Send;
         SimpleDistributedQueue::poll(_): Send;

@@ -46,11 +46,12 @@ use crate::queues::shared::Shared;
 /// | an empty queue | none |
 /// | an item that was skipped because of its lock | 1 listing of the lock path, at most one a second while other items are there, otherwise one for each change of the lock path |
 ///
-/// With the watch the server sends one notification for each item that is put, claimed or deleted, about 50 bytes and the
-/// path. Over
-/// `zookeeper-async`, and with servers before 3.6, notifications do not say what has changed. There the path is listed
-/// again once the known names are used up; a priority or delay queue is
-/// listed after 16 items if it has changed, and a delay queue at each change while no item is due.
+/// With the watch the server sends one notification for each item that is put, claimed or deleted: about 50 bytes and the
+/// path.
+///
+/// Over `zookeeper-async`, and with servers before 3.6, notifications do not say what has changed. There the path is listed
+/// again once the known names are used up. A priority or delay queue that has changed is listed after 16 items. A delay
+/// queue is also listed at each change while no item is due.
 #[must_use = "a consumer does nothing unless it is polled"]
 pub struct QueueConsumer<T> {
     path: String,

@@ -9,6 +9,7 @@ use crate::counters::error::CounterError;
 use crate::engine::error::LockError;
 use crate::leader::error::LeaderError;
 use crate::nodes::error::NodeError;
+use crate::queues::error::QueueError;
 use crate::shared::error::SharedError;
 
 macro_rules! recipe_errors {
@@ -24,4 +25,4 @@ macro_rules! recipe_errors {
     };
 }
 
-recipe_errors!(BarrierError, CacheError, CounterError, LeaderError, LockError, NodeError, SharedError);
+recipe_errors!(BarrierError, CacheError, CounterError, LeaderError, LockError, NodeError, QueueError, SharedError);

@@ -1,5 +1,5 @@
-//! Apache Curator's recipes for async Rust: locks, leader election, groups, caches, counters and barriers between
-//! processes through ZooKeeper, on the same paths and with the same nodes as Java's Curator.
+//! Apache Curator's recipes for async Rust: locks, leader election, groups, caches, counters, barriers and queues
+//! between processes through ZooKeeper. Paths and nodes are the same as in Java's Curator.
 //!
 //! Each guard reports its loss, carries a fencing token, and has its node deleted when it is released or dropped. Each
 //! term of a leader ends before the next one begins, and has a number that serves as a fencing token.
@@ -41,6 +41,8 @@
 //! | [`DistributedBarrier`] | a barrier that any process sets and removes |
 //! | [`DistributedDoubleBarrier`] | processes that begin together and end together, in rounds |
 //! | [`CountDownLatch`] | a wait until N pieces of work are done |
+//! | [`DistributedQueue`], [`DistributedIdQueue`], [`DistributedPriorityQueue`], [`DistributedDelayQueue`] | items that clients put and consumers take, at least once or at most once |
+//! | [`SimpleDistributedQueue`] | a queue of bytes, at most once |
 //!
 //! # Examples
 //!
@@ -124,6 +126,9 @@
 //! | [`GroupMember`] | yes | it is closed, and its node is deleted in the background |
 //! | [`CuratorCache`], [`NodeCache`], [`PathChildrenCache`], [`TreeCache`] | yes | it is closed |
 //! | a counter or an atomic value | yes | its marker is deleted in the background |
+//! | a queue | yes | the markers of its puts are deleted in the background |
+//! | [`QueueConsumer`], which has no clones | yes | its claims are given back in the background |
+//! | [`Delivery`] with a lock path, which has no clones | until its end | its item is given back in the background |
 //! | [`CachedAtomicNumber`], [`UniqueIds`] | yes | nothing; the rest of a block of numbers is lost |
 //!
 //! [`Leadership`] and [`OwnedItem`] are views. The drop of a view neither ends the term nor gives the item up.
@@ -189,6 +194,8 @@
 //! | warn | `a group cannot be read` | `path`, `error`, `pause_s` |
 //! | debug | `a member of a barrier has died`: reported to a task that waits for that | `path`, `member` |
 //! | debug | `an earlier round of a latch stays`: the next round deletes its nodes | `path`, `error` |
+//! | warn | `an item cannot be delivered`: its node is corrupt or foreign, in a [run](QueueConsumer::run) | `path`, `error` |
+//! | debug | `a queue is read later`: an error that may pass, in a run | `path`, `error` |
 //! | info | `a partition has settled`: the member wants its items | `path`, `id`, `members`, `is_member`, `items` (a number) |
 //! | warn | `the work of an item is dropped at the end of its grace` | `path`, `item`, `grace_s` |
 //!
@@ -234,11 +241,14 @@ mod held;
 pub mod how_it_works;
 mod leader;
 mod locks;
+mod marker;
 #[doc = include_str!("../docs/migration.md")]
 pub mod migration {}
 #[cfg(test)]
 mod model;
+mod node_hold;
 mod nodes;
+mod queues;
 mod shared;
 mod standing;
 #[doc = include_str!("../docs/tutorial.md")]
@@ -292,5 +302,12 @@ pub use nodes::options::{ForeignData, PersistentNodeOptions, PersistentTtlNodeOp
 pub use nodes::persistent_node::PersistentNode;
 pub use nodes::state::{NodeState, Owner, StandingNode};
 pub use nodes::ttl_node::PersistentTtlNode;
+pub use queues::consumer::QueueConsumer;
+pub use queues::delivery::Delivery;
+pub use queues::error::QueueError;
+pub use queues::kinds::{DistributedDelayQueue, DistributedIdQueue, DistributedPriorityQueue, DistributedQueue};
+pub use queues::options::QueueOptions;
+pub use queues::serializer::{QueueSerializer, RawSerializer};
+pub use queues::simple::SimpleDistributedQueue;
 pub use shared::{Shared, SharedCount, SharedError, SharedValue, VersionedValue};
 pub use standing::changes::Change;

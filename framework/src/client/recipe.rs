@@ -20,7 +20,7 @@ use crate::model::{Acl, CreateMode};
 use crate::operations::{CuratorTransaction, CuratorTransactionResult};
 use crate::session::Session;
 use crate::sync::budget::Budget;
-use crate::zookeeper::Operation;
+use crate::zookeeper::{DEFAULT_CLIENT, Operation};
 
 /// Extends [`CuratorFramework`] with the methods that only recipes call. Code that calls one imports the trait, under no
 /// name: `use curator_framework::recipe::RecipeClient as _`.
@@ -124,6 +124,21 @@ pub trait RecipeClient: sealed::Sealed {
         session: &Session,
         before: &[Operation],
     ) -> impl Future<Output = Result<Vec<CuratorTransactionResult>>> + Send;
+
+    /// Returns the operations of a transaction as [`commit_in`](Self::commit_in) sends them, for a recipe that adds
+    /// others. A create that [may replace](crate::CuratorOp::or_replace) a node does not.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`, `Error::Compression`, `Error::SchemaViolation`: an operation cannot be sent.
+    fn operations_of(&self, transaction: &CuratorTransaction<'_>, session: &Session) -> Result<Vec<Operation>>;
+
+    /// Checks that the ZooKeeper client has transactions, without a request. `request` names what needs them.
+    ///
+    /// # Errors
+    ///
+    /// `Error::Unsupported`: it has none.
+    fn check_transactions(&self, request: &str) -> Result<()>;
 
     /// Returns the runtime of the client's tasks, once the client is started.
     #[must_use]
@@ -230,6 +245,20 @@ impl RecipeClient for CuratorFramework {
         before: &[Operation],
     ) -> Result<Vec<CuratorTransactionResult>> {
         transaction.commit_in(session, before).await
+    }
+
+    fn operations_of(&self, transaction: &CuratorTransaction<'_>, session: &Session) -> Result<Vec<Operation>> {
+        transaction.operations_in(session)
+    }
+
+    fn check_transactions(&self, request: &str) -> Result<()> {
+        let factory = &self.core.shared().config.factory;
+        match factory.capabilities().transactions {
+            true => Ok(()),
+            false => {
+                Err(Error::Unsupported { request: request.into(), client: factory.client(), needed: DEFAULT_CLIENT })
+            }
+        }
     }
 
     fn runtime(&self) -> Option<Handle> {

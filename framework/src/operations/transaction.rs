@@ -265,6 +265,11 @@ impl<'a> CuratorTransaction<'a> {
         }
     }
 
+    /// Returns the operations, checked, with the client's defaults.
+    pub(crate) fn operations_in(&self, session: &Session) -> Result<Vec<Operation>> {
+        self.operations.iter().map(|operation| operation.prepare(self.client, session)).collect()
+    }
+
     /// See [`RecipeClient::commit_in`](crate::recipe::RecipeClient::commit_in).
     pub(crate) async fn commit_in(
         &self,

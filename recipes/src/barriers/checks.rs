@@ -1,8 +1,9 @@
 //! The checks of paths, of clients, and of replies.
 
-use curator_framework::{CuratorFramework, Error, validate_path};
+use curator_framework::{CuratorFramework, Error, LossReason, validate_path};
 
 use crate::barriers::error::BarrierError;
+use crate::node_hold::NodeHold;
 
 /// Checks the path of a barrier or a latch.
 pub(super) fn check_path(path: &str) -> Result<(), BarrierError> {
@@ -29,6 +30,23 @@ pub(super) async fn check_transactions(client: &CuratorFramework, recipe: &str, 
         }
         checked => checked.map(drop),
     }
+}
+
+/// Asks the leader whether an owner's node is held.
+pub(super) async fn verify(hold: &NodeHold) -> Result<(), BarrierError> {
+    if hold.is_given_up() {
+        let reason = "it has given its node up".to_owned();
+        return Err(BarrierError::InvalidArgument { argument: "owner", reason });
+    }
+    match hold.verify().await? {
+        None => Ok(()),
+        Some(reason) => Err(lost(hold, reason)),
+    }
+}
+
+/// Returns the error of a lost node.
+pub(super) fn lost(hold: &NodeHold, reason: LossReason) -> BarrierError {
+    BarrierError::Lost { path: hold.path_text(), reason }
 }
 
 /// Returns `None` for a node that does not exist.

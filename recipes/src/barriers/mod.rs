@@ -5,7 +5,7 @@
 //! | [`barrier`], [`owned`] | a barrier that any client sets and removes, and one that is removed with its owner |
 //! | [`double`] | a double barrier: members enter together and leave together |
 //! | [`latch`] | a count-down latch |
-//! | [`node_hold`] | the hold on that node: its loss, its end, its token |
+//! | [`node_hold`](crate::node_hold) | the hold on that node: its loss, its end, its token |
 //! | [`exact_node`] | creates the ephemeral node of an owner or a participant |
 //! | [`checks`] | the checks of a path, of a client, and of a reply |
 //! | [`waiting`] | the wait for one node, over connections and sessions |
@@ -16,6 +16,5 @@ pub(crate) mod double;
 pub(crate) mod error;
 mod exact_node;
 pub(crate) mod latch;
-mod node_hold;
 pub(crate) mod owned;
 mod waiting;

@@ -6,11 +6,12 @@ use std::time::Duration;
 use curator_framework::recipe::{OwnedNode, RecipeClient as _};
 use curator_framework::{CuratorFramework, LossReason};
 
+use crate::barriers::checks::verify;
 use crate::barriers::error::BarrierError;
 use crate::barriers::exact_node::create_exact_node;
-use crate::barriers::node_hold::NodeHold;
 use crate::engine::hold::Release;
 use crate::held::{FencingToken, impl_held};
+use crate::node_hold::NodeHold;
 
 /// A barrier that is set as long as this guard exists and its session lasts:
 /// [`DistributedBarrier::set_owned`](crate::DistributedBarrier::set_owned).
@@ -77,7 +78,7 @@ impl OwnedBarrier {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn verify(&self) -> Result<(), BarrierError> {
-        self.hold.verify().await
+        verify(&self.hold).await
     }
 
     /// Returns the fencing token: the `czxid` of the barrier's node.

@@ -5,8 +5,11 @@ use curator_framework::{Error, Session, Stat};
 
 use crate::counters::error::without_change;
 use crate::counters::flight::Flight;
-use crate::counters::marker::{Marker, Proof};
 use crate::counters::step::{Condition, Refusal};
+use crate::marker::{Marker, Proof};
+
+/// The name of a marker, behind `_c_<uuid>-`.
+const MARKER: &str = "count";
 
 /// The attempts of a counter, kept between its callers.
 #[derive(Debug, Default)]
@@ -117,7 +120,7 @@ impl Attempts {
     /// Returns the marker of this session, which may not exist yet.
     pub(super) fn marker_in(&mut self, session: &Session, path: &str) -> &mut Marker {
         let earlier = self.marker.take().filter(|marker| marker.is_of(session));
-        self.marker.insert(earlier.unwrap_or_else(|| Marker::new(session, path)))
+        self.marker.insert(earlier.unwrap_or_else(|| Marker::new(session, path, MARKER)))
     }
 
     /// Returns the operation that records the write in its marker.
@@ -125,7 +128,7 @@ impl Attempts {
         let begun = self.begun;
         if self.is_create() {
             // The marker of an earlier node was deleted with that node.
-            return self.marker.insert(Marker::new(session, path)).create(begun);
+            return self.marker.insert(Marker::new(session, path, MARKER)).create(begun);
         }
         self.marker_in(session, path).record(begun)
     }

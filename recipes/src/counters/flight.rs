@@ -2,7 +2,7 @@
 
 use curator_framework::Error;
 
-use crate::counters::marker::Proof;
+use crate::marker::Proof;
 
 /// A write that was begun and is not settled. It ends when a reply or a marker shows that it was applied, and when a
 /// refusal ends it without doubt. Each error in it is the first one of a try with an unknown outcome.

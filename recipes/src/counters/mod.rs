@@ -13,7 +13,7 @@
 //! | [`run`] | sends the requests, in the future of one of the callers |
 //! | [`attempts`] | the attempts to apply one write, and the meaning of their replies |
 //! | [`flight`] | the knowledge if a write that was begun may be applied; pure |
-//! | [`marker`] | the node that shows after a lost reply if the write was applied |
+//! | [`marker`](crate::marker) | the node that shows after a lost reply if the write was applied |
 //! | [`pacing`], [`contention`] | the pauses for other sessions, and the decisions on them; pure |
 
 mod attempts;
@@ -25,7 +25,6 @@ mod effect;
 mod engine;
 pub(crate) mod error;
 mod flight;
-mod marker;
 mod number;
 mod options;
 mod pacing;

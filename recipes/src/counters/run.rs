@@ -11,10 +11,10 @@ use crate::counters::attempts::{Attempts, Known, Reply};
 use crate::counters::effect::Stored;
 use crate::counters::engine::Engine;
 use crate::counters::error::without_change;
-use crate::counters::marker::Proof;
 use crate::counters::pacing::Pacing;
 use crate::counters::state::{Counter, Requests, Ticket};
 use crate::counters::step::{Condition, Failed, Refusal, Step, Write};
+use crate::marker::Proof;
 
 /// The number of times that the parents of a node are created for one write.
 const MOST_PARENTS_MADE: u32 = 16;

@@ -15,9 +15,10 @@ use super::plan::Reading;
 use super::plan::entering::Entering;
 use super::plan::leaving::Leaving;
 use crate::barriers::checks::found;
+use crate::barriers::checks::{lost, verify};
 use crate::barriers::error::BarrierError;
-use crate::barriers::node_hold::NodeHold;
 use crate::held::{FencingToken, impl_held};
+use crate::node_hold::NodeHold;
 
 /// A member that has entered a [`DistributedDoubleBarrier`](crate::DistributedDoubleBarrier), until it leaves.
 ///
@@ -94,7 +95,7 @@ impl BarrierMember {
                 Ok(Some(ready)) if Zxid::new(ready.czxid) > self.token().czxid() && self.is_held() => {
                     return Ok(Zxid::new(*self.round.get_or_init(|| ready.czxid)));
                 }
-                Ok(_) => return Err(self.hold.lost_with(self.hold.loss().unwrap_or(LossReason::NodeDeleted))),
+                Ok(_) => return Err(lost(&self.hold, self.hold.loss().unwrap_or(LossReason::NodeDeleted))),
                 Err(error) => retries.failed_in(self.hold.session(), error).await?,
             }
         }
@@ -133,7 +134,7 @@ impl BarrierMember {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn verify(&self) -> Result<(), BarrierError> {
-        self.hold.verify().await
+        verify(&self.hold).await
     }
 
     /// Returns the fencing token: the `czxid` of the member's node.
@@ -159,7 +160,7 @@ impl BarrierMember {
     pub async fn member_lost(&self) -> Result<String, BarrierError> {
         tokio::select! {
             biased;
-            reason = self.hold.lost() => Err(self.hold.lost_with(reason)),
+            reason = self.hold.lost() => Err(lost(&self.hold, reason)),
             died = self.watch_others() => died,
         }
     }

@@ -13,11 +13,12 @@ use super::counting::Counting;
 use super::plan::{ParticipantNode, Record};
 use super::store::Store;
 use crate::barriers::checks::found;
+use crate::barriers::checks::verify;
 use crate::barriers::error::BarrierError;
 use crate::barriers::exact_node::create_exact_node;
-use crate::barriers::node_hold::NodeHold;
 use crate::barriers::waiting::{Awaited, Look};
 use crate::held::{FencingToken, impl_held};
+use crate::node_hold::NodeHold;
 
 /// A process that has announced its count: [`CountDownLatch::participate`](crate::CountDownLatch::participate).
 ///
@@ -134,7 +135,7 @@ impl LatchParticipant {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn verify(&self) -> Result<(), BarrierError> {
-        self.hold.verify().await
+        verify(&self.hold).await
     }
 
     /// Returns the fencing token: the `czxid` of the participant's node.

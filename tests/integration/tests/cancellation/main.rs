@@ -18,6 +18,7 @@ mod leaders;
 mod locks;
 mod nodes;
 mod public_methods;
+mod queues;
 mod shared_values;
 
 /// So that answers of several requests do not come at once.
@@ -176,6 +177,10 @@ table! {
     dropped_call_of_a_node_with_a_time_to_live_leaves_nothing_after_the_close: nodes::ttl_nodes,
     dropped_call_of_a_member_or_a_group_leaves_both_and_after_the_closes_nothing: nodes::groups,
     dropped_call_of_a_partition_leaves_nothing_after_its_close: nodes::partitions,
+    dropped_put_or_removal_is_made_once_or_not: queues::puts,
+    dropped_call_of_a_consumer_gives_its_items_back: queues::consumers,
+    dropped_call_of_a_delivery_ends_it_once_or_not: queues::deliveries,
+    dropped_call_of_a_simple_queue_loses_no_item: queues::simple,
     what_is_done_with_a_shared_value_leaves_nothing_but_the_value: shared_values::values,
     what_is_done_with_a_shared_count_leaves_nothing_but_the_count: shared_values::counts,
 }

@@ -16,12 +16,13 @@ use curator_framework::{
 };
 use curator_integration::simulated_stage::{ONE, client, play, soon};
 use curator_recipes::{
-    CountDownLatch, CounterOptions, CuratorCache, CuratorCacheOptions, DistributedAtomicLong, DistributedBarrier,
-    DistributedDoubleBarrier, DoubleBarrierOptions, FencingToken, GroupMember, InterProcessMutex,
-    InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver,
-    LeaderSelector, LeaderSelectorOptions, LockOptions, LockOwner, Partition, PartitionOptions, PathChildrenCache,
-    PersistentNode, PersistentTtlNode, PersistentTtlNodeOptions, PromotedToLock, SemaphoreOptions, SemaphoreProtocol,
-    SharedCount, SharedValue, TreeCache, UniqueIds, VersionedValue, queue_order,
+    CountDownLatch, CounterOptions, CuratorCache, CuratorCacheOptions, Delivery, DistributedAtomicLong,
+    DistributedBarrier, DistributedDoubleBarrier, DistributedQueue, DoubleBarrierOptions, FencingToken, GroupMember,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions,
+    LeaderObserver, LeaderSelector, LeaderSelectorOptions, LockOptions, LockOwner, Partition, PartitionOptions,
+    PathChildrenCache, PersistentNode, PersistentTtlNode, PersistentTtlNodeOptions, PromotedToLock, QueueOptions,
+    RawSerializer, SemaphoreOptions, SemaphoreProtocol, SharedCount, SharedValue, SimpleDistributedQueue, TreeCache,
+    UniqueIds, VersionedValue, queue_order,
 };
 use curator_test::{ClientId, SimulatedEnsemble};
 use futures_util::future::join;
@@ -62,7 +63,7 @@ macro_rules! row {
     };
 }
 
-const ROWS: [Row; 20] = [
+const ROWS: [Row; 21] = [
     row!(
         [
             "client/life block_until_connected_timeout",
@@ -492,6 +493,36 @@ const ROWS: [Row; 20] = [
             soon(legacy.close()).await;
         }
     }),
+    row!(
+        [
+            "queues/consumer run",
+            "queues/consumer run_until",
+            "queues/kinds put_timeout",
+            "queues/options max_attempts",
+            "queues/options max_items",
+            "queues/simple poll_timeout",
+        ],
+        |_ensemble, client| {
+            for time in TIMES {
+                let simple = SimpleDistributedQueue::new(client.clone(), path()).unwrap();
+                let _polled = tried(simple.poll_timeout(time)).await;
+                for limit in COUNTS {
+                    let path = path();
+                    let options = QueueOptions::new().lock_path(format!("{path}-locks"));
+                    let options = options.max_items(limit).max_attempts(limit);
+                    let queue = DistributedQueue::<String>::with_options(client.clone(), path, RawSerializer, options);
+                    let Ok(queue) = queue else { continue };
+                    let _put = tried(queue.put_timeout(&String::new(), time)).await;
+                    let _full = tried(queue.put_timeout(&String::new(), time)).await;
+                    for size in SIZES {
+                        let work = |delivery: Delivery<String>| async move { drop(delivery.complete().await) };
+                        let _ran = timeout(ENOUGH, queue.consumer().run(size, work)).await;
+                        let _ran = tried(queue.consumer().run_until(sleep(ENOUGH), size, work)).await;
+                    }
+                }
+            }
+        }
+    ),
     row!(["operations/ensemble from_config"], |_ensemble, client| {
         for version in [i64::MIN, -1, 0, i64::MAX] {
             let joining = ["server.9=nowhere:1:2;3"];

@@ -12,10 +12,10 @@ use curator_framework::{
 };
 use curator_integration::env::reports_are_made;
 use curator_recipes::{
-    CountDownLatch, CuratorCache, CuratorCacheOptions, DistributedDoubleBarrier, InterProcessMutex,
+    CountDownLatch, CuratorCache, CuratorCacheOptions, DistributedDoubleBarrier, DistributedQueue, InterProcessMutex,
     InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderSelector, LeaderState, Leadership, LockOptions,
-    MutexGuard, NodeState, Partition, PartitionOptions, PathChildrenCache, PersistentNode, SemaphoreOptions,
-    SemaphoreProtocol, TermOutcome,
+    MutexGuard, NodeState, Partition, PartitionOptions, PathChildrenCache, PersistentNode, QueueOptions, RawSerializer,
+    SemaphoreOptions, SemaphoreProtocol, TermOutcome,
 };
 use curator_test::wire::{ErrorCode, OpCode};
 use curator_test::{ApacheCluster, ClientId, FaultProxy, SimulatedEnsemble, TestingServer};
@@ -297,6 +297,24 @@ async fn gather(client: &CuratorFramework, server: &TestingServer, log: &Log) {
     log.comes_to("an earlier round of a latch stays").await;
 }
 
+/// A queue with a foreign node, and one without a server.
+async fn consume(client: &CuratorFramework, log: &Log) {
+    client.create().creating_parents_if_needed().for_path("/jobs/foreign").await.unwrap();
+    let alone = CuratorFramework::builder("127.0.0.1:1")
+        .connection_timeout(Duration::from_millis(50))
+        .retry_policy(RetryOneTime::new(Duration::ZERO))
+        .build()
+        .unwrap();
+    alone.start().unwrap();
+    for (client, event) in [(client, "an item cannot be delivered"), (&alone, "a queue is read later")] {
+        let options = QueueOptions::new().at_most_once();
+        let queue = DistributedQueue::<String>::with_options(client.clone(), "/jobs", RawSerializer, options).unwrap();
+        let work = |delivery| async move { drop(delivery) };
+        timeout(PATIENCE, queue.consumer().run_until(log.comes_to(event), 1, work)).await.unwrap().unwrap();
+    }
+    timeout(PATIENCE, alone.close()).await.unwrap();
+}
+
 /// Work that does not return in its grace.
 async fn divide_items(client: &CuratorFramework, log: &Log) {
     let options = PartitionOptions::new().settle(Duration::ZERO).grace(Duration::ZERO);
@@ -351,6 +369,7 @@ async fn live_through_everything(log: &Log) {
     divide_items(&client, log).await;
 
     gather(&client, &server, log).await;
+    consume(&client, log).await;
 
     let options = LockOptions::new().data(DATA).warn_after(Duration::from_millis(50));
     let mutex = InterProcessMutex::with_options(client.clone(), "/lock", options).unwrap();

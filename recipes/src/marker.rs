@@ -1,71 +1,69 @@
-//! The marker of a counter: an ephemeral child of its node. A read after its create shows that the node is still the
-//! known one. Each transaction that changes the node writes the number of the try into the marker. So the marker proves
-//! two things:
+//! A marker: an ephemeral node of a session. The transactions of a recipe write the number of the try into it.
+//! After a lost reply its data shows if the transaction was applied.
 //!
-//! * While it stands, the node was not deleted and created again.
-//! * After a lost reply its data shows if the transaction was applied.
+//! | recipe | place of the marker | it proves |
+//! | --- | --- | --- |
+//! | counters | child of the counter's node | a change; while it exists, the node was not deleted and created again |
+//! | queues | beside the queue's path | a put |
 
 use curator_framework::spi::Operation;
 use curator_framework::{CreateMode, Error, Session};
-
-/// The name of a marker, behind `_c_<uuid>-`.
-const MARKER: &str = "count";
 
 /// A marker in one session. Its drop deletes the node.
 ///
 /// It is not an [`OwnedNode`](curator_framework::recipe::OwnedNode): its loss harms nothing, so its session needs no
 /// heartbeats.
 #[derive(Debug)]
-pub(super) struct Marker {
+pub(crate) struct Marker {
     session: Session,
     path: String,
     standing: Standing,
 }
 
 impl Marker {
-    /// Describes a marker of the node at `path`, without a request. The session must not be pinned.
-    pub(super) fn new(session: &Session, path: &str) -> Self {
-        let marker = session.new_protected_path(path, MARKER);
-        Self { session: session.clone(), path: marker, standing: Standing::Absent }
+    /// Describes a marker `_c_<uuid>-<name>` below `parent`, without a request. The session must not be pinned.
+    pub(crate) fn new(session: &Session, parent: &str, name: &str) -> Self {
+        let path = session.new_protected_path(parent, name);
+        Self { session: session.clone(), path, standing: Standing::Absent }
     }
 
     /// Returns `true` if the marker is one of this session.
-    pub(super) fn is_of(&self, session: &Session) -> bool {
+    pub(crate) fn is_of(&self, session: &Session) -> bool {
         self.session.is_same(session)
     }
 
     /// Returns `true` if the node certainly existed at the newest reply.
-    pub(super) fn stands(&self) -> bool {
+    pub(crate) fn stands(&self) -> bool {
         self.standing == Standing::Stands
     }
 
     /// Returns the operation that creates the marker for the try `attempt`; 0 for none. From here on the node may
     /// exist.
-    pub(super) fn create(&mut self, attempt: u64) -> Operation {
+    pub(crate) fn create(&mut self, attempt: u64) -> Operation {
         self.standing = Standing::Uncertain;
         let path = self.path.clone();
         Operation::Create { acl: self.session.acl_for(&path), path, data: data(attempt), mode: CreateMode::Ephemeral }
     }
 
     /// Returns the operation that records the try `attempt`, from 1.
-    pub(super) fn record(&self, attempt: u64) -> Operation {
+    pub(crate) fn record(&self, attempt: u64) -> Operation {
         Operation::SetData { path: self.path.clone(), data: data(attempt), version: None }
     }
 
     /// Records that the transaction with this marker's operation was applied.
-    pub(super) fn applied(&mut self) {
+    pub(crate) fn applied(&mut self) {
         self.standing = Standing::Stands;
     }
 
     /// Records that the transaction with this marker's operation was refused.
-    pub(super) fn refused(&mut self) {
+    pub(crate) fn refused(&mut self) {
         if self.standing == Standing::Uncertain {
             self.standing = Standing::Absent;
         }
     }
 
     /// Reads behind a write barrier if the try `attempt` was applied.
-    pub(super) async fn proof(&mut self, attempt: u64) -> curator_framework::Result<Proof> {
+    pub(crate) async fn proof(&mut self, attempt: u64) -> curator_framework::Result<Proof> {
         let session = self.session.pinned();
         let both = futures_util::future::join(session.write_barrier(), session.get_data(&self.path));
         let (barrier, read) = session.in_one_write(both).await;
@@ -86,7 +84,7 @@ impl Marker {
     }
 
     /// Deletes the node. If that fails, the drop leaves it to the session.
-    pub(super) async fn delete(mut self) {
+    pub(crate) async fn delete(mut self) {
         if self.standing != Standing::Absent && self.session.delete(&self.path, None).await.is_ok() {
             self.standing = Standing::Absent;
         }
@@ -103,7 +101,7 @@ impl Drop for Marker {
 
 /// The proof that a marker gives of a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(crate) enum Proof {
     Applied,
     NotApplied,
     /// The marker is missing.

@@ -1,20 +1,19 @@
-//! The hold of an owner, a member or a participant on its node.
+//! The hold of an owner, a member, a participant or a delivery on its node.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use curator_framework::recipe::{LossSignal, OwnedNode, RecipeClient as _};
-use curator_framework::{CuratorFramework, LossReason, Session};
+use curator_framework::{CuratorFramework, Error, LossReason, PathText, Session};
 
-use crate::barriers::error::BarrierError;
 use crate::engine::verify_in_session;
 use crate::held::FencingToken;
 
 /// The hold on an owned node, from its creation until its owner gives it up.
-pub(super) struct NodeHold {
+pub(crate) struct NodeHold {
     /// Does not keep the client.
     client: CuratorFramework,
-    /// The path of the barrier or latch.
+    /// The path of the barrier, the latch or the item.
     path: String,
     node_path: String,
     session: Session,
@@ -26,7 +25,7 @@ pub(super) struct NodeHold {
 
 impl NodeHold {
     /// Returns the hold on a node that was created.
-    pub(super) fn new(client: &CuratorFramework, path: &str, node: &OwnedNode) -> Self {
+    pub(crate) fn new(client: &CuratorFramework, path: &str, node: &OwnedNode) -> Self {
         Self {
             client: client.weak_clone(),
             path: path.to_owned(),
@@ -38,37 +37,37 @@ impl NodeHold {
         }
     }
 
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    pub(super) fn node_path(&self) -> &str {
+    pub(crate) fn node_path(&self) -> &str {
         &self.node_path
     }
 
-    pub(super) fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         &self.session
     }
 
     /// Ends the hold, once. Returns the reason of a loss that preceded its end.
-    pub(super) fn give_up(&self) -> Option<LossReason> {
+    pub(crate) fn give_up(&self) -> Option<LossReason> {
         *self.given_up.get_or_init(|| self.signal.loss())
     }
 
     /// Returns the reason of a loss; `None` while the node is held, and if it was given up before.
-    pub(super) fn loss(&self) -> Option<LossReason> {
+    pub(crate) fn loss(&self) -> Option<LossReason> {
         self.given_up.get().copied().unwrap_or_else(|| self.signal.loss())
     }
 
-    pub(super) fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.given_up.get().is_none() && self.signal.loss().is_none()
     }
 
-    pub(super) fn remaining(&self) -> Duration {
+    pub(crate) fn remaining(&self) -> Duration {
         if self.is_held() { self.session.remaining() } else { Duration::ZERO }
     }
 
-    pub(super) async fn lost(&self) -> LossReason {
+    pub(crate) async fn lost(&self) -> LossReason {
         let reason = self.signal.lost().await;
         match self.given_up.get() {
             None => reason,
@@ -78,22 +77,21 @@ impl NodeHold {
         }
     }
 
-    pub(super) async fn verify(&self) -> Result<(), BarrierError> {
-        if self.given_up.get().is_some() {
-            let reason = "it has given its node up".to_owned();
-            return Err(BarrierError::InvalidArgument { argument: "owner", reason });
-        }
-        match verify_in_session(&self.client, &self.session, &self.signal, &self.path).await? {
-            None => Ok(()),
-            Some(reason) => Err(self.lost_with(reason)),
-        }
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.get().is_some()
     }
 
-    pub(super) fn token(&self) -> FencingToken {
+    /// Asks the leader for the reason of a loss; `None` if the node is held.
+    pub(crate) async fn verify(&self) -> Result<Option<LossReason>, Error> {
+        verify_in_session(&self.client, &self.session, &self.signal, &self.path).await
+    }
+
+    pub(crate) fn token(&self) -> FencingToken {
         self.token
     }
 
-    pub(super) fn lost_with(&self, reason: LossReason) -> BarrierError {
-        BarrierError::Lost { path: self.client.path_text(&self.path), reason }
+    /// Returns the path for an error.
+    pub(crate) fn path_text(&self) -> PathText {
+        self.client.path_text(&self.path)
     }
 }

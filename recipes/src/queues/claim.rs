@@ -1,0 +1,90 @@
+//! The claim of an item: a transaction that creates its lock and raises its version.
+//!
+//! The name of a lock is its item's, so it does not tell one holder from the next. The version does: the transaction that
+//! ends a delivery names the version that its claim has written. Java's consumers do not change it.
+
+use std::time::Duration;
+
+use curator_framework::recipe::{NodeSpec, Occupant, OwnedNode};
+use curator_framework::spi::Operation;
+use curator_framework::{Error, Session, Stat, make_path};
+
+/// The time after which the lock of a delivery is watched. Shorter deliveries cost no request for it: the version shows
+/// at their end whether the lock was lost.
+const WATCHED_AFTER: Duration = Duration::from_millis(500);
+
+/// An item that was read, and that its reader wants to lock.
+#[derive(Debug)]
+pub(super) struct Claiming {
+    pub(super) path: String,
+    pub(super) name: Box<str>,
+    /// The data as it is stored.
+    pub(super) data: Vec<u8>,
+    /// The stat of the read, without the claim.
+    pub(super) stat: Stat,
+    pub(super) lock: OwnedNode,
+}
+
+/// The outcome of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claimed {
+    Ours,
+    /// Another consumer has the lock.
+    Locked,
+    /// The item was deleted.
+    Gone,
+    /// The item was written since it was read: another consumer has or had it.
+    Changed,
+    /// The path of the locks does not exist.
+    NoLockPath,
+}
+
+impl Claiming {
+    pub(super) fn new(
+        session: &Session,
+        lock_path: &str,
+        path: String,
+        name: Box<str>,
+        (data, stat): (Vec<u8>, Stat),
+    ) -> Self {
+        let lock = session.owned_node_at(&make_path(lock_path, &name), None);
+        Self { path, name, data, stat, lock }
+    }
+
+    /// Sends the claim, or finds out if an earlier one with a lost reply was applied.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the lock may exist. The drop of the claim deletes it.
+    pub(super) async fn claim(&mut self) -> Result<Claimed, Error> {
+        let claimed = self.send().await?;
+        if claimed == Claimed::Ours {
+            self.lock.watch_node(WATCHED_AFTER);
+        }
+        Ok(claimed)
+    }
+
+    async fn send(&mut self) -> Result<Claimed, Error> {
+        if self.lock.is_uncertain() {
+            match self.lock.occupant().await? {
+                Occupant::Own => return Ok(Claimed::Ours),
+                Occupant::Missing => {}
+                _ => return Ok(Claimed::Locked),
+            }
+        }
+        let (path, data, version) = (self.path.clone(), self.data.clone(), Some(self.stat.version));
+        let token = self.lock.protected_id().to_string();
+        let raised = vec![Operation::SetData { path, data, version }];
+        match self.lock.create_with(&NodeSpec::new(token.as_bytes()), raised).await {
+            Ok(_) => Ok(Claimed::Ours),
+            Err(Error::Transaction { index, cause, .. }) => match (index, *cause) {
+                (0, Error::NoNode { .. }) => Ok(Claimed::Gone),
+                (0, Error::BadVersion { .. }) => Ok(Claimed::Changed),
+                (_, Error::NodeExists { .. }) => Ok(Claimed::Locked),
+                (_, Error::NoNode { .. }) => Ok(Claimed::NoLockPath),
+                (_, cause) => Err(cause),
+            },
+            Err(error) => Err(error),
+        }
+    }
+}

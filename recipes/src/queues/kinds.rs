@@ -1,0 +1,335 @@
+//! The public queues.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use curator_framework::CuratorFramework;
+
+use crate::queues::consumer::QueueConsumer;
+use crate::queues::error::QueueError;
+use crate::queues::names::{self, Kind};
+use crate::queues::options::QueueOptions;
+use crate::queues::put::NewNode;
+use crate::queues::serializer::QueueSerializer;
+use crate::queues::shared::{Shared, millis_of};
+
+/// Defines a queue, with what all of them have.
+macro_rules! queue {
+    ($name:ident, $kind:expr, $(#[$doc:meta])*) => {
+        $(#[$doc])*
+        pub struct $name<T> {
+            shared: Arc<Shared<T>>,
+        }
+
+        impl<T> $name<T> {
+            /// Creates an object for the queue at a path, without a request.
+            ///
+            /// # Errors
+            ///
+            /// * `QueueError::InvalidArgument`: the options have neither a lock path nor `at_most_once`, or both; the
+            ///   lock path is inside of the queue's; a limit is 0; the path is the root.
+            /// * `Error::Unsupported`: a lock path over `zookeeper-async`, which has no transactions.
+            /// * `Error::InvalidPath`: ZooKeeper does not allow a path.
+            pub fn with_options(
+                client: CuratorFramework,
+                path: impl Into<String>,
+                serializer: impl QueueSerializer<T>,
+                options: QueueOptions,
+            ) -> Result<Self, QueueError> {
+                let shared = Shared::new(client, path.into(), $kind, Arc::new(serializer), options)?;
+                Ok(Self { shared: Arc::new(shared) })
+            }
+
+            /// Returns the queue's path.
+            #[must_use]
+            pub fn path(&self) -> &str {
+                &self.shared.path
+            }
+
+            /// Returns the number of children of the queue's path: items, those in work included, and foreign nodes. One
+            /// request. A path that does not exist has none.
+            ///
+            /// # Errors
+            ///
+            /// `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up; `Error::NotStarted`,
+            /// `Error::Closed`.
+            ///
+            /// # Cancel safety
+            ///
+            /// Nothing is lost when the future is dropped.
+            pub async fn len(&self) -> Result<u64, QueueError> {
+                self.shared.len().await
+            }
+
+            /// Returns whether the queue's path has no children. One request.
+            ///
+            /// # Errors
+            ///
+            /// The errors of [`len`](Self::len).
+            ///
+            /// # Cancel safety
+            ///
+            /// Nothing is lost when the future is dropped.
+            pub async fn is_empty(&self) -> Result<bool, QueueError> {
+                Ok(self.len().await? == 0)
+            }
+        }
+
+        impl<T: Send + Sync + 'static> $name<T> {
+            /// Creates a consumer, without a request. Each call creates another one, a rival of the others.
+            pub fn consumer(&self) -> QueueConsumer<T> {
+                QueueConsumer::new(Arc::clone(&self.shared))
+            }
+        }
+
+        impl<T> Clone for $name<T> {
+            fn clone(&self) -> Self {
+                Self { shared: Arc::clone(&self.shared) }
+            }
+        }
+
+        impl<T> fmt::Debug for $name<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).field("path", &self.path()).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+queue! {
+    DistributedQueue, Kind::Plain,
+    /// A queue in the order of the puts: Curator's `DistributedQueue`, on the same paths and with the same bytes.
+    ///
+    /// With a [lock path](QueueOptions::lock_path) each item is delivered at least once, and its effects in ZooKeeper
+    /// are made [exactly once](crate::Delivery::complete_with). With [`at_most_once`](QueueOptions::at_most_once), as
+    /// by Curator's default, a crash loses the item at work.
+    ///
+    /// [Clones](crate#handles) are cheap, and all clones are one object. They keep the client open. A queue object sends
+    /// nothing by itself.
+    ///
+    /// # At most once
+    ///
+    /// A lost reply to the delete of an item does not lose the item: the next read shows if this consumer has deleted it.
+    /// If another consumer deletes the same item within that round trip, both deliver it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = curator_test::TestingServer::start()?;
+    /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+    /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+    /// # client.start()?;
+    /// use curator_recipes::{DistributedQueue, QueueOptions, RawSerializer};
+    ///
+    /// let options = QueueOptions::new().lock_path("/jobs-locks").max_attempts(5);
+    /// let jobs = DistributedQueue::<String>::with_options(client, "/jobs", RawSerializer, options)?;
+    /// jobs.put(&"first".to_owned()).await?;
+    ///
+    /// let mut consumer = jobs.consumer();
+    /// if let Some(delivery) = consumer.next().await {
+    ///     let delivery = delivery?;
+    ///     assert_eq!(delivery.items(), ["first"]);
+    ///     delivery.complete().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # ZooKeeper layout
+    ///
+    /// | node | kind | contents |
+    /// | --- | --- | --- |
+    /// | `<path>/queue-<number>` | persistent | the items: version, for each its length and bytes, end mark |
+    /// | `<lock path>/<name of the item>` | ephemeral | the token of the claim |
+    /// | `<dead letters>/queue-<number>` | persistent | the item, the number of deliveries, the reason |
+    /// | `_c_<uuid>-<name>-put`, beside the queue's path | ephemeral | the number of a put |
+    ///
+    /// The queue's path, the lock path and the dead letters are persistent. Their missing parents are containers.
+    ///
+    /// # Cost
+    ///
+    /// | call | requests |
+    /// | --- | --- |
+    /// | a put | 1 transaction of a create and the record of the number; over `zookeeper-async` 1 create |
+    /// | with `max_items` | 1 read more; a put that waits lists the path at each change |
+    /// | [a consumer](QueueConsumer#cost) | 2 for each item, 3 with a lock |
+}
+
+queue! {
+    DistributedIdQueue, Kind::Id,
+    /// A queue in the order of the puts, with an id for each item: Curator's `DistributedIdQueue`. The id needs not be
+    /// unique. In all else it is a [`DistributedQueue`].
+    ///
+    /// A node is named `queue-|<id>|<number>`. In an id `/` and `|` become `_`. A path with `|` is refused.
+}
+
+queue! {
+    DistributedPriorityQueue, Kind::Priority,
+    /// A queue in the order of priorities, a lower number first: Curator's `DistributedPriorityQueue`. Items of one
+    /// priority have the order of their puts. In all else it is a [`DistributedQueue`].
+    ///
+    /// A consumer learns of an urgent item at once. It is the next delivery, unless the client is `zookeeper-async`: there
+    /// up to 16 known items precede it. A node is named `queue-<sign and 8 hexadecimal digits><number>`.
+}
+
+queue! {
+    DistributedDelayQueue, Kind::Delay,
+    /// A queue of items that are delivered from a certain time on: Curator's `DistributedDelayQueue`. Items of one time
+    /// have the order of their puts. In all else it is a [`DistributedQueue`].
+    ///
+    /// A consumer compares the time with its machine's clock, which may be ahead of a producer's. Times are whole
+    /// milliseconds. A node is named `queue-|<milliseconds after 1970, hexadecimal>|<number>`.
+}
+
+/// Defines the puts of a queue, for items with more arguments.
+macro_rules! puts {
+    (
+        $name:ident, $($argument:ident: $type:ty,)? $what:literal, $prefix:expr,
+        all($entry:ty, $pattern:pat, $item:ident)
+    ) => {
+        impl<T: 'static> $name<T> {
+            #[doc = concat!("Puts an item", $what, ". Returns once the server has it.")]
+            ///
+            /// A lost reply does not put it twice. Over `zookeeper-async`, which has no transactions, it may; so it may
+            /// if the ACL of the parent of the queue's path forbids to create a node there.
+            ///
+            /// # Errors
+            ///
+            /// * `QueueError::Serialize`: the serializer has refused the item.
+            /// * `QueueError::InvalidArgument`: an empty id, or a time before 1970.
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or the session ended before
+            ///   the reply. If [`outcome_unknown`](QueueError::outcome_unknown), the item may be in the queue.
+            /// * `Error::NoAuth`, `Error::SchemaViolation`, `Error::RequestTooLarge`: the node cannot be created.
+            /// * `Error::NotStarted`, `Error::Closed`.
+            ///
+            /// # Cancel safety
+            ///
+            /// When the future is dropped, the item may be in the queue.
+            pub async fn put(&self, item: &T $(, $argument: $type)?) -> Result<(), QueueError> {
+                let name: String = $prefix?;
+                let nodes = vec![NewNode { name, data: self.shared.encode([item])? }];
+                self.shared.put(nodes).await
+            }
+
+            /// Puts an item like [`put`](Self::put), and waits for at most `budget` while the queue has
+            /// [`max_items`](QueueOptions::max_items). Returns `Ok(None)` if the budget ends before there is room, while
+            /// the client is connected: the item was not put.
+            ///
+            /// # Errors
+            ///
+            /// The errors of [`put`](Self::put), and `Error::ConnectionLoss` if the budget ends without a connection.
+            ///
+            /// # Cancel safety
+            ///
+            /// When the future is dropped, the item may be in the queue.
+            pub async fn put_timeout(
+                &self,
+                item: &T,
+                $($argument: $type,)?
+                budget: Duration,
+            ) -> Result<Option<()>, QueueError> {
+                let name: String = $prefix?;
+                let nodes = vec![NewNode { name, data: self.shared.encode([item])? }];
+                self.shared.put_timeout(nodes, budget).await
+            }
+
+            #[doc = concat!("Puts items", $what, " as one node, in one request: Curator's `putMulti`. A consumer gets them as one delivery.")]
+            /// Without items nothing is put.
+            ///
+            /// # Errors
+            ///
+            /// The errors of [`put`](Self::put).
+            ///
+            /// # Cancel safety
+            ///
+            /// When the future is dropped, the items may be in the queue.
+            #[doc(alias = "putMulti")]
+            pub async fn put_batch<'a>(
+                &self,
+                items: impl IntoIterator<Item = &'a T>
+                $(, $argument: $type)?
+            ) -> Result<(), QueueError> {
+                let name: String = $prefix?;
+                let mut items = items.into_iter().peekable();
+                if items.peek().is_none() {
+                    return Ok(());
+                }
+                let nodes = vec![NewNode { name, data: self.shared.encode(items)? }];
+                self.shared.put(nodes).await
+            }
+
+            #[doc = concat!("Puts items", $what, " as one node each, in one transaction: all of them, or none.")]
+            ///
+            /// # Errors
+            ///
+            /// The errors of [`put`](Self::put), and `Error::Unsupported` for more than one item over `zookeeper-async`.
+            ///
+            /// # Cancel safety
+            ///
+            /// When the future is dropped, the items may be in the queue.
+            pub async fn put_all<'a>(&self, items: impl IntoIterator<Item = $entry>) -> Result<(), QueueError> {
+                let node = |$pattern: $entry| Ok(NewNode { name: $prefix?, data: self.shared.encode([$item])? });
+                let nodes = items.into_iter().map(node).collect::<Result<Vec<_>, QueueError>>()?;
+                self.shared.put(nodes).await
+            }
+        }
+    };
+}
+
+puts!(DistributedQueue, "", name_of_plain(), all(&'a T, item, item));
+puts!(
+    DistributedPriorityQueue, priority: i32, " with a priority", name_of_priority(priority),
+    all((&'a T, i32), (item, priority), item)
+);
+puts!(
+    DistributedDelayQueue, due: SystemTime, " for delivery from a time on", name_of_due(due),
+    all((&'a T, SystemTime), (item, due), item)
+);
+puts!(DistributedIdQueue, id: &str, " with an id", name_of_id(id), all((&'a T, &'a str), (item, id), item));
+
+impl<T> DistributedIdQueue<T> {
+    /// Removes the items with an id, and returns their number. An item in the hands of a consumer with a lock path is not
+    /// removed. `/` and `|` in the id count as `_`.
+    ///
+    /// It costs one listing of the path, and one request for each item with the id.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. Some items may be removed.
+    /// * `Error::NoAuth`, `Error::ReplyTooLarge`: the path cannot be listed, or an item not be deleted.
+    /// * `Error::NotStarted`, `Error::Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, some items may be removed.
+    pub async fn remove(&self, id: &str) -> Result<u64, QueueError> {
+        self.shared.remove(id).await
+    }
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "as the names that may be refused")]
+fn name_of_plain() -> Result<String, QueueError> {
+    Ok(names::PREFIX.to_owned())
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "as the names that may be refused")]
+fn name_of_priority(priority: i32) -> Result<String, QueueError> {
+    Ok(names::of_priority(priority))
+}
+
+fn name_of_due(due: SystemTime) -> Result<String, QueueError> {
+    match millis_of(due) {
+        0 => Err(QueueError::invalid("due", "it must be after 1970")),
+        millis => Ok(names::of_due(millis)),
+    }
+}
+
+fn name_of_id(id: &str) -> Result<String, QueueError> {
+    match id {
+        "" => Err(QueueError::invalid("id", "it is empty")),
+        id => Ok(names::of_id(id)),
+    }
+}

@@ -1,0 +1,153 @@
+//! The options of queues.
+
+use curator_framework::recipe::RecipeClient as _;
+use curator_framework::{CuratorFramework, validate_path};
+
+use crate::queues::error::QueueError;
+
+/// The options of a queue: Curator's `QueueBuilder`. Set a [lock path](Self::lock_path) or
+/// [`at_most_once`](Self::at_most_once).
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_recipes::{DistributedQueue, QueueOptions, RawSerializer};
+///
+/// let options = QueueOptions::new().lock_path("/jobs-locks");
+/// let jobs = DistributedQueue::<String>::with_options(client, "/jobs", RawSerializer, options)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "options do nothing by themselves"]
+#[doc(alias = "QueueBuilder")]
+pub struct QueueOptions {
+    lock_path: Option<String>,
+    at_most_once: bool,
+    max_items: Option<u32>,
+    max_attempts: Option<u32>,
+    dead_letters: Option<String>,
+}
+
+impl QueueOptions {
+    /// Returns options without a lock path and without limits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the path of the locks: each item is delivered at least once. A consumer holds the lock of an item while it
+    /// works on it, and the item is deleted when the delivery is completed.
+    ///
+    /// All consumers of a queue, including Java's, must have the same lock path. A consumer without it takes items
+    /// that others work on. The path must not be the queue's.
+    #[doc(alias = "lockPath")]
+    pub fn lock_path(mut self, path: impl Into<String>) -> Self {
+        self.lock_path = Some(path.into());
+        self
+    }
+
+    /// Delivers each item at most once: its node is deleted before the delivery. A crash after that loses the item. This
+    /// is Curator's default. All consumers of the queue must be without a lock path.
+    pub fn at_most_once(mut self) -> Self {
+        self.at_most_once = true;
+        self
+    }
+
+    /// Sets the number of items above which a put waits. Default: no limit.
+    ///
+    /// The limit is soft. Puts of one queue object count one after the other, so it never exceeds the limit by itself.
+    /// Several objects, in any processes, may exceed it by one put each. Children that are not items count.
+    #[doc(alias = "maxItems")]
+    pub fn max_items(mut self, limit: u32) -> Self {
+        self.max_items = Some(limit);
+        self
+    }
+
+    /// Sets the number of deliveries of one item. After it, an item that is given back goes to the [dead
+    /// letters](Self::dead_letters), which it needs. Deliveries by Java's consumers do not count. Default: no limit.
+    pub fn max_attempts(mut self, limit: u32) -> Self {
+        self.max_attempts = Some(limit);
+        self
+    }
+
+    /// Sets the path that gets the items which are [rejected](crate::Delivery::reject). Default: the queue's path with
+    /// `-dead` after it.
+    pub fn dead_letters(mut self, path: impl Into<String>) -> Self {
+        self.dead_letters = Some(path.into());
+        self
+    }
+
+    /// Checks the options for the queue at a path.
+    pub(super) fn check(self, client: &CuratorFramework, path: &str) -> Result<Checked, QueueError> {
+        validate_path(path)?;
+        if path == "/" {
+            return Err(QueueError::invalid("path", "it cannot be the root"));
+        }
+        let Self { lock_path, at_most_once, max_items, max_attempts, dead_letters } = self;
+        let mode = match (lock_path, at_most_once) {
+            (Some(lock_path), false) => Mode::Locked { lock_path },
+            (None, true) => Mode::AtMostOnce,
+            (None, false) => {
+                let reason = "set lock_path(…) for delivery at least once, or at_most_once()";
+                return Err(QueueError::invalid("options", reason));
+            }
+            (Some(_), true) => {
+                let reason = "lock_path(…) and at_most_once() exclude each other: all consumers must use the same one";
+                return Err(QueueError::invalid("options", reason));
+            }
+        };
+        if max_items == Some(0) {
+            return Err(QueueError::invalid("max_items", "it must be at least 1"));
+        }
+        if max_attempts == Some(0) {
+            return Err(QueueError::invalid("max_attempts", "it must be at least 1"));
+        }
+        if matches!(mode, Mode::AtMostOnce) && (max_attempts.is_some() || dead_letters.is_some()) {
+            let reason = "without a lock path an item is delivered at most once, and never given back";
+            return Err(QueueError::invalid("max_attempts or dead_letters", reason));
+        }
+        let dead_letters = dead_letters.unwrap_or_else(|| format!("{path}-dead"));
+        if let Mode::Locked { lock_path } = &mode {
+            let inside = |other: &str| other == path || other.starts_with(&format!("{path}/"));
+            for (argument, other) in [("lock_path", &**lock_path), ("dead_letters", &*dead_letters)] {
+                validate_path(other)?;
+                if other == "/" || inside(other) {
+                    return Err(QueueError::invalid(
+                        argument,
+                        "it must be outside of the queue's path, and not the root",
+                    ));
+                }
+            }
+            if dead_letters == *lock_path {
+                return Err(QueueError::invalid("dead_letters", "it must not be the lock path"));
+            }
+            client.check_transactions(&format!("consume the queue {path} with a lock path"))?;
+        }
+        Ok(Checked { mode, max_items, max_attempts, dead_letters })
+    }
+}
+
+/// Options that were checked.
+#[derive(Debug)]
+pub(super) struct Checked {
+    pub(super) mode: Mode,
+    pub(super) max_items: Option<u32>,
+    pub(super) max_attempts: Option<u32>,
+    pub(super) dead_letters: String,
+}
+
+/// The number of deliveries of an item.
+#[derive(Debug)]
+pub(super) enum Mode {
+    AtMostOnce,
+    /// At least once.
+    Locked {
+        lock_path: String,
+    },
+}

@@ -1,0 +1,223 @@
+//! The part of a queue that its clones share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use curator_framework::recipe::RecipeClient as _;
+use curator_framework::spi::Operation;
+use curator_framework::{CreateMode, CuratorFramework, Error, PathText, RetryLoop, Session, WakeReason, make_path};
+use tokio::sync::MutexGuard;
+
+use crate::queues::error::QueueError;
+use crate::queues::items;
+use crate::queues::names::{self, Kind};
+use crate::queues::options::{Checked, Mode, QueueOptions};
+use crate::queues::paths::PathsMade;
+use crate::queues::put::{NewNode, Producer, QueuePath};
+use crate::queues::serializer::QueueSerializer;
+use crate::standing::within;
+
+/// The shared part of a queue.
+pub(super) struct Shared<T> {
+    pub(super) client: CuratorFramework,
+    pub(super) path: String,
+    pub(super) kind: Kind,
+    pub(super) serializer: Arc<dyn QueueSerializer<T>>,
+    pub(super) options: Checked,
+    producer: Producer,
+    /// Held by the put that counts the items, until it is done.
+    bound: tokio::sync::Mutex<()>,
+}
+
+impl<T> Shared<T> {
+    pub(super) fn new(
+        client: CuratorFramework,
+        path: String,
+        kind: Kind,
+        serializer: Arc<dyn QueueSerializer<T>>,
+        options: QueueOptions,
+    ) -> Result<Self, QueueError> {
+        let options = options.check(&client, &path)?;
+        if kind == Kind::Id && path.contains('|') {
+            return Err(QueueError::invalid("path", "the path of a queue with ids cannot contain '|'"));
+        }
+        let producer = Producer::new(client.clone(), path.clone(), QueuePath::Persistent);
+        Ok(Self { client, path, kind, serializer, options, producer, bound: tokio::sync::Mutex::default() })
+    }
+
+    /// Returns the path of the node with this name.
+    pub(super) fn node(&self, name: &str) -> String {
+        make_path(&self.path, name)
+    }
+
+    /// Returns the path of the node with this name, for an error.
+    pub(super) fn node_text(&self, name: &str) -> PathText {
+        self.client.path_text(&self.node(name))
+    }
+
+    /// Returns the data of one node with these items.
+    pub(super) fn encode<'a>(&self, batch: impl IntoIterator<Item = &'a T>) -> Result<Vec<u8>, QueueError>
+    where
+        T: 'static,
+    {
+        let refused = |cause| QueueError::Serialize { path: self.client.path_text(&self.path), cause };
+        let bytes = batch.into_iter().map(|item| self.serializer.serialize(item));
+        let bytes: Vec<_> = bytes.collect::<Result<_, _>>().map_err(|cause| refused(cause.into()))?;
+        items::encode(bytes).map_err(|cause| refused(Arc::new(cause)))
+    }
+
+    /// Puts all of the nodes or none, once there is room.
+    pub(super) async fn put(&self, nodes: Vec<NewNode>) -> Result<(), QueueError> {
+        let _room = self.room(nodes.len()).await?;
+        self.producer.put(&nodes).await
+    }
+
+    /// Puts all of the nodes or none. Returns `Ok(None)` if the budget ends before there is room.
+    pub(super) async fn put_timeout(&self, nodes: Vec<NewNode>, budget: Duration) -> Result<Option<()>, QueueError> {
+        let request = || format!("waiting for room in the queue {}", self.path);
+        let Some(_room) = within(&self.client, budget, request, self.room(nodes.len())).await? else {
+            return Ok(None);
+        };
+        self.producer.put(&nodes).await.map(Some)
+    }
+
+    /// Waits until this number of nodes fits. No other put of this object counts while the guard exists.
+    async fn room(&self, count: usize) -> Result<Option<MutexGuard<'_, ()>>, QueueError> {
+        let Some(limit) = self.options.max_items.and_then(|limit| usize::try_from(limit).ok()) else {
+            return Ok(None);
+        };
+        if count > limit {
+            let reason = format!("{count} nodes at once never fit into a queue of at most {limit}");
+            return Err(QueueError::invalid("items", reason));
+        }
+        let counting = self.bound.lock().await;
+        let mut retries = self.client.retry_loop();
+        loop {
+            let session = retries.connected(&self.path).await?;
+            let waited = self.wait_for_room(&session, limit - count).await;
+            match retries.done(waited, &self.path).await? {
+                Some(true) => return Ok(Some(counting)),
+                Some(false) => retries.progressed(),
+                None => {}
+            }
+        }
+    }
+
+    /// Returns `true` if the path has at most this number of children. Otherwise waits for the next change.
+    async fn wait_for_room(&self, session: &Session, most: usize) -> Result<bool, Error> {
+        let count = session.exists(&self.path).await?.map_or(0, |stat| usize::try_from(stat.num_children).unwrap_or(0));
+        if count <= most {
+            return Ok(true);
+        }
+        match session.get_children_watched(&self.path).await {
+            Ok((names, _)) if names.len() <= most => Ok(true),
+            Ok((_, change)) => match change.await {
+                WakeReason::SessionEnded(_) => Err(session.closed_error(format!("getChildren {}", self.path))),
+                _ => Ok(false),
+            },
+            Err(Error::NoNode { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the number of children of the queue's path.
+    pub(super) async fn len(&self) -> Result<u64, QueueError> {
+        let mut retries = self.client.retry_loop();
+        loop {
+            let session = retries.connected(&self.path).await?;
+            if let Some(found) = retries.done(session.exists(&self.path).await, &self.path).await? {
+                return Ok(found.map_or(0, |stat| u64::try_from(stat.num_children).unwrap_or_default()));
+            }
+        }
+    }
+}
+
+impl<T> Shared<T> {
+    /// Removes the items with an id that are not in work. Returns their number.
+    pub(super) async fn remove(&self, id: &str) -> Result<u64, QueueError> {
+        let (id, mut retries) = (names::clean_id(id), self.client.retry_loop());
+        let listed = loop {
+            let session = retries.connected(&self.path).await?;
+            match session.get_children(&self.path).await {
+                Err(Error::NoNode { .. }) => return Ok(0),
+                listed => {
+                    if let Some(listed) = retries.done(listed, &self.path).await? {
+                        break listed;
+                    }
+                }
+            }
+        };
+        let with_id = |name: &&String| self.kind.is_item(name) && names::id(name) == id;
+        let mut removed = 0;
+        for name in listed.iter().filter(with_id) {
+            let mut is_sent = false;
+            loop {
+                let session = retries.connected(&self.path).await?;
+                let done = self.remove_item(&session, name, is_sent, &mut retries).await;
+                is_sent |= done.as_ref().is_err_and(Error::outcome_unknown);
+                if let Some(was_there) = retries.done(done, &self.path).await? {
+                    removed += u64::from(was_there);
+                    break;
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Removes one item. Returns `false` if it is in work, or if another client has deleted it. `was_sent` is true
+    /// after a request with an unknown outcome.
+    async fn remove_item(
+        &self,
+        session: &Session,
+        name: &str,
+        was_sent: bool,
+        retries: &mut RetryLoop,
+    ) -> Result<bool, Error> {
+        let path = self.node(name);
+        let Mode::Locked { lock_path } = &self.options.mode else {
+            return match session.delete(&path, None).await {
+                Err(Error::NoNode { .. }) => Ok(was_sent),
+                deleted => deleted.map(|()| true),
+            };
+        };
+        let lock = make_path(lock_path, name);
+        let (acl, mode) = (session.acl_for(&lock), CreateMode::Ephemeral);
+        let operations = vec![
+            Operation::Create { path: lock.clone(), data: Vec::new(), acl, mode },
+            Operation::Delete { path, version: None },
+            Operation::Delete { path: lock, version: None },
+        ];
+        match session.transaction(operations).await {
+            Ok(_) => Ok(true),
+            Err(Error::Transaction { index, cause, .. }) => match (index, *cause) {
+                (0, Error::NodeExists { .. }) => Ok(false),
+                (0, missing @ Error::NoNode { .. }) => {
+                    PathsMade::default().create(&self.client, retries, lock_path, QueuePath::Persistent).await?;
+                    retries.pause_after(missing).await?;
+                    Box::pin(self.remove_item(session, name, was_sent, retries)).await
+                }
+                (_, Error::NoNode { .. }) => Ok(was_sent),
+                (_, cause) => Err(cause),
+            },
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns the present time of this machine's clock, in milliseconds after 1970.
+pub(super) fn now_millis() -> i64 {
+    millis_of(SystemTime::now())
+}
+
+/// Returns a time in milliseconds after 1970, rounded down. An earlier time is 0.
+pub(super) fn millis_of(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl<T> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("path", &self.path).field("options", &self.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,127 @@
+//! Lost messages and ended sessions: an item is put once, and delivered once.
+
+use std::time::Duration;
+
+use curator_framework::RetryNTimes;
+use curator_integration::clients::is_zookeeper_async;
+use curator_integration::env::{builder, connected, eventually, in_time};
+use curator_integration::on_every_server;
+use curator_test::wire::OpCode;
+
+use crate::stage::{completed, drained, nothing, plain, texts, through};
+
+const LONG: Duration = Duration::from_secs(30);
+
+on_every_server! {
+    // Defect 1: Java loses the item.
+    async fn lost_reply_to_a_delete_does_not_lose_the_item(env) {
+        let (direct, path) = (env.client().await, env.path("queue"));
+        let producer = plain(&direct, &path);
+        for text in texts(0..6) {
+            in_time(producer.put(&text)).await.unwrap();
+        }
+        let proxy = env.proxy();
+        let client = connected(through(&proxy, LONG)).await;
+        let mut consumer = plain(&client, &path).consumer();
+        for (number, text) in texts(0..6).into_iter().enumerate() {
+            match number % 3 {
+                0 => proxy.drop_reply(OpCode::Delete, 1),
+                1 => proxy.drop_request(OpCode::Delete, 1),
+                _ => proxy.drop_reply(OpCode::GetData, 1),
+            }
+            assert_eq!(completed(&mut consumer).await, [text]);
+        }
+        assert!(in_time(producer.is_empty()).await.unwrap());
+        nothing(&mut consumer).await;
+    }
+
+    // Defect 2: Java puts the item twice.
+    async fn lost_reply_to_a_put_does_not_put_twice(env) {
+        if is_zookeeper_async() {
+            // It has no transactions, and the page says so.
+            return;
+        }
+        let (direct, path) = (env.client().await, env.path("queue"));
+        let proxy = env.proxy();
+        let queue = plain(&connected(through(&proxy, LONG)).await, &path);
+        let texts = texts(0..8);
+        for (number, text) in texts.iter().enumerate() {
+            match number % 4 {
+                0 => proxy.drop_reply(OpCode::Multi, 1),
+                1 => proxy.drop_request(OpCode::Multi, 1),
+                2 => proxy.cut_frame(OpCode::Multi, 1),
+                _ => {
+                    proxy.drop_reply(OpCode::Multi, 1);
+                    proxy.drop_request(OpCode::Multi, 2);
+                }
+            }
+            in_time(queue.put(text)).await.unwrap();
+        }
+        let mut consumer = plain(&direct, &path).consumer();
+        assert_eq!(drained(&mut consumer, 8).await, texts);
+        nothing(&mut consumer).await;
+    }
+
+    async fn put_at_a_marker_that_was_deleted_by_hand_is_made(env) {
+        let (direct, path) = (env.client().await, env.path("below/queue"));
+        let queue = plain(&env.client().await, &path);
+        in_time(queue.put(&"first".to_owned())).await.unwrap();
+        let parent = env.path("below");
+        for name in curator_integration::env::children(&direct, &parent).await {
+            if name.starts_with("_c_") {
+                in_time(direct.delete().for_path(&format!("{parent}/{name}"))).await.unwrap();
+            }
+        }
+        in_time(queue.put(&"second".to_owned())).await.unwrap();
+        assert_eq!(drained(&mut queue.consumer(), 2).await, ["first", "second"]);
+    }
+
+    // TestLongNetworkPartition (CURATOR-623, defect 7).
+    async fn consumer_works_again_after_a_long_partition(env) {
+        let (direct, path) = (env.client().await, env.path("queue"));
+        let proxy = env.proxy();
+        let options = builder(proxy.address()).session_timeout(Duration::from_secs(2));
+        let options = options.connection_timeout(Duration::from_millis(500));
+        let client = connected(options.retry_policy(RetryNTimes::new(1, Duration::from_millis(50)))).await;
+        let mut consumer = plain(&client, &path).consumer();
+        nothing(&mut consumer).await;
+        proxy.partition();
+        let outage = async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            proxy.repair();
+            in_time(plain(&direct, &path).put(&"item".to_owned())).await.unwrap();
+        };
+        let taking = async {
+            loop {
+                match in_time(consumer.next()).await.unwrap() {
+                    Ok(mut delivery) => return delivery.take_items(),
+                    Err(error) => assert!(error.is_retryable(), "{error}"),
+                }
+            }
+        };
+        let ((), items) = tokio::join!(outage, taking);
+        assert_eq!(items, ["item"]);
+    }
+
+    async fn consumer_continues_after_each_lost_connection_and_session(env) {
+        let (direct, path) = (env.client().await, env.path("queue"));
+        let producer = plain(&direct, &path);
+        let proxy = env.proxy();
+        let client = connected(through(&proxy, LONG)).await;
+        let mut consumer = plain(&client, &path).consumer();
+        nothing(&mut consumer).await;
+        for (number, text) in texts(0..4).into_iter().enumerate() {
+            let session = in_time(client.session()).await.unwrap();
+            let epoch = session.epoch();
+            if number % 2 == 0 {
+                proxy.reset();
+                eventually("the next connection", async || session.epoch() != epoch).await;
+            } else if !is_zookeeper_async() {
+                in_time(env.kill_session(&session)).await;
+                in_time(session.ended()).await;
+            }
+            in_time(producer.put(&text)).await.unwrap();
+            assert_eq!(completed(&mut consumer).await, [text]);
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Queues on both servers, over either client.
+
+mod faults;
+mod kinds;
+mod plain;
+mod simple;

@@ -1,0 +1,127 @@
+//! Lost messages and ended sessions in the hands of consumers with a lock.
+
+use std::time::Duration;
+
+use curator_framework::LossReason;
+use curator_integration::env::{connected, in_time};
+use curator_integration::on_every_server;
+use curator_recipes::QueueError;
+use curator_test::wire::OpCode;
+
+use crate::stage::{completed, drained, locked, next, nothing, texts, through};
+
+const LONG: Duration = Duration::from_secs(30);
+
+on_every_server! {
+    // Defect 3: Java's item waits for the end of the session.
+    async fn lost_reply_to_a_claim_or_to_a_completion_loses_and_doubles_no_item(env) {
+        let (direct, path) = (env.client().await, env.path("queue"));
+        let (producer, proxy) = (locked(&direct, &path), env.proxy());
+        for text in texts(0..9) {
+            in_time(producer.put(&text)).await.unwrap();
+        }
+        let client = connected(through(&proxy, LONG)).await;
+        let mut consumer = locked(&client, &path).consumer();
+        for (number, text) in texts(0..9).into_iter().enumerate() {
+            let fault = |nth| match number % 3 {
+                0 => proxy.drop_reply(OpCode::Multi, nth),
+                1 => proxy.drop_request(OpCode::Multi, nth),
+                _ => proxy.cut_frame(OpCode::Multi, nth),
+            };
+            fault(1);
+            let delivery = next(&mut consumer).await;
+            assert_eq!((delivery.items(), delivery.attempt()), (&[text][..], 1));
+            fault(1);
+            let effect = env.path(&format!("effect-{number}"));
+            in_time(delivery.complete_with(&client.transaction().create(&*effect, "once"))).await.unwrap();
+            assert!(direct.check_exists().for_path(&effect).await.unwrap().is_some());
+        }
+        assert!(in_time(producer.is_empty()).await.unwrap());
+        assert!(curator_integration::env::children(&direct, &format!("{path}-locks")).await.is_empty());
+    }
+
+    async fn lost_reply_to_a_retry_a_requeue_or_a_rejection_counts_once(env) {
+        let (direct, path) = (env.client().await, env.path("queue"));
+        let (producer, proxy) = (locked(&direct, &path), env.proxy());
+        in_time(producer.put(&"item".to_owned())).await.unwrap();
+        let client = connected(through(&proxy, LONG)).await;
+        let mut consumer = locked(&client, &path).consumer();
+        for number in 0..4 {
+            let delivery = next(&mut consumer).await;
+            if number % 2 == 0 { proxy.drop_reply(OpCode::Multi, 1) } else { proxy.drop_request(OpCode::Multi, 1) }
+            match number {
+                0 | 1 => in_time(delivery.retry()).await.unwrap(),
+                2 => in_time(delivery.requeue()).await.unwrap(),
+                _ => in_time(delivery.reject("on purpose")).await.unwrap(),
+            }
+        }
+        assert!(in_time(producer.is_empty()).await.unwrap());
+        assert_eq!(curator_integration::env::children(&direct, &format!("{path}-dead")).await.len(), 1);
+        nothing(&mut consumer).await;
+    }
+
+    // Defects 4 and 5: Java strands the last item, and two consumers work on one.
+    async fn item_of_a_session_that_has_ended_is_delivered_to_another_consumer(env) {
+        let path = env.path("queue");
+        let client = env.client().await;
+        let queue = locked(&client, &path);
+        in_time(queue.put(&"item".to_owned())).await.unwrap();
+        let (mut one, mut other) = (queue.consumer(), locked(&env.client().await, &path).consumer());
+        let first = next(&mut one).await;
+        nothing(&mut other).await;
+        in_time(env.kill_session(&client.session().await.unwrap())).await;
+        let second = next(&mut other).await;
+        assert_eq!((second.items(), second.attempt()), (first.items(), 2));
+        assert!(matches!(in_time(first.lost()).await, LossReason::Session(_)));
+        let lost = in_time(first.complete()).await;
+        assert!(matches!(lost, Err(QueueError::Lost { reason: LossReason::Session(_), .. })), "{lost:?}");
+        drop(first);
+        in_time(second.complete()).await.unwrap();
+        assert!(in_time(queue.is_empty()).await.unwrap());
+        in_time(queue.put(&"next".to_owned())).await.unwrap();
+        assert_eq!(completed(&mut one).await, ["next"]);
+    }
+
+    async fn dropped_completion_is_made_or_not_and_can_be_repeated(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        let queue = locked(&client, &path);
+        for text in texts(0..4) {
+            in_time(queue.put(&text)).await.unwrap();
+        }
+        let mut consumer = queue.consumer();
+        for polls in 0..4 {
+            let delivery = next(&mut consumer).await;
+            let mut complete = Box::pin(delivery.complete());
+            for _ in 0..polls {
+                if futures_util::poll!(&mut complete).is_ready() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            drop(complete);
+            in_time(delivery.complete()).await.unwrap();
+        }
+        assert!(in_time(queue.is_empty()).await.unwrap());
+    }
+
+    async fn dropped_consumer_gives_its_claims_back(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        let queue = locked(&client, &path);
+        for text in texts(0..5) {
+            in_time(queue.put(&text)).await.unwrap();
+        }
+        for polls in 0..8 {
+            let mut consumer = queue.consumer();
+            let mut next = Box::pin(consumer.next());
+            for _ in 0..polls {
+                if futures_util::poll!(&mut next).is_ready() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+        let mut taken = drained(&mut queue.consumer(), 5).await;
+        taken.sort_unstable();
+        assert_eq!(taken, texts(0..5));
+    }
+}

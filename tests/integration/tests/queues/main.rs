@@ -1,0 +1,9 @@
+//! Queues: Curator's own tests and the defects that they leave out, on the in-process server and on Apache ZooKeeper.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod both_clients;
+mod costs;
+mod locked;
+mod locked_faults;
+mod stage;

@@ -186,7 +186,7 @@
 //! | warn | `a node that stands cannot be read`: the state is [stale](NodeState::Refused) | `path`, `error`, `pause_s` |
 //! | debug | `a node is created later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
 //! | warn | `a node's data cannot be written` | `path`, `error` |
-//! | debug | `a node is deleted in the background` | `path`, `error` |
+//! | warn | `a node cannot be deleted, the client tries again` | `path`, `error` |
 //! | error | `a cache has ended`: a closure of its options has panicked | `path`, `error` |
 //! | warn | `a cache cannot be filled`: its root cannot be listed, or it has too many nodes for its client | `path`, `error`, `pause_s` |
 //! | warn | `the root of a cache cannot be created`: a cache of children tries again with pauses | `path`, `error`, `pause_s` |

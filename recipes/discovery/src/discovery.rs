@@ -170,8 +170,8 @@ pub struct Instances<P> {
 /// | `Static`, `Permanent` | persistent |
 /// | `DynamicSequential` | ephemeral, with a number of 10 digits behind the id |
 ///
-/// If the reply to the first create of a `DynamicSequential` node is lost, a second node exists until the session ends.
-/// Java's name has no id by which the first one could be found.
+/// Over `zookeeper-async`, a lost reply to the first create of a `DynamicSequential` node leaves a second node until the
+/// session ends.
 ///
 /// # Cost
 ///
@@ -180,7 +180,7 @@ pub struct Instances<P> {
 /// | [`names`](Self::names) | 1 listing |
 /// | [`instances`](Self::instances) | 1 listing, and 1 read for each instance; 64 reads are in flight |
 /// | [`instance`](Self::instance) | 1 read |
-/// | [`register`](Self::register) | as many as a [`PersistentNode`] needs |
+/// | [`register`](Self::register) | 1 create, and 1 read that sets a watch: see [`PersistentNode`] |
 pub struct ServiceDiscovery<P: Payload> {
     shared: Arc<Shared<P>>,
 }

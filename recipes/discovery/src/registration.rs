@@ -57,14 +57,12 @@ impl Announced {
 /// | another client deletes it | is created again |
 /// | another client writes it | keeps that data until the next [`update`](Self::update) or session |
 /// | another session has a node at the path | waits: [`TakenBy`](NodeState::TakenBy). Its own node follows when that one is deleted |
-/// | [`unregister`](Self::unregister), or the drop of the registration | is deleted |
-/// | [`close`](Self::close) of the registration or the discovery | is deleted, unless it is [`Permanent`](crate::ServiceType::Permanent) |
+/// | [`unregister`](Self::unregister) | is deleted, even if it is [`Permanent`](crate::ServiceType::Permanent) |
+/// | [`close`](Self::close) of the registration or the discovery, the drop of the registration | is deleted, unless it is `Permanent`; after a drop in the background |
 ///
 /// A lost reply to a create leaves one node, even of a [`DynamicSequential`](crate::ServiceType::DynamicSequential) instance,
-/// although the number of its node is in the reply alone.
-///
-/// The drop deletes the node in the background, but not a [`Permanent`](crate::ServiceType::Permanent) one. Over
-/// `zookeeper-async`, which has no transactions, the node of an earlier session goes before the new one comes.
+/// although the number of its node is in the reply alone. Over `zookeeper-async`, which has no transactions, it may leave a
+/// second one, and the node of an earlier session is deleted before the new one is created.
 ///
 /// After a crash the node of the earlier process exists until its session expires. A process that registers the same id
 /// waits for that; a process with a random id, the default, does not.
@@ -99,9 +97,9 @@ impl Announced {
 ///
 /// | case | requests |
 /// | --- | --- |
-/// | register | 1 create and 1 read, in one round trip |
+/// | register | 1 create, and 1 read that sets a watch, in one round trip |
 /// | lost connection | none |
-/// | [`update`](Self::update) | 1 write and 1 read |
+/// | [`update`](Self::update) | 1 write, and 1 read that sets a watch |
 ///
 /// [`PersistentNode`] has the whole table.
 #[must_use = "the drop of a registration deletes its node"]

@@ -25,7 +25,7 @@ pub(crate) struct Acquired {
     /// The number of contenders ahead when it joined, or 1 if it joined behind one of its session without a listing.
     pub(crate) queue_position: usize,
     /// The limit of the decision that granted it. Under a lower one it may be one too many.
-    pub(crate) limit: usize,
+    pub(crate) limit: u32,
     /// The batch's turn that ends with the node.
     pub(crate) turn: Option<Turn>,
 }
@@ -33,6 +33,8 @@ pub(crate) struct Acquired {
 impl Acquired {
     /// Makes the fencing token of the node: the transaction that created it.
     pub(super) fn new(owned: OwnedNode, revocation: Option<Revocation>, limit: usize) -> Self {
+        // A larger limit cannot fall below this one unseen: no server has so many nodes.
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let fencing_token = FencingToken::of_node(owned.czxid().unwrap_or_default());
         let owned = HeldNode::Own(owned);
         Self { owned, entry: None, fencing_token, revocation, queue_position: 0, limit, turn: None }
@@ -40,7 +42,7 @@ impl Acquired {
 
     /// Returns whether it may serve no further task.
     pub(super) fn is_over(&self, limit: usize) -> bool {
-        is_lost(&self.owned) || limit < self.limit
+        is_lost(&self.owned) || u32::try_from(limit).is_ok_and(|limit| limit < self.limit)
     }
 
     /// Returns the path of its node.

@@ -20,8 +20,8 @@ use crate::queues::shared::Shared;
 /// It has no task: it sends requests while [`next`](Self::next), the stream or a [`run`](Self::run) is polled. An item
 /// that is not asked for is not taken. It keeps the client open.
 ///
-/// Items come in the order of the queue. With rivals, consumers do not all start with the first item: once another one
-/// was faster, the next of the first 16 is chosen by chance. An item that another consumer has locked is skipped until
+/// Items come in the order of the queue. After another consumer was faster, a consumer chooses at random among the first 16
+/// items. So rivals seldom try the same item, and the order is approximate. An item that another consumer has locked is skipped until
 /// the lock is deleted.
 ///
 /// # Errors in the stream
@@ -30,10 +30,9 @@ use crate::queues::shared::Shared;
 ///
 /// | error | after it |
 /// | --- | --- |
-/// | `QueueError::Corrupt`, `QueueError::Foreign` | once for each such node; the node stays and is skipped |
+/// | `QueueError::Corrupt`, `QueueError::Foreign`, `QueueError::Refused` | once for each such node; the node stays and is skipped |
 /// | `Error::ConnectionLoss`, `Error::SessionExpired` | the retry policy has given up; the next call tries again, after a pause of up to 1 s |
-/// | `Error::NoAuth`, `Error::ReplyTooLarge` about an item | it is skipped |
-/// | the same about the queue's path or the lock path | the next call tries again, after a pause of up to 30 s |
+/// | `Error::NoAuth`, `Error::ReplyTooLarge` about the queue's path or the lock path, such as the right to delete items | the next call tries again, after a pause of up to 30 s |
 ///
 /// # Cost
 ///
@@ -81,8 +80,9 @@ impl<T> QueueConsumer<T> {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost when the future is dropped: the next call continues. When the consumer is dropped in between, an
-    /// item may be lost if the queue delivers at most once.
+    /// Nothing is lost when the future is dropped: the next call continues. Until then the consumer may keep an item that it
+    /// was about to deliver. When the consumer is dropped in between, an item may be lost if the queue delivers at most
+    /// once; with a lock path it is given back.
     pub async fn next(&mut self) -> Option<Result<Delivery<T>, QueueError>> {
         self.deliveries.recv().await
     }
@@ -124,7 +124,8 @@ impl<T> QueueConsumer<T> {
     }
 
     /// Runs like [`run`](Self::run) until `shutdown` resolves. Then takes no more items, waits until the work that was
-    /// started has ended, and returns `Ok`.
+    /// started has ended, and returns `Ok`. An item that it was about to deliver stays with this consumer: drop it, or call
+    /// `next` again.
     ///
     /// # Errors
     ///

@@ -14,8 +14,9 @@ use crate::queues::names::{self, Kind};
 /// An item that a consumer has got: from [`QueueConsumer::next`](crate::QueueConsumer::next).
 ///
 /// With a [lock path](crate::QueueOptions::lock_path) the item's node exists until the delivery is completed. The
-/// consumer holds the item's lock, which can be [lost](Self::lost). Then another consumer gets the item, and each call
-/// that would end this delivery changes nothing and fails.
+/// consumer holds the item's lock, which can be [lost](Self::lost). Then another consumer gets the item. `complete`,
+/// `complete_with`, `requeue` and `reject` fail with `QueueError::Lost` and change nothing. `release` returns
+/// `Release::AlreadyLost`, and `retry` returns `Ok`.
 ///
 /// | call | the item |
 /// | --- | --- |
@@ -25,9 +26,10 @@ use crate::queues::names::{self, Kind};
 /// | [`reject`](Self::reject) | is moved to the dead letters |
 ///
 /// With [`at_most_once`](crate::QueueOptions::at_most_once) the item's node was deleted before the delivery. So the
-/// delivery cannot be lost, `complete` sends nothing, and the calls that would give the item back fail.
+/// delivery cannot be lost. `complete` and `release` send nothing and return `Ok`. `complete_with`, `retry`, `requeue`
+/// and `reject` fail with `QueueError::AtMostOnce`.
 ///
-/// A call that has failed can be repeated. After the end of a delivery the same call returns the same result.
+/// A call that has failed can be repeated. A repeated call returns the result of the first one.
 ///
 /// # Cost
 ///
@@ -246,8 +248,7 @@ impl<T> Delivery<T> {
     ///
     /// When the future is dropped, the delivery is not held any more. Call it again, or drop the delivery.
     pub async fn retry(&self) -> Result<(), QueueError> {
-        let _release = self.locked("be given back")?.give_back().await?;
-        Ok(())
+        self.locked("be given back")?.retry().await
     }
 
     /// Deletes the item and creates it again, in one transaction, with the same id, priority or time. So it is the last

@@ -57,8 +57,8 @@ pub(super) struct Locked {
 struct State {
     /// `None` once the delivery has ended.
     lock: Option<OwnedNode>,
-    /// A transaction that ends the delivery was sent, and its outcome is unknown.
-    is_sent: bool,
+    /// The call that has sent a transaction, if the outcome is unknown.
+    sent: Option<Finish>,
     outcome: Option<Outcome>,
 }
 
@@ -86,7 +86,7 @@ impl Locked {
         ended: UnboundedSender<Ended>,
     ) -> Self {
         let hold = NodeHold::new(&client, &item.path, &lock);
-        let state = State { lock: Some(lock), is_sent: false, outcome: None };
+        let state = State { lock: Some(lock), sent: None, outcome: None };
         Self { client, hold, item, ended, state: tokio::sync::Mutex::new(state) }
     }
 
@@ -139,7 +139,7 @@ impl Locked {
         operations.extend(changes);
         let (mut retries, mut paths_made) = (self.client.retry_loop(), PathsMade::default());
         loop {
-            let error = match self.attempt(&mut state, &operations).await {
+            let error = match self.attempt(&mut state, finish, &operations).await {
                 Ok(()) => break,
                 Err(QueueError::Framework(Error::Transaction { index: 1, cause, .. }))
                     if parent.is_some() && matches!(*cause, Error::NoNode { .. }) =>
@@ -151,7 +151,7 @@ impl Locked {
                 Err(QueueError::Framework(error)) => error,
                 Err(error) => return Err(error),
             };
-            self.failed(&mut retries, state.is_sent, error).await?;
+            self.failed(&mut retries, state.sent.is_some(), error).await?;
         }
         self.end(&mut state, Outcome::Finished(finish));
         Ok(())
@@ -169,27 +169,33 @@ impl Locked {
     }
 
     /// Sends the transaction, or finds out that an earlier one was applied.
-    async fn attempt(&self, state: &mut State, operations: &[Operation]) -> Result<(), QueueError> {
-        if state.is_sent {
+    async fn attempt(&self, state: &mut State, finish: Finish, operations: &[Operation]) -> Result<(), QueueError> {
+        if let Some(sent) = state.sent {
             let session = self.hold.session().pinned();
             session.write_barrier().await?;
             let found = session.exists(&self.item.path).await?;
             if found.is_none_or(|found| found.czxid != self.item.czxid) {
                 // Only this delivery could delete it while the session lives.
-                return Ok(());
+                if sent == finish {
+                    return Ok(());
+                }
+                self.end(state, Outcome::Finished(sent));
+                return Err(QueueError::Ended { path: self.hold.path_text() });
             }
-            state.is_sent = false;
+            state.sent = None;
         } else if let Some(reason) = self.hold.loss() {
             return Err(self.lost(reason));
         }
         let Some(lock) = &mut state.lock else { return Ok(()) };
-        state.is_sent = true;
+        state.sent = Some(finish);
         let done = lock.delete_with(operations.to_vec()).await;
-        state.is_sent = done.as_ref().is_err_and(Error::outcome_unknown);
+        if !done.as_ref().is_err_and(Error::outcome_unknown) {
+            state.sent = None;
+        }
         match done {
-            Ok(Some(_)) => Ok(()),
-            // The lock was deleted, and the item is as it was claimed.
-            Ok(None) => Err(self.lost(LossReason::NodeDeleted)),
+            Ok(Some(done)) if !done.is_empty() => Ok(()),
+            // The lock was deleted before, perhaps by an earlier call. The item is as it was claimed.
+            Ok(_) => Err(self.lost(LossReason::NodeDeleted)),
             Err(Error::Transaction { index: 0, cause, .. }) => Err(match *cause {
                 Error::NoNode { .. } => QueueError::AlreadyGone { path: self.hold.path_text() },
                 Error::BadVersion { .. } => self.lost(LossReason::NodeDeleted),
@@ -201,6 +207,15 @@ impl Locked {
 
     fn lost(&self, reason: LossReason) -> QueueError {
         QueueError::Lost { path: self.hold.path_text(), reason }
+    }
+
+    /// Gives the item back, unless another call has ended the delivery.
+    pub(super) async fn retry(&self) -> Result<(), QueueError> {
+        let _release = self.give_back().await?;
+        match self.state.lock().await.outcome {
+            Some(Outcome::Finished(_)) => Err(QueueError::Ended { path: self.hold.path_text() }),
+            _ => Ok(()),
+        }
     }
 
     /// Deletes the lock and leaves the item in its place.
@@ -246,8 +261,8 @@ impl Locked {
     }
 }
 
-/// Deletes a lock if its item is as it was claimed, and changes the list of the queue's children, which wakes Java's consumers. Returns `false` if the
-/// lock was deleted before.
+/// Deletes a lock if its item is as it was claimed, and changes the list of the queue's children, which wakes Java's
+/// consumers. Returns `false` if the lock was deleted before.
 async fn delete_lock(lock: &mut OwnedNode, queue: &str, check: Operation) -> Result<bool, Error> {
     let path = make_path(queue, RETURNED);
     let acl = lock.session().acl_for(&path);

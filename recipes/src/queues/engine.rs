@@ -146,7 +146,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
             return Ok(Step::Again);
         };
         let Some(read) = self.reads.take(&name) else {
-            if self.reads.read(session, &self.shared.path, &mut self.backlog, now, place).await? {
+            let shared = &self.shared;
+            let failed = |name: &str, error| shared.item_error(name, error);
+            if self.reads.read(session, &shared.path, &mut self.backlog, (now, place), failed).await? {
                 self.has_rival();
             }
             return Ok(Step::Again);
@@ -321,21 +323,26 @@ impl<T: Send + Sync + 'static> Engine<T> {
         match self.work.as_mut().map(|at_work| &mut at_work.work) {
             Some(Work::Take(taking)) => {
                 let taken = taking.delete(session).await;
-                let refused = taken.as_ref().is_err_and(|error| !error.is_retryable());
                 let name = taking.name.clone();
-                if refused {
+                if taken.as_ref().is_err_and(|error| !error.is_retryable()) {
                     self.give_up_work(&name);
                 }
                 self.taken(taken?)
             }
             Some(Work::Claim(claiming)) if claiming.lock.session().is_same(session) => {
                 let claimed = claiming.claim().await;
-                let refused = claimed.as_ref().is_err_and(|error| !error.is_retryable());
                 let name = claiming.name.clone();
-                if refused {
+                let error = match claimed {
+                    Ok(claimed) => return self.claimed(claimed).await,
+                    Err(error) => self.shared.item_error(&name, error),
+                };
+                if !error.is_retryable() {
                     self.give_up_work(&name);
                 }
-                self.claimed(claimed?).await
+                if error.is_of_one_item() {
+                    self.backlog.set_apart(&name, Apart::Reported);
+                }
+                Err(error)
             }
             // The lock of an ended session goes with it.
             Some(Work::Claim(claiming)) => {
@@ -348,11 +355,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    /// Skips an item that the server does not allow to take.
+    /// Ends the work on an item that the server does not allow to take.
     fn give_up_work(&mut self, name: &str) {
         self.work = None;
         self.backlog.set_ready(name, Apart::Taken);
-        self.backlog.set_apart(name, Apart::Reported);
     }
 
     fn taken(&mut self, taken: Taken) -> Result<Step<T>, QueueError> {
@@ -435,15 +441,25 @@ impl<T: Send + Sync + 'static> Engine<T> {
             history,
         };
         let locked = Locked::new(self.shared.client.clone(), item, lock, self.ended.0.clone());
-        if items.is_empty() {
-            locked.complete(None).await?;
-            return Ok(Step::Again);
+        let ended = if items.is_empty() {
+            locked.complete(None).await
+        } else if self.shared.options.max_attempts.is_some_and(|most| attempt > most) {
+            locked.reject(&format!("not completed in {} deliveries", attempt - 1)).await
+        } else {
+            return Ok(Step::Delivery(Delivery::new(items, about, Hold::Locked(Box::new(locked)))));
+        };
+        match ended {
+            // It is delivered again, or is gone.
+            Ok(()) | Err(QueueError::Lost { .. } | QueueError::AlreadyGone { .. }) => Ok(Step::Again),
+            Err(error) => {
+                if !error.is_retryable() {
+                    // The items behind it are not delayed.
+                    self.backlog.set_ready(&locked.item.name, Apart::Taken);
+                    self.backlog.set_apart(&locked.item.name, Apart::Reported);
+                }
+                Err(error)
+            }
         }
-        if self.shared.options.max_attempts.is_some_and(|most| attempt > most) {
-            locked.reject(&format!("not completed in {} deliveries", attempt - 1)).await?;
-            return Ok(Step::Again);
-        }
-        Ok(Step::Delivery(Delivery::new(items, about, Hold::Locked(Box::new(locked)))))
     }
 
     fn about(&self, path: &str, stat: &Stat, history: History, attempt: u32) -> About {

@@ -25,7 +25,7 @@ pub enum QueueError {
     },
     /// The data of a node cannot be decoded. A consumer reports the node once, then skips it. The node stays: read it,
     /// then delete it by hand.
-    #[error("the item {path} cannot be decoded: it stays in the queue until it is deleted")]
+    #[error("the item {path} cannot be decoded and is skipped: delete the node, or fix the serializer")]
     Corrupt {
         /// The node's path.
         path: PathText,
@@ -35,14 +35,24 @@ pub enum QueueError {
     },
     /// The queue's path has a child that is not an item. A consumer reports the node once, then skips it. The node
     /// stays: delete it, or move it to another path.
-    #[error("the node {path} is not an item of the queue: it is skipped until it is deleted")]
+    #[error("the node {path} is not an item of the queue and is skipped: delete or move it")]
     Foreign {
         /// The node's path.
         path: PathText,
     },
-    /// The item was given back, or another consumer may have it: this delivery has no right to it any more. Nothing was
-    /// changed. Stop the work; the item is delivered again.
-    #[error("the delivery of {path} is lost: {reason}")]
+    /// The server does not let this client read or take one item: no permission, or it is too large. A consumer reports the
+    /// node once, then skips it.
+    #[error("the item {path} cannot be read or taken and is skipped")]
+    Refused {
+        /// The node's path.
+        path: PathText,
+        /// The error of the request.
+        #[source]
+        cause: curator_framework::Error,
+    },
+    /// The session has ended, or another client has deleted the item's lock. Another consumer may have the item. Nothing
+    /// was changed. Stop the work; the item is delivered again.
+    #[error("the delivery of {path} is lost: stop the work, the item is delivered again ({reason})")]
     Lost {
         /// The path of the item's node.
         path: PathText,
@@ -50,20 +60,20 @@ pub enum QueueError {
         reason: LossReason,
     },
     /// Another client has deleted the item's node during the delivery. Nothing was changed.
-    #[error("the item {path} was deleted by another client")]
+    #[error("the item {path} was deleted by another client: nothing was changed")]
     AlreadyGone {
         /// The path of the item's node.
         path: PathText,
     },
     /// The delivery was completed or given back by an earlier call.
-    #[error("the delivery of {path} has ended by an earlier call")]
+    #[error("the delivery of {path} was ended by an earlier call: nothing was changed")]
     Ended {
         /// The path of the item's node.
         path: PathText,
     },
     /// The call needs a lock path, and the queue delivers at most once: the item's node was deleted before the delivery.
     /// Set [`QueueOptions::lock_path`](crate::QueueOptions::lock_path).
-    #[error("the item {path} was deleted before its delivery, so it cannot {request}: the queue has no lock path")]
+    #[error("the item {path} was deleted before its delivery, so it cannot {request}: set QueueOptions::lock_path")]
     AtMostOnce {
         /// The path of the item's node.
         path: PathText,
@@ -97,7 +107,7 @@ impl QueueError {
     /// Returns `true` if the error is about one node, and a consumer continues with the others.
     #[must_use]
     pub const fn is_of_one_item(&self) -> bool {
-        matches!(self, Self::Corrupt { .. } | Self::Foreign { .. })
+        matches!(self, Self::Corrupt { .. } | Self::Foreign { .. } | Self::Refused { .. })
     }
 
     pub(super) fn invalid(argument: &'static str, reason: impl Into<String>) -> Self {

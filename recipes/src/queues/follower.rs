@@ -37,6 +37,8 @@ pub(super) struct Follower {
     news: News,
     /// The number of items taken since the newest listing.
     taken: usize,
+    /// A one-shot watch on the path itself is set, which reports its deletion.
+    watches_path: bool,
 }
 
 /// The knowledge of changes since the newest listing.
@@ -65,7 +67,7 @@ impl Follower {
     /// Describes what follows the names, without a request. The first [`update`](Self::update) lists.
     pub(super) fn new(session: &Session, path: &str, wants_events: bool) -> Self {
         let (session, path) = (session.clone(), path.to_owned());
-        Self { session, path, source: None, wants_events, news: News::Lost, taken: 0 }
+        Self { session, path, source: None, wants_events, news: News::Lost, taken: 0, watches_path: false }
     }
 
     /// Wants the changes to be notified from now on: another consumer was faster.
@@ -122,7 +124,13 @@ impl Follower {
 
     async fn list(&mut self, backlog: &mut Backlog, changed: &mut Vec<Changed>) -> Result<(), Error> {
         let names = match &self.source {
-            Some(source) => list_watched(&source.reads, &self.path).await?,
+            Some(source) => {
+                if source.reads.is_one_shot() && !self.watches_path {
+                    source.reads.exists(&self.path).await?;
+                    self.watches_path = true;
+                }
+                list_watched(&source.reads, &self.path).await?
+            }
             None => match self.session.get_children(&self.path).await {
                 Err(Error::NoNode { .. }) => Vec::new(),
                 names => names?,
@@ -139,13 +147,14 @@ impl Follower {
 
     fn apply(&mut self, event: SubscriptionEvent, backlog: &mut Backlog, changed: &mut Vec<Changed>) {
         let SubscriptionEvent::Event(WatchedEvent { event_type, path, .. }) = event else {
-            self.news = News::Lost;
+            (self.news, self.watches_path) = (News::Lost, false);
             return;
         };
         let is_one_shot = self.source.as_ref().is_some_and(|source| source.reads.is_one_shot());
         if path == self.path {
             if is_one_shot {
                 self.news = self.news.max(News::Unlisted);
+                self.watches_path &= event_type == EventType::NodeChildrenChanged;
                 changed.push(Changed::All);
             } else if event_type == EventType::NodeDeleted {
                 backlog.clear();

@@ -102,8 +102,8 @@ queue! {
     /// A queue in the order of the puts: Curator's `DistributedQueue`, on the same paths and with the same bytes.
     ///
     /// With a [lock path](QueueOptions::lock_path) each item is delivered at least once, and its effects in ZooKeeper
-    /// are made [exactly once](crate::Delivery::complete_with). With [`at_most_once`](QueueOptions::at_most_once), as
-    /// by Curator's default, a crash loses the item at work.
+    /// are made [exactly once](crate::Delivery::complete_with). With [`at_most_once`](QueueOptions::at_most_once),
+    /// Curator's default, a crash loses the item that is being worked on. There is no `new`: each queue needs one of both.
     ///
     /// [Clones](crate#handles) are cheap, and all clones are one object. They keep the client open. A queue object sends
     /// nothing by itself.
@@ -142,10 +142,10 @@ queue! {
     ///
     /// | node | kind | contents |
     /// | --- | --- | --- |
-    /// | `<path>/queue-<number>` | persistent | the items: version, for each its length and bytes, end mark |
+    /// | `<path>/queue-<number>` | persistent | the items: version, for each its length and bytes, end mark; after a requeue also the number of deliveries and the first transaction, which Java ignores |
     /// | `<lock path>/<name of the item>` | ephemeral | the token of the claim |
     /// | `<dead letters>/queue-<number>` | persistent | the item, the number of deliveries, the reason |
-    /// | `_c_<uuid>-<name>-put`, beside the queue's path | ephemeral | the number of a put |
+    /// | `_c_<uuid>-<name>-put`, beside the queue's path | ephemeral | the marker of a producer: it proves after a lost reply whether a put was applied |
     ///
     /// The queue's path, the lock path and the dead letters are persistent. Their missing parents are containers.
     ///
@@ -153,15 +153,15 @@ queue! {
     ///
     /// | call | requests |
     /// | --- | --- |
-    /// | a put | 1 transaction of a create and the record of the number; over `zookeeper-async` 1 create |
+    /// | a put | 1 transaction: a create, and a write of the marker; over `zookeeper-async` 1 create |
     /// | with `max_items` | 1 read more; a put that waits lists the path at each change |
     /// | [a consumer](QueueConsumer#cost) | 2 for each item, 3 with a lock |
 }
 
 queue! {
     DistributedIdQueue, Kind::Id,
-    /// A queue in the order of the puts, with an id for each item: Curator's `DistributedIdQueue`. The id needs not be
-    /// unique. In all else it is a [`DistributedQueue`].
+    /// A queue in the order of the puts, with an id for each item: Curator's `DistributedIdQueue`. An id need not be
+    /// unique. Otherwise it behaves like a [`DistributedQueue`].
     ///
     /// A node is named `queue-|<id>|<number>`. In an id `/` and `|` become `_`. A path with `|` is refused.
 }
@@ -169,16 +169,16 @@ queue! {
 queue! {
     DistributedPriorityQueue, Kind::Priority,
     /// A queue in the order of priorities, a lower number first: Curator's `DistributedPriorityQueue`. Items of one
-    /// priority have the order of their puts. In all else it is a [`DistributedQueue`].
+    /// priority have the order of their puts. Otherwise it behaves like a [`DistributedQueue`].
     ///
-    /// A consumer learns of an urgent item at once. It is the next delivery, unless the client is `zookeeper-async`: there
-    /// up to 16 known items precede it. A node is named `queue-<sign and 8 hexadecimal digits><number>`.
+    /// A consumer learns of an urgent item at once. It is delivered next. Over `zookeeper-async` up to 16 known
+    /// items are delivered before it. A node is named `queue-<sign and 8 hexadecimal digits><number>`.
 }
 
 queue! {
     DistributedDelayQueue, Kind::Delay,
-    /// A queue of items that are delivered from a certain time on: Curator's `DistributedDelayQueue`. Items of one time
-    /// have the order of their puts. In all else it is a [`DistributedQueue`].
+    /// A queue of items that are delivered no earlier than a given time: Curator's `DistributedDelayQueue`. Items of one time
+    /// have the order of their puts. Otherwise it behaves like a [`DistributedQueue`].
     ///
     /// A consumer compares the time with its machine's clock, which may be ahead of a producer's. Times are whole
     /// milliseconds. A node is named `queue-|<milliseconds after 1970, hexadecimal>|<number>`.
@@ -193,8 +193,8 @@ macro_rules! puts {
         impl<T: 'static> $name<T> {
             #[doc = concat!("Puts an item", $what, ". Returns once the server has it.")]
             ///
-            /// A lost reply does not put it twice. Over `zookeeper-async`, which has no transactions, it may; so it may
-            /// if the ACL of the parent of the queue's path forbids to create a node there.
+            /// A lost reply does not put it twice. There are two exceptions: a client over `zookeeper-async`, which has no
+            /// transactions, and a parent of the queue's path where the ACL forbids creating nodes.
             ///
             /// # Errors
             ///
@@ -214,8 +214,9 @@ macro_rules! puts {
                 self.shared.put(nodes).await
             }
 
-            /// Puts an item like [`put`](Self::put), and waits for at most `budget` while the queue has
-            /// [`max_items`](QueueOptions::max_items). Returns `Ok(None)` if the budget ends before there is room, while
+            /// Puts an item like [`put`](Self::put), and waits for at most `budget` for room below
+            /// [`max_items`](QueueOptions::max_items). The budget does not cover the put itself, which the retry policy
+            /// limits. Without `max_items` this is `put`. Returns `Ok(None)` if the budget ends before there is room, while
             /// the client is connected: the item was not put.
             ///
             /// # Errors

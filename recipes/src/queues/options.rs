@@ -69,8 +69,9 @@ impl QueueOptions {
         self
     }
 
-    /// Sets the number of deliveries of one item. After it, an item that is given back goes to the [dead
-    /// letters](Self::dead_letters), which it needs. Deliveries by Java's consumers do not count. Default: no limit.
+    /// Sets how often an item is delivered. If the last delivery does not complete it, even by a crash, the next consumer
+    /// moves it to the [dead letters](Self::dead_letters). Needs a lock path. A consumer that ends between its claim and the
+    /// delivery counts too. Deliveries by Java's consumers do not count. Default: no limit.
     pub fn max_attempts(mut self, limit: u32) -> Self {
         self.max_attempts = Some(limit);
         self
@@ -109,7 +110,7 @@ impl QueueOptions {
             return Err(QueueError::invalid("max_attempts", "it must be at least 1"));
         }
         if matches!(mode, Mode::AtMostOnce) && (max_attempts.is_some() || dead_letters.is_some()) {
-            let reason = "without a lock path an item is delivered at most once, and never given back";
+            let reason = "they need lock_path(…): with at_most_once() no item is given back";
             return Err(QueueError::invalid("max_attempts or dead_letters", reason));
         }
         let dead_letters = dead_letters.unwrap_or_else(|| format!("{path}-dead"));

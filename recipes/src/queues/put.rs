@@ -11,6 +11,9 @@ use crate::marker::{self, Marker};
 use crate::queues::error::QueueError;
 use crate::queues::paths::PathsMade;
 
+/// The most markers that stay for further puts.
+const MOST_UNUSED: usize = 16;
+
 /// A node that is to be created, with a number that the server appends.
 #[derive(Debug, Clone)]
 pub(super) struct NewNode {
@@ -65,6 +68,14 @@ pub(super) struct Producer {
 impl Producer {
     pub(super) fn new(client: CuratorFramework, path: String, kind: QueuePath) -> Self {
         Self { client, path, kind, proofs: Mutex::default() }
+    }
+
+    /// Keeps a marker for the next put. The drop of one too many deletes its node.
+    fn keep(&self, proof: Proof) {
+        let mut proofs = self.proofs.lock();
+        if proofs.len() < MOST_UNUSED {
+            proofs.push(proof);
+        }
     }
 
     /// Puts all of the nodes or none.
@@ -132,7 +143,9 @@ impl Putting<'_> {
             if proof == marker::Proof::None && !earlier.creates_marker {
                 return Ok(Tried::Unknown);
             }
-            self.producer.proofs.lock().extend(self.unsettled.take().map(|earlier| earlier.proof));
+            if let Some(earlier) = self.unsettled.take() {
+                self.producer.keep(earlier.proof);
+            }
             if proof == marker::Proof::Applied {
                 return Ok(Tried::Done);
             }
@@ -175,7 +188,7 @@ impl Putting<'_> {
         operations.push(record);
         let Err(error) = session.transaction(operations).await else {
             proof.marker.applied();
-            self.producer.proofs.lock().push(proof);
+            self.producer.keep(proof);
             return Ok(Tried::Done);
         };
         match error {
@@ -186,7 +199,7 @@ impl Putting<'_> {
             }),
             Error::Transaction { cause, .. } => {
                 proof.marker.refused();
-                self.producer.proofs.lock().push(proof);
+                self.producer.keep(proof);
                 if let Error::NoNode { .. } = *cause { Ok(Tried::NoPath) } else { Err(*cause) }
             }
             error if error.outcome_unknown() => {
@@ -195,7 +208,7 @@ impl Putting<'_> {
             }
             error => {
                 proof.marker.refused();
-                self.producer.proofs.lock().push(proof);
+                self.producer.keep(proof);
                 Err(error)
             }
         }

@@ -6,6 +6,7 @@ use curator_framework::{Error, Session, Stat, make_path};
 use futures_util::future::join_all;
 
 use crate::queues::backlog::{Apart, Backlog};
+use crate::queues::error::QueueError;
 use crate::queues::follower::Changed;
 
 /// The largest number of items that are read at once.
@@ -61,17 +62,17 @@ impl Reads {
         session: &Session,
         path: &str,
         backlog: &mut Backlog,
-        now: i64,
-        skip: usize,
-    ) -> Result<bool, Error> {
+        (now, skip): (i64, usize),
+        failed: impl Fn(&str, Error) -> QueueError,
+    ) -> Result<bool, QueueError> {
         let names = backlog.due(now).skip(skip).take(self.window).filter(|name| !self.has(name));
         let names: Vec<Box<str>> = names.map(Into::into).collect();
         let reads = names.iter().map(|name| {
             let node = make_path(path, name);
             async move { session.get_data(&node).await }
         });
-        let (read, mut failed) = (session.in_one_write(join_all(reads)).await, None);
-        let mut is_missing = false;
+        let read = session.in_one_write(join_all(reads)).await;
+        let (mut is_missing, mut first_error) = (false, None);
         for (name, read) in names.into_iter().zip(read) {
             match read {
                 Ok(found) => drop(self.found.insert(name, found)),
@@ -80,14 +81,19 @@ impl Reads {
                     backlog.deleted(&name);
                 }
                 Err(error) => {
-                    if !error.is_retryable() {
-                        // Such as a missing permission: the others are not delayed.
+                    let error = failed(&name, error);
+                    if error.is_of_one_item() && first_error.is_some() {
+                        // It is reported by the next read.
+                        continue;
+                    }
+                    if error.is_of_one_item() {
+                        // The others are not delayed.
                         backlog.set_apart(&name, Apart::Reported);
                     }
-                    failed = Some(error);
+                    first_error = first_error.or(Some(error));
                 }
             }
         }
-        failed.map_or(Ok(is_missing), Err)
+        first_error.map_or(Ok(is_missing), Err)
     }
 }

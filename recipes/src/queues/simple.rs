@@ -22,7 +22,7 @@ const MOST_MISSES: u32 = 8;
 /// A queue of bytes: Curator's `SimpleDistributedQueue`, with the names of ZooKeeper's queue recipe. Items are delivered
 /// at most once, in the order of the offers.
 ///
-/// An item is deleted, then returned, so a crash in between loses it. A lost reply does not: the next read shows if this
+/// An item is deleted, then returned, so a crash in between loses it. A lost reply does not lose it: the next read shows if this
 /// queue has deleted the item. If another client deletes the same item within that round trip, both return it. For
 /// delivery at least once use a [`DistributedQueue`](crate::DistributedQueue) with a lock path.
 ///
@@ -53,13 +53,14 @@ const MOST_MISSES: u32 = 8;
 /// # ZooKeeper layout
 ///
 /// `<path>/qn-<number>`, persistent and sequential, with the item as data. Missing parents, and the path itself, are
-/// created as containers. Other children are ignored.
+/// created as containers. Other children are ignored. An ephemeral node `_c_<uuid>-<name>-put` beside the path proves
+/// after a lost reply whether an offer was applied.
 ///
 /// # Cost
 ///
 /// | call | requests |
 /// | --- | --- |
-/// | `offer` | 1 create; more for missing parents |
+/// | `offer` | 1 transaction: a create, and a write of the node beside the path; over `zookeeper-async` 1 create; more for missing parents |
 /// | `poll`, `take` of a known name | 2: a read and a delete |
 /// | the first one, and the next one after all known names are used up | 1 listing more |
 /// | `peek` | 1 read, and a listing without a known name |
@@ -149,7 +150,8 @@ impl SimpleDistributedQueue {
 
     /// Adds an item at the end. Returns once the server has it.
     ///
-    /// A lost reply does not add it twice, except over `zookeeper-async`, which has no transactions.
+    /// A lost reply does not add it twice. There are two exceptions: a client over `zookeeper-async`, which has no
+    /// transactions, and a parent of the queue's path where the ACL forbids creating nodes.
     ///
     /// # Errors
     ///
@@ -340,8 +342,10 @@ impl Simple {
             }
             Err(error) => return Err(error),
         };
+        // Before the delete: an item that cannot be decompressed stays.
+        let data = self.client.from_stored(&path, data, None)?;
         if aim == Aim::Peek {
-            return self.client.from_stored(&path, data, None).map(Some);
+            return Ok(Some(data));
         }
         reading.name = None;
         self.take_it(session, Taking::new(path, name, data, stat)).await
@@ -366,7 +370,7 @@ impl Simple {
         match taken {
             Taken::Ours => {
                 self.is_gone(&taking.name, false);
-                self.client.from_stored(&taking.path, taking.data, None).map(Some)
+                Ok(Some(taking.data))
             }
             Taken::OfAnother => {
                 self.is_gone(&taking.name, true);

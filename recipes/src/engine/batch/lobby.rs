@@ -84,7 +84,7 @@ pub(crate) struct Turn {
     lobby: Arc<Lobby>,
     number: u64,
     /// See [`Acquired::limit`].
-    limit: usize,
+    limit: u32,
     /// False once the node was passed on.
     has_node: bool,
 }
@@ -229,7 +229,7 @@ impl Lobby {
         Acquired { turn: Some(self.turn(number, node.limit)), fencing_token, ..*node }
     }
 
-    fn turn(self: &Arc<Self>, number: u64, limit: usize) -> Turn {
+    fn turn(self: &Arc<Self>, number: u64, limit: u32) -> Turn {
         Turn { lobby: Arc::clone(self), number, limit, has_node: true }
     }
 
@@ -444,7 +444,7 @@ impl Drop for Entry<'_> {
 
 impl Turn {
     pub(crate) fn limit(&self) -> usize {
-        self.limit
+        self.limit as usize
     }
 
     /// Passes the node to the next entry. At the end of the turn it returns the node, and the caller deletes it.

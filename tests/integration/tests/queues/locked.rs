@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{CuratorOp, LossReason};
+use curator_framework::{CreateMode, CuratorOp, LossReason};
 use curator_integration::env::{children, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
@@ -11,7 +11,7 @@ use curator_recipes::{
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
-use crate::stage::{completed, drained, locked, locks, next, nothing, texts, with};
+use crate::stage::{completed, drained, error, locked, locks, next, nothing, texts, with};
 
 on_every_server! {
     // testSafetyBasic.
@@ -222,5 +222,82 @@ on_every_server! {
         drop(first);
         in_time(second.verify()).await.unwrap();
         in_time(second.complete()).await.unwrap();
+    }
+
+    async fn delivery_has_one_end(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        let queue = locked(&client, &path);
+        let mut consumer = queue.consumer();
+        for text in texts(0..3) {
+            in_time(queue.put(&text)).await.unwrap();
+            let delivery = next(&mut consumer).await;
+            match &*text {
+                "0" => in_time(delivery.complete()).await.unwrap(),
+                "1" => in_time(delivery.reject("on purpose")).await.unwrap(),
+                _ => in_time(delivery.requeue()).await.unwrap(),
+            }
+            assert!(matches!(in_time(delivery.retry()).await, Err(QueueError::Ended { .. })), "{text}");
+            assert_eq!(in_time(delivery.release()).await.unwrap(), Release::Released);
+        }
+        assert_eq!(completed(&mut consumer).await, ["2"]);
+    }
+
+    async fn end_after_another_one_was_dropped_is_no_success(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        let (queue, paths) = (locked(&client, &path), format!("{path}-locks"));
+        let mut consumer = queue.consumer();
+        for completes in [false, true] {
+            in_time(queue.put(&"item".to_owned())).await.unwrap();
+            let delivery = next(&mut consumer).await;
+            let (mut retry, mut complete) = (Box::pin(delivery.retry()), Box::pin(delivery.complete()));
+            let is_pending = match completes {
+                true => futures_util::poll!(&mut complete).is_pending(),
+                false => futures_util::poll!(&mut retry).is_pending(),
+            };
+            assert!(is_pending);
+            eventually("the lock is deleted", async || children(&client, &paths).await.is_empty()).await;
+            drop((retry, complete));
+            let ended = match completes {
+                true => in_time(delivery.reject("too slow")).await,
+                false => in_time(delivery.complete()).await,
+            };
+            assert!(matches!(ended, Err(QueueError::Lost { .. } | QueueError::Ended { .. })), "{completes}: {ended:?}");
+            drop(delivery);
+            if !completes {
+                assert_eq!(completed(&mut consumer).await, ["item"]);
+            }
+        }
+        assert!(in_time(queue.is_empty()).await.unwrap());
+    }
+
+    async fn refused_lock_path_strands_no_item(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        let (queue, locks) = (locked(&client, &path), format!("{path}-locks"));
+        for text in texts(0..3) {
+            in_time(queue.put(&text)).await.unwrap();
+        }
+        // An ephemeral node can have no locks.
+        client.create().with_mode(CreateMode::Ephemeral).for_path(&locks).await.unwrap();
+        let mut consumer = queue.consumer();
+        for _ in 0..3 {
+            let refused = error(&mut consumer).await;
+            assert!(matches!(refused, QueueError::Framework(_)), "{refused:?}");
+        }
+        client.delete().for_path(&locks).await.unwrap();
+        assert_eq!(drained(&mut consumer, 3).await, texts(0..3));
+    }
+
+    async fn poison_item_that_cannot_be_rejected_does_not_delay_the_others(env) {
+        let (client, path, leaf) = (env.client().await, env.path("queue"), env.path("leaf"));
+        client.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral).for_path(&leaf).await.unwrap();
+        let queue = with(&client, &path, locks(&path).max_attempts(1).dead_letters(format!("{leaf}/dead")));
+        for text in ["poison", "next"] {
+            in_time(queue.put(&text.to_owned())).await.unwrap();
+        }
+        let mut consumer = queue.consumer();
+        in_time(next(&mut consumer).await.retry()).await.unwrap();
+        let refused = error(&mut consumer).await;
+        assert!(matches!(refused, QueueError::Framework(_)), "{refused:?}");
+        assert_eq!(completed(&mut consumer).await, ["next"]);
     }
 }

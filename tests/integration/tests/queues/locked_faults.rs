@@ -124,4 +124,25 @@ on_every_server! {
         taken.sort_unstable();
         assert_eq!(taken, texts(0..5));
     }
+
+    async fn lock_that_is_deleted_during_a_lost_completion_is_a_loss(env) {
+        let (direct, path, proxy) = (env.client().await, env.path("queue"), env.proxy());
+        in_time(locked(&direct, &path).put(&"item".to_owned())).await.unwrap();
+        let client = connected(through(&proxy, LONG)).await;
+        let mut consumer = locked(&client, &path).consumer();
+        let (delivery, effect) = (next(&mut consumer).await, env.path("effect"));
+        proxy.refuse();
+        proxy.drop_request(OpCode::Multi, 1);
+        let transaction = client.transaction().create(&*effect, "once");
+        let deletes = async {
+            proxy.wait_for_faults(1).await;
+            direct.delete().for_path(&format!("{path}-locks/{}", delivery.name())).await.unwrap();
+            proxy.accept();
+        };
+        let (done, ()) = in_time(async { tokio::join!(delivery.complete_with(&transaction), deletes) }).await;
+        assert!(matches!(done, Err(QueueError::Lost { .. })), "{done:?}");
+        assert!(direct.check_exists().for_path(&effect).await.unwrap().is_none());
+        drop(delivery);
+        assert_eq!(completed(&mut consumer).await, ["item"]);
+    }
 }

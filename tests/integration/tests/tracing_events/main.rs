@@ -226,7 +226,7 @@ async fn register_and_fail(client: &CuratorFramework, server: &TestingServer, lo
     log.comes_to("a node cannot be created").await;
     log.comes_to("a node stands").await;
     log.comes_to("a node's data cannot be written").await;
-    log.comes_to("a node is deleted in the background").await;
+    log.comes_to("a node cannot be deleted, the client tries again").await;
 
     let not_started = CuratorFramework::new_client("127.0.0.1:1", RetryOneTime::new(Duration::ZERO)).unwrap();
     let early = PersistentNode::new(not_started, "/early", "").unwrap();

@@ -295,7 +295,7 @@ mod tests {
         ];
         assert_eq!(shown(&model("/s", &nodes)), expected);
         // The same below the root.
-        let nodes = nodes.map(|(path, data)| (path.trim_start_matches("/s"), data));
+        let nodes = nodes.map(|(path, data)| (path.strip_prefix("/s").unwrap(), data));
         assert_eq!(shown(&model("/", &nodes)), expected);
     }
 

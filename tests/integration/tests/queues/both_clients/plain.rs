@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use curator_framework::{CreateMode, Error};
+use curator_framework::{Acl, CreateMode, Error};
 use curator_integration::clients::is_zookeeper_async;
-use curator_integration::env::{children, eventually, in_time};
+use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{DistributedQueue, QueueError, QueueOptions, RawSerializer};
 use futures_util::future::join_all;
@@ -124,6 +124,54 @@ on_every_server! {
             in_time(client.delete().for_path(&path)).await.unwrap();
             nothing(&mut consumer).await;
         }
+    }
+
+    async fn idle_consumer_continues_after_its_path_was_deleted(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        let queue = plain(&client, &path);
+        let mut consumer = queue.consumer();
+        for text in texts(0..3) {
+            in_time(queue.put(&text)).await.unwrap();
+            assert_eq!(completed(&mut consumer).await, [text]);
+            // It lists the empty path, and is idle.
+            nothing(&mut consumer).await;
+            in_time(client.delete().for_path(&path)).await.unwrap();
+            nothing(&mut consumer).await;
+        }
+    }
+
+    async fn item_that_cannot_be_read_is_skipped(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        let owner = connected(builder(env.address()).authorization("digest", "owner:secret")).await;
+        let queue = plain(&client, &path);
+        in_time(queue.put(&"first".to_owned())).await.unwrap();
+        let create = owner.create().with_mode(CreateMode::PersistentSequential).with_acl(Acl::creator_all());
+        let hidden = create.for_path(&format!("{path}/queue-")).await.unwrap();
+        in_time(queue.put(&"last".to_owned())).await.unwrap();
+        let (mut consumer, taken) = (queue.consumer(), AtomicUsize::new(0));
+        let refused = error(&mut consumer).await;
+        assert!(matches!(&refused, QueueError::Refused { path, .. } if **path == *hidden), "{refused:?}");
+        let both = eventually("both are taken", async || taken.load(Ordering::Relaxed) == 2);
+        let work = async |_delivery| {
+            taken.fetch_add(1, Ordering::Relaxed);
+        };
+        // Another consumer meets the item during its run.
+        in_time(queue.consumer().run_until(both, 1, work)).await.unwrap();
+        nothing(&mut consumer).await;
+        assert_eq!(children(&client, &path).await.len(), 1);
+    }
+
+    async fn burst_of_puts_leaves_few_markers(env) {
+        let (client, path) = (env.client().await, env.path("folder/queue"));
+        let queue = plain(&client, &path);
+        let items = texts(0..60);
+        for put in in_time(join_all(items.iter().map(|text| queue.put(text)))).await {
+            put.unwrap();
+        }
+        let folder = env.path("folder");
+        let markers = async || children(&client, &folder).await.iter().filter(|name| name.starts_with("_c_")).count();
+        eventually("few markers are left", async || markers().await <= 16).await;
+        assert_eq!(in_time(queue.len()).await.unwrap(), 60);
     }
 
     // Defect 15: Java deletes such an item. A foreign name is skipped by both.

@@ -160,4 +160,12 @@ on_every_server! {
         let polled = in_time(queue.poll_timeout(Duration::from_millis(200))).await;
         assert!(matches!(polled, Err(QueueError::Framework(_))), "{polled:?}");
     }
+
+    async fn item_that_cannot_be_decompressed_stays(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        in_time(SimpleDistributedQueue::new(client.clone(), &*path).unwrap().offer("plain")).await.unwrap();
+        let queue = SimpleDistributedQueue::new(connected(builder(env.address()).enable_compression()).await, &*path).unwrap();
+        assert!(in_time(queue.poll()).await.is_err());
+        assert_eq!(curator_integration::env::children(&client, &path).await.len(), 1);
+    }
 }

@@ -274,7 +274,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Ok(())
     }
 
-    /// Decodes an item that was read, and begins to take it.
+    /// Decodes an item that was read, and starts to take it.
     fn begin_work(
         &mut self,
         session: &Session,

@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
-/// The beginning of the name of every item.
+/// The start of the name of every item.
 pub(super) const PREFIX: &str = "queue-";
-/// The beginning of the names of a [`SimpleDistributedQueue`](crate::SimpleDistributedQueue).
+/// The start of the names of a [`SimpleDistributedQueue`](crate::SimpleDistributedQueue).
 pub(super) const SIMPLE_PREFIX: &str = "qn-";
 /// The name of a node that is created and deleted in the transaction that gives an item back. Java's consumers list the
 /// path again after that, and never see the node.

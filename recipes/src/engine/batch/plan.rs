@@ -80,7 +80,7 @@ impl Company {
 pub(super) struct Jobs {
     /// Acquires nodes, for the entries that the present ones do not serve.
     pub(super) acquires: bool,
-    /// No attempt begins: the batch has all nodes that there may be, and no other contender waits. A release serves the
+    /// No attempt starts: the batch has all nodes that there may be, and no other contender waits. A release serves the
     /// entries.
     pub(super) has_all: bool,
     /// Looks for other contenders.
@@ -690,7 +690,7 @@ mod tests {
             let is_served_later = self.held.iter().any(|(turn, _)| Some(*turn) == jobs.turn);
             let is_woken = !free.is_empty() && self.waiting.iter().any(|ticket| self.woken.contains(ticket));
             let is_looked_at = !free.is_empty() && jobs.looks;
-            // The end of the look begins an attempt.
+            // Once the look does not count any more, an attempt starts.
             let acquires = jobs.acquires && (!jobs.has_all || jobs.looks);
             let is_served = self.plan.open().count() > 0 && self.waiting.iter().any(|ticket| *ticket < self.plan.end());
             let mut offered = self.plan.waiting.iter().filter(|(_, place)| place.is_offered);

@@ -12,7 +12,7 @@ use super::error::ApacheError;
 use super::launcher::Launcher;
 use super::links::{Links, Ports};
 use super::node::{Node, POLL_PAUSE, START_LIMIT, data_folder, new_folder};
-use super::options::{Options, free_addresses};
+use super::options::{ClaimedPorts, Options};
 
 const SIZES: std::ops::RangeInclusive<usize> = 3..=9;
 const PORTS_EACH: usize = 3;
@@ -112,8 +112,8 @@ impl ApacheClusterBuilder {
     }
 
     fn start_once(&self, launcher: &Launcher) -> Result<ApacheCluster, ApacheError> {
-        let addresses = free_addresses(self.servers * PORTS_EACH).map_err(ApacheError::io("find free ports"))?;
-        let (clients, others) = addresses.split_at(self.servers);
+        let claimed = ClaimedPorts::claim(self.servers * PORTS_EACH).map_err(ApacheError::io("find free ports"))?;
+        let (clients, others) = claimed.addresses.split_at(self.servers);
         let ports: Vec<Ports> = others.chunks(2).map(|ports| Ports { quorum: ports[0], election: ports[1] }).collect();
         let linked: &[Ports] = if self.options.reconfig { &[] } else { &ports };
         let links = Links::start(linked).map_err(ApacheError::io("start the links between the servers"))?;
@@ -134,11 +134,12 @@ impl ApacheClusterBuilder {
             }
             nodes.push(Node::new(launcher.clone(), *address, folder, &config)?);
         }
-        let mut cluster = ApacheCluster { nodes, links, reconfig: self.options.reconfig, version: String::new() };
+        let version = String::new();
+        let mut cluster = ApacheCluster { nodes, links, reconfig: self.options.reconfig, version, _ports: claimed };
         cluster.nodes.iter().try_for_each(Node::launch)?;
         (0..self.servers).try_for_each(|index| cluster.wait_for_server(index))?;
         cluster.wait_until_serving()?;
-        cluster.version = ask::version(clients[0]).map_err(ApacheError::io("ask for the version"))?;
+        cluster.version = ask::version(cluster.nodes[0].address()).map_err(ApacheError::io("ask for the version"))?;
         Ok(cluster)
     }
 
@@ -210,6 +211,7 @@ pub struct ApacheCluster {
     links: Links,
     reconfig: bool,
     version: String,
+    _ports: ClaimedPorts,
 }
 
 impl ApacheCluster {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -100,20 +100,54 @@ impl Options {
     }
 }
 
-/// Finds free ports below those that the system gives to outgoing connections.
-///
-/// Otherwise a client could take the port while the server is stopped, or even connect to itself by it.
-pub(super) fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
-    // Kept until all are found, so that no port is found twice.
-    let mut listeners = Vec::new();
-    let mut tries = count + PORT_TRIES;
-    while listeners.len() < count {
-        tries -= 1;
-        match TcpListener::bind((Ipv4Addr::LOCALHOST, rand::random_range(15_000..32_000))) {
-            Ok(listener) => listeners.push(listener),
-            Err(error) if tries == 0 => return Err(error),
-            Err(_) => {}
+/// ClaimedPorts that no other server of this kind takes, whether or not a server listens on them, until the value is dropped.
+#[derive(Debug)]
+pub(super) struct ClaimedPorts {
+    pub(super) addresses: Vec<SocketAddr>,
+    /// A server that is stopped must find its ports again, so a socket of UDP with the same number claims each of them.
+    _claims: Vec<UdpSocket>,
+}
+
+impl ClaimedPorts {
+    /// Claims free ports below those that the system gives to outgoing connections.
+    ///
+    /// Otherwise a client could take the port while the server is stopped, or even connect to itself by it.
+    pub(super) fn claim(count: usize) -> io::Result<Self> {
+        let (mut addresses, mut claims) = (Vec::new(), Vec::new());
+        let mut tries = count + PORT_TRIES;
+        while addresses.len() < count {
+            tries -= 1;
+            match claim(SocketAddr::from((Ipv4Addr::LOCALHOST, rand::random_range(15_000..32_000)))) {
+                Ok((address, claim)) => {
+                    addresses.push(address);
+                    claims.push(claim);
+                }
+                Err(error) if tries == 0 => return Err(error),
+                Err(_) => {}
+            }
         }
+        Ok(Self { addresses, _claims: claims })
     }
-    listeners.iter().map(TcpListener::local_addr).collect()
+}
+
+fn claim(address: SocketAddr) -> io::Result<(SocketAddr, UdpSocket)> {
+    // First, so that a look at a port never disturbs the start of the server that has claimed it.
+    let claim = UdpSocket::bind(address)?;
+    TcpListener::bind(address)?;
+    Ok((address, claim))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_of_a_stopped_server_is_not_given_to_another() {
+        let ports = ClaimedPorts::claim(1).unwrap();
+        let address = ports.addresses[0];
+        let error = claim(address).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        drop(ports);
+        assert_eq!(claim(address).unwrap().0, address);
+    }
 }

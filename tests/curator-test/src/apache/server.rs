@@ -8,7 +8,7 @@ use super::ask;
 use super::error::ApacheError;
 use super::launcher::Launcher;
 use super::node::{Node, new_folder};
-use super::options::{Options, free_addresses};
+use super::options::{ClaimedPorts, Options};
 use super::security::{ClientAuth, Security};
 use crate::{TestAuthority, TestCertificate};
 
@@ -131,8 +131,8 @@ impl ApacheServerBuilder {
 
     fn start_once(&self, mut launcher: Launcher) -> Result<ApacheServer, ApacheError> {
         let folder = new_folder()?;
-        let addresses = free_addresses(2).map_err(ApacheError::io("find free ports"))?;
-        let (address, secure_address) = (addresses[0], addresses[1]);
+        let ports = ClaimedPorts::claim(2).map_err(ApacheError::io("find free ports"))?;
+        let (address, secure_address) = (ports.addresses[0], ports.addresses[1]);
         let (sasl, argument) = self.security.write_sasl(folder.path())?;
         let tls = self.security.write_tls(folder.path(), secure_address)?;
         let config = format!("{}{sasl}{tls}", self.options.config(folder.path(), address));
@@ -148,7 +148,7 @@ impl ApacheServerBuilder {
         }
         node.start()?;
         let version = ask::version(address).map_err(ApacheError::io("ask for the version"))?;
-        Ok(ApacheServer { node, version })
+        Ok(ApacheServer { node, version, _ports: ports })
     }
 }
 
@@ -189,6 +189,7 @@ impl ApacheServerBuilder {
 pub struct ApacheServer {
     node: Node,
     version: String,
+    _ports: ClaimedPorts,
 }
 
 impl ApacheServer {

@@ -19,9 +19,11 @@ use crate::engine::internals::LockInternals;
 use crate::engine::plan::Epoch;
 use crate::engine::requests::children_of;
 
-/// The most contenders ahead that an earlier listing is asked for. With fewer ahead, each of them and the contender's
-/// node are read one by one rather than listed.
-pub(super) const NEAREST: usize = 6;
+/// The contenders ahead that an earlier listing is asked for, if it has so many: at least, and of a long listing at most.
+/// With fewer ahead, each of them and the contender's node are read one by one rather than listed.
+const NEAREST: [usize; 2] = [6, 64];
+/// The size of a listing for each such read: the replies to the reads are smaller than those to the listing.
+const LISTED_A_READ: usize = 8;
 
 /// The state that the contenders of one lock share in one session.
 #[derive(Debug, Default)]
@@ -36,6 +38,14 @@ pub(super) struct SharedReads {
 pub(super) struct Shown {
     pub(super) epoch: Epoch,
     pub(super) queue: SortedChildren,
+}
+
+/// A contender, behind those ahead that an earlier listing has shown.
+#[derive(Debug)]
+pub(super) struct KnownAhead {
+    pub(super) queue: SortedChildren,
+    /// No other contender is ahead.
+    pub(super) is_all: bool,
 }
 
 /// A listing that the contenders keep.
@@ -177,15 +187,17 @@ impl SharedReads {
     }
 
     /// Returns a contender, and the [nearest](NEAREST) ahead, of the newest listing of a connection, without those that
-    /// are known to have gone. `None` if the contender is not in it, or first.
-    pub(super) fn ahead_of(&self, epoch: Epoch, own: i64, name: &str) -> Option<SortedChildren> {
+    /// are known to have gone. `None` if the contender is not in it.
+    pub(super) fn ahead_of(&self, epoch: Epoch, own: i64, name: &str) -> Option<KnownAhead> {
         let newest = self.newest.lock();
         let newest = newest.as_ref().filter(|newest| newest.shown.epoch == epoch)?;
         let queue = &newest.shown.queue;
         let own = queue.position_of(own, name)?;
-        let nearest: Vec<_> =
-            (newest.first..own).rev().filter(|position| !newest.gone[*position]).take(NEAREST).collect();
-        (!nearest.is_empty()).then(|| queue.at(nearest.into_iter().rev().chain([own])))
+        let mut ahead = (newest.first..own).rev().filter(|position| !newest.gone[*position]);
+        let [least, most] = NEAREST;
+        let nearest: Vec<_> = ahead.by_ref().take((queue.len() / LISTED_A_READ).clamp(least, most)).collect();
+        let is_all = ahead.next().is_none();
+        Some(KnownAhead { queue: queue.at(nearest.into_iter().rev().chain([own])), is_all })
     }
 }
 
@@ -233,7 +245,8 @@ mod tests {
         let ahead_of = |own: i64, gone: i64| {
             reads.is_gone(1, gone, &format!("lock-{gone}"));
             let found = reads.ahead_of(1, own, &format!("lock-{own}"))?;
-            Some(found.numbered().map(|(number, _)| number).collect::<Vec<_>>())
+            assert!(found.is_all);
+            Some(found.queue.numbered().map(|(number, _)| number).collect::<Vec<_>>())
         };
         reads.is_gone(2, 2, "lock-2");
         assert_eq!(ahead_of(6, 5), Some(vec![1, 2, 3, 4, 6]));
@@ -241,8 +254,18 @@ mod tests {
         assert_eq!(ahead_of(6, 4), Some(vec![1, 2, 6]));
         reads.was_first(1, 2);
         assert_eq!(ahead_of(4, 3), Some(vec![2, 4]));
-        assert_eq!(ahead_of(2, 1), None, "it is first now, which only a new listing proves");
+        assert_eq!(ahead_of(2, 1), Some(vec![2]), "it is first now, which a read of its node proves");
         assert_eq!(ahead_of(7, 6), None, "it joined later");
+    }
+
+    #[test]
+    fn of_a_long_listing_an_eighth_is_shown() {
+        for (length, shown_ahead, is_all) in [(7, 6, true), (8, 6, false), (80, 10, false), (800, 64, false)] {
+            let reads = SharedReads::default();
+            reads.keep(&shown(1, 1..=length));
+            let known = reads.ahead_of(1, length, &format!("lock-{length}")).unwrap();
+            assert_eq!((known.queue.len() - 1, known.is_all), (shown_ahead, is_all), "{length}");
+        }
     }
 
     #[test]

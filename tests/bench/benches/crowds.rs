@@ -31,12 +31,13 @@ const CLIENTS: usize = 4;
 const TASKS_OF_A_CLIENT: usize = 100;
 const POLL: Duration = Duration::from_millis(5);
 /// The operations that locks use.
-const OPERATIONS: [OpCode; 8] = [
+const OPERATIONS: [OpCode; 9] = [
     OpCode::Create2,
     OpCode::CreateContainer,
     OpCode::Delete,
     OpCode::Exists,
     OpCode::GetData,
+    OpCode::GetChildren,
     OpCode::GetChildren2,
     OpCode::Multi,
     OpCode::Sync,

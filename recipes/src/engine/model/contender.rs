@@ -459,7 +459,8 @@ impl Locks {
 
     /// Hands over the replies of an action after its last reply.
     fn asked(&mut self, contender: usize, ask: Ask, scenario: &Scenario) -> Outcome {
-        let Ask { what, epoch, node, mut own, listed, sent, .. } = ask;
+        let Ask { what, epoch, node, mut own, listed, known, sent, .. } = ask;
+        let listed = listed.map(|listed| known.map_or(listed, |known| listed & known));
         if self.has_moved(contender, &mut own, scenario) {
             let epoch = self.world.sessions[self.contenders[contender].session].epoch;
             return Outcome::Plain(Input::Created { epoch, certain: true, ahead: None }, None);
@@ -489,11 +490,15 @@ impl Locks {
             Asked::List => {
                 it.awaited = node;
                 let (session, listed) = (it.session, listed.unwrap_or_default());
-                if self.company(contender).next().is_some() {
+                if self.company(contender).next().is_some() && known.is_none() {
                     self.newest[session] = Some(Newest { epoch, listed });
                 }
                 Outcome::Listed(epoch, listed, sent)
             }
+            Asked::Behind => match self.ahead(contender, scenario) {
+                Some(ahead) => Outcome::Plain(Input::Behind { epoch, ahead }, None),
+                None => Outcome::Plain(Input::QueueChanged, None),
+            },
             Asked::Arm { node: arms_node, own: arms_own, .. } => {
                 if arms_node {
                     it.awaited = node;
@@ -685,16 +690,16 @@ impl Locks {
         owners.filter(|owner| owner.is_entered && owner.delete == Delete::Idle)
     }
 
-    /// Returns the newest listing of the session on this connection without what has gone since, if it shows the contender
-    /// behind another one.
+    /// Returns the contender and those ahead of it, of the newest listing of the session on this connection without what has
+    /// gone since. `None` if the contender is not in it.
     fn known_ahead(&self, contender: usize, epoch: u64) -> Option<Nodes> {
         let Contender { session, kind, node, .. } = self.contenders[contender];
         let own = node.filter(|_| kind == Kind::Mutex)?;
         let newest = self.newest[session].filter(|newest| newest.epoch == epoch)?;
         let number = |node: usize| self.world.nodes[node].data.number;
         let is_listed = |node: usize| newest.listed & 1 << node != 0;
-        let is_ahead = |node: usize| is_listed(node) && number(node) < number(own);
-        (is_listed(own) && (0..self.world.nodes.len()).any(is_ahead)).then_some(newest.listed)
+        let ahead = (0..self.world.nodes.len()).filter(|node| is_listed(*node) && number(*node) < number(own));
+        is_listed(own).then(|| ahead.fold(1 << own, |known, node| known | 1 << node))
     }
 
     /// Records that nodes have gone, as a connection has shown.
@@ -730,8 +735,16 @@ impl Locks {
     fn perform(&mut self, contender: usize, action: Action, cause: Option<Cause>, scenario: &Scenario) {
         let it = &mut self.contenders[contender];
         let Session { epoch, position, .. } = self.world.sessions[it.session];
-        let ask =
-            Ask { what: Asked::Barrier, epoch, outstanding: 1, node: None, own: None, listed: None, sent: position };
+        let ask = Ask {
+            what: Asked::Barrier,
+            epoch,
+            outstanding: 1,
+            node: None,
+            own: None,
+            listed: None,
+            known: None,
+            sent: position,
+        };
         tell(|| format!("contender {contender}: => {action:?}"));
         let ask = match action {
             Action::Grant { proof, signals } => {
@@ -772,13 +785,27 @@ impl Locks {
                 Ask { what: Asked::Settle { is_gone: false }, outstanding: 1 + orders, ..ask }
             }
             Action::List { watched } => self.list(contender, watched, ask),
-            Action::Next => match self.known_ahead(contender, epoch) {
-                Some(listed) => Ask { what: Asked::List, outstanding: 0, listed: Some(listed), ..ask },
-                None => self.list(contender, false, ask),
-            },
+            Action::Next => self.next_ahead(contender, ask, scenario),
             Action::Arm(arm) => self.arm(contender, arm, ask),
         };
         self.contenders[contender].phase = Phase::Asks(ask);
+    }
+
+    fn next_ahead(&mut self, contender: usize, ask: Ask, scenario: &Scenario) -> Ask {
+        if self.ahead(contender, scenario).is_some() {
+            return Ask { what: Asked::Behind, outstanding: 0, ..ask };
+        }
+        let own = self.contenders[contender].node.map_or(0, |own| 1 << own);
+        match self.known_ahead(contender, ask.epoch) {
+            Some(known) if known != own => {
+                Ask { what: Asked::List, outstanding: 0, listed: Some(known), known: Some(known), ..ask }
+            }
+            Some(_) => {
+                self.send(contender, What::List);
+                Ask { what: Asked::List, known: Some(own), ..ask }
+            }
+            None => self.list(contender, false, ask),
+        }
     }
 
     fn list(&mut self, contender: usize, watched: bool, ask: Ask) -> Ask {
@@ -804,12 +831,13 @@ impl Locks {
         }
         let node = node.map(|node| self.watch(contender, node, What::ReadNode(node)));
         let own = own_node.map(|own| self.watch(contender, own, What::ReadOwn(own)));
+        let known = if list { self.known_ahead(contender, ask.epoch) } else { None };
         if list {
             self.send(contender, What::List);
         }
         let outstanding = [&node, &own].into_iter().flatten().map(|(_, reads)| reads).sum::<u8>();
         let [node, own] = [node, own].map(|watch| watch.map(|(watch, _)| watch));
-        Ask { what, outstanding: outstanding + u8::from(list), node, own, ..ask }
+        Ask { what, outstanding: outstanding + u8::from(list), node, own, known, ..ask }
     }
 
     fn granted(&mut self, contender: usize, epoch: u64, signals: bool, scenario: &Scenario) {

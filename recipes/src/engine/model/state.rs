@@ -245,6 +245,8 @@ pub(super) struct Ask {
     pub(super) node: Option<Watch>,
     pub(super) own: Option<Watch>,
     pub(super) listed: Option<Nodes>,
+    /// The only nodes that are read, in place of a listing.
+    pub(super) known: Option<Nodes>,
     /// The position of the session's server when they were sent.
     pub(super) sent: Position,
 }
@@ -259,6 +261,7 @@ pub(super) enum Asked {
         is_gone: bool,
     },
     List,
+    Behind,
     Arm {
         node: bool,
         own: bool,

@@ -43,6 +43,11 @@ pub(crate) enum Input<'a> {
         /// See [`Created`](Self::Created).
         ahead: Option<Ahead>,
     },
+    /// A contender of this session is ahead, behind the one that is gone.
+    Behind {
+        epoch: Epoch,
+        ahead: Ahead,
+    },
     Listed(Listing<'a>),
     Armed(Armed<'a>),
     /// The node that the contender waits for was deleted.

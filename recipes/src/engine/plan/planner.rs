@@ -64,8 +64,8 @@ pub(crate) enum Action {
     List {
         watched: bool,
     },
-    /// Use an earlier listing of the session without what has gone since, if that shows the contender behind another one.
-    /// Otherwise list.
+    /// Find the next contender ahead: one of the session, or one in an earlier listing of the session without what has gone
+    /// since. If there is none, read the own node. Without such a listing, list.
     Next,
     /// Watch a node and the own one, and list behind that, all at once.
     Arm(Arm),
@@ -148,6 +148,7 @@ impl Plan {
                 (self.ordered_in, self.is_uncertain) = (Some(epoch), false);
                 self.join(ahead, epoch, rules)
             }
+            Input::Behind { epoch, ahead } => self.join(Some(ahead), epoch, rules),
             Input::Listed(listing) => self.decide(&listing, None, rules),
             Input::Armed(armed) => self.armed(&armed, rules),
             Input::Deleted { epoch, by } => self.deleted(epoch, by, rules),

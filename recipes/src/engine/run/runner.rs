@@ -19,7 +19,7 @@ use crate::engine::queue_node::adopt;
 use crate::engine::requests::children_of;
 use crate::engine::run::contender::{Calls, Contender};
 use crate::engine::sequence_wrap::by_creation;
-use crate::engine::shared_reads::{self, NEAREST, Shown};
+use crate::engine::shared_reads::{self, KnownAhead, Shown};
 use crate::engine::wait_mode::{Contention, WaitMode};
 use crate::engine::waits::{deleted_by, first, own_event, resolved, watch_held, watch_node, watched};
 
@@ -157,7 +157,10 @@ impl Contender<'_> {
         let has_failed = outcome.is_err();
         let is_older = matches!(
             outcome,
-            Ok(Outcome::Known(_) | Outcome::Plain(Input::Created { .. } | Input::Adopted { .. } | Input::Unwatched))
+            Ok(Outcome::Known(_)
+                | Outcome::Plain(
+                    Input::Created { .. } | Input::Adopted { .. } | Input::Behind { .. } | Input::Unwatched
+                ))
         );
         let action = match outcome {
             Ok(outcome) => self.plan(plan, outcome, rules),
@@ -276,16 +279,26 @@ impl Contender<'_> {
         Ok(Outcome::Listed(self.in_order(&at, children).await?))
     }
 
-    /// Takes the next contender ahead from the newest listing, or lists.
+    /// Finds the next contender ahead in the session or in its newest listing, or lists.
     async fn next_ahead(&mut self) -> Result<Outcome, Error> {
-        let epoch = self.session.pinned().epoch();
-        match self.known_ahead(epoch) {
-            Some(queue) => Ok(Outcome::Known(Listed::new(epoch, queue, false))),
+        let at = self.session.pinned();
+        if let Some(ahead) = self.entry.ahead() {
+            return Ok(Outcome::Plain(Input::Behind { epoch: at.epoch(), ahead }));
+        }
+        match self.known_ahead(at.epoch()) {
+            Some(KnownAhead { queue, .. }) if queue.len() > 1 => {
+                Ok(Outcome::Known(Listed::new(at.epoch(), queue, false)))
+            }
+            // All ahead have gone: the contender is first if its node is there.
+            Some(_) => {
+                let children = self.list_behind(&at).await?;
+                Ok(Outcome::Listed(self.in_order(&at, children).await?))
+            }
             None => self.list(false).await,
         }
     }
 
-    fn known_ahead(&self, epoch: Epoch) -> Option<SortedChildren> {
+    fn known_ahead(&self, epoch: Epoch) -> Option<KnownAhead> {
         self.entry.reads()?.ahead_of(epoch, self.entry.number()?, self.own_name())
     }
 
@@ -297,11 +310,12 @@ impl Contender<'_> {
         }
     }
 
-    /// Lists behind the watches of one write. With fewer than [`NEAREST`] known ahead, a read of each node is as good: no
-    /// contender joins there.
+    /// Lists behind the watches of one write. If all ahead are known, a read of each node is as good: no contender joins
+    /// there.
     async fn list_behind(&self, at: &Session) -> Result<Vec<String>, Error> {
         let base_path = &self.lock.base_path;
-        let Some(queue) = self.known_ahead(at.epoch()).filter(|queue| queue.len() <= NEAREST) else {
+        let known = self.known_ahead(at.epoch());
+        let Some(KnownAhead { queue, .. }) = known.filter(|known| known.is_all) else {
             return children_of(at, base_path).await;
         };
         let mut found = Vec::with_capacity(queue.len());

@@ -258,7 +258,7 @@ async fn cycles_of_several_clients_share_listings() {
     let counts = counted(&stage.server);
     println!("{counts:?}");
     let cycles = 2 * TASKS * CYCLES;
-    assert!(of(&counts, OpCode::GetChildren) + of(&counts, OpCode::GetChildren2) <= cycles / 4, "{counts:?}");
+    assert!(of(&counts, OpCode::GetChildren) + of(&counts, OpCode::GetChildren2) <= cycles / 10, "{counts:?}");
     second.close().await;
     stage.client.close().await;
 }
@@ -289,10 +289,10 @@ async fn waiter_that_is_not_polled_holds_up_no_other() {
     quiet(&stage.server).await;
     counted(&stage.server);
     between.abort();
-    // It lists, and is not polled from then on.
-    eventually("the last lists", async || {
+    // It looks at the first one, and is not polled from then on.
+    eventually("the last looks", async || {
         assert!(!poll_once(last.as_mut()).await);
-        stage.server.requests().iter().any(|one| one.op == OpCode::GetChildren)
+        stage.server.requests().iter().any(|one| one.op == OpCode::GetData)
     })
     .await;
     assert!(holder.release().await.unwrap().is_released());
@@ -315,10 +315,8 @@ async fn last_of_many_that_give_up_looks_at_few_of_them() {
     quiet(&stage.server).await;
     let last = waiters.pop().unwrap();
     counted(&stage.server);
-    // The last one lists, and knows all of them.
     waiters.pop().unwrap().abort();
-    eventually("the last lists", async || stage.server.requests().iter().any(|one| one.op == OpCode::GetChildren))
-        .await;
+    eventually("the last looks", async || stage.server.requests().iter().any(|one| one.op == OpCode::GetData)).await;
     quiet(&stage.server).await;
     counted(&stage.server);
     waiters.iter().for_each(tokio::task::JoinHandle::abort);

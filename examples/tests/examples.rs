@@ -11,7 +11,7 @@ use curator_framework::{CuratorFramework, RetryOneTime};
 use curator_recipes::{InterProcessLock, InterProcessMutex, InterProcessReadWriteLock};
 use curator_test::TestingServer;
 
-const ALL: [&str; 16] = [
+const ALL: [&str; 17] = [
     "throttle",
     "leasing",
     "flash_sale",
@@ -23,6 +23,7 @@ const ALL: [&str; 16] = [
     "group",
     "config_cache",
     "services",
+    "queue",
     "batch_ids",
     "start_together",
     "observe",
@@ -168,7 +169,7 @@ fn examples_leave_no_node_on_a_given_server() {
         }
     });
     soon("no session", || server.sessions().is_empty());
-    for gone in ["flash_sale/stock", "read_write/config", "leader/log", "config_cache", "batch_ids"] {
+    for gone in ["flash_sale/stock", "read_write/config", "leader/log", "config_cache", "batch_ids", "queue"] {
         assert!(!server.exists(&format!("/examples/{gone}")), "{gone}");
     }
 }
@@ -229,6 +230,7 @@ fn ctrl_c_ends_those_that_have_something_or_only_look() {
         ("leasing", "cleo gets one at once"),
         ("group", "three members"),
         ("config_cache", "the service starts"),
+        ("queue", "200 jobs are in the queue"),
         ("batch_ids", "ann, ben, cleo take 250 ids"),
         ("start_together", "round 2: all are inside"),
         ("observe", "/examples/observe: 0 at it"),

@@ -2,7 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -10,7 +12,8 @@ use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_framework::{LossReason, SessionEnd};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
-use tokio::process::{Child, Command};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
@@ -29,9 +32,8 @@ pub(crate) const BECOME: &str = "__become";
 /// The command, and the options that each command has. A path must precede it: the command is the last argument.
 #[derive(Debug, Args)]
 pub(crate) struct Work {
-    /// The time from SIGTERM to SIGKILL; at most T/4 [default: 5s or T/6, the shorter; T is the session timeout]
-    #[arg(long, value_parser = duration, env = "CURATOR_GRACE")]
-    grace: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) grace: Grace,
     #[command(flatten)]
     pub(crate) setting: Setting,
     /// Tell the place in the queue, the holder and the grant. On a terminal a line follows after 2 s of waiting anyhow
@@ -40,6 +42,14 @@ pub(crate) struct Work {
     /// The command and its arguments
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// The time from SIGTERM to SIGKILL after a loss.
+#[derive(Debug, Args)]
+pub(crate) struct Grace {
+    /// The time from SIGTERM to SIGKILL; at most T/4 [default: 5s or T/6, the shorter; T is the session timeout]
+    #[arg(long, value_parser = duration, env = "CURATOR_GRACE")]
+    grace: Option<Duration>,
 }
 
 /// The process group of the command, and the access to the nodes.
@@ -53,9 +63,9 @@ pub(crate) struct Setting {
     pub(crate) access: Access,
 }
 
-impl Work {
+impl Grace {
     /// Returns the time from SIGTERM to SIGKILL in a session with this timeout.
-    pub(crate) fn grace_in(&self, session_timeout: Duration) -> Result<Duration, Failure> {
+    pub(crate) fn in_session(&self, session_timeout: Duration) -> Result<Duration, Failure> {
         let longest = session_timeout / 4;
         let grace = self.grace.unwrap_or_else(|| (session_timeout / 6).min(Duration::from_secs(5)));
         if grace > longest {
@@ -76,8 +86,36 @@ pub(crate) struct Order<'a> {
     pub(crate) grace: Duration,
     /// `true` stops the command when another client asks for the lock.
     pub(crate) revocable: bool,
-    /// Otherwise it finds no input.
-    pub(crate) reads_input: bool,
+    pub(crate) streams: Streams<'a>,
+}
+
+/// The standard streams of a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Streams<'a> {
+    pub(crate) input: Input<'a>,
+    /// `true` has the command print on standard error: standard output has records of this program.
+    pub(crate) prints_on_stderr: bool,
+}
+
+/// The input of a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Input<'a> {
+    /// This program's standard input.
+    Inherited,
+    Nothing,
+    /// Bytes on standard input.
+    Bytes(&'a [u8]),
+    /// Bytes in the variable `CURATOR_ITEM`, and nothing on standard input.
+    Variable(&'a [u8]),
+}
+
+impl<'a> Streams<'a> {
+    /// The streams of this program.
+    pub(crate) const INHERITED: Self = Self::with(Input::Inherited);
+
+    pub(crate) const fn with(input: Input<'a>) -> Self {
+        Self { input, prints_on_stderr: false }
+    }
 }
 
 /// The end of a command.
@@ -98,10 +136,13 @@ pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Sig
     let process = Process::of(&child, foreground);
     let (mut stopping, mut lost, mut kill_at) = (false, false, None::<Instant>);
     let (mut explained, mut asked_to_end) = (foreground, false);
+    let mut fed = pin!(feed(child.stdin.take(), order.streams.input));
+    let mut is_fed = false;
     let status = loop {
         tokio::select! {
             biased;
             status = child.wait() => break status?,
+            () = &mut fed, if !is_fed => is_fed = true,
             reason = grant.lost(), if !lost => {
                 (lost, stopping) = (true, true);
                 process.signal(Signal::TERM);
@@ -168,10 +209,23 @@ fn start(grant: &impl Grant, order: &Order<'_>) -> io::Result<Child> {
     if !order.foreground {
         command.process_group(0);
     }
-    if !order.reads_input {
-        command.stdin(Stdio::null());
+    match order.streams.input {
+        Input::Inherited => &mut command,
+        Input::Nothing => command.stdin(Stdio::null()),
+        Input::Bytes(_) => command.stdin(Stdio::piped()),
+        Input::Variable(bytes) => command.stdin(Stdio::null()).env("CURATOR_ITEM", OsStr::from_bytes(bytes)),
+    };
+    if order.streams.prints_on_stderr {
+        command.stdout(io::stderr());
     }
     command.spawn()
+}
+
+/// Writes the bytes of the input, and closes it. A command need not read all of it.
+async fn feed(pipe: Option<ChildStdin>, input: Input<'_>) {
+    if let (Some(mut pipe), Input::Bytes(bytes)) = (pipe, input) {
+        let _closed = pipe.write_all(bytes).await;
+    }
 }
 
 /// Becomes the command, unless the process that holds the lock has ended.

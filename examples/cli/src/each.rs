@@ -1,7 +1,7 @@
 //! `semaphore --each`: a command for each line of standard input, each under a lease.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, BufRead as _};
+use std::io::{self, BufRead as _, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::pin::pin;
 
@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{FuturesUnordered, unfold};
 use tokio::sync::mpsc;
 
-use crate::child::{NOT_EXECUTABLE, NOT_FOUND};
+use crate::child::{Input, NOT_EXECUTABLE, NOT_FOUND};
 use crate::failure::{Failure, LOST};
 use crate::lock::{Held, Lock, Semaphore, acquire};
 use crate::output::tell;
@@ -22,24 +22,40 @@ const FAILED: u8 = 123;
 /// The text that a line replaces.
 const PLACE: &[u8] = b"{}";
 
-/// Reads lines in a thread of its own: a read that has begun cannot be ended.
-fn lines() -> Result<mpsc::Receiver<io::Result<Vec<u8>>>, Failure> {
-    // One ahead: other processes may read the same pipe.
-    let (sender, lines) = mpsc::channel(1);
-    let read = move || {
-        for line in io::stdin().lock().split(b'\n') {
-            if sender.blocking_send(line).is_err() {
-                return;
-            }
-        }
-    };
-    let thread = std::thread::Builder::new().name("lines".to_owned()).spawn(read);
-    thread.map_err(|error| Failure(70, format!("cannot read standard input: {error}")))?;
-    Ok(lines)
+/// The parts of standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parts {
+    Lines,
+    /// All of it, up to its end.
+    Whole,
 }
 
-/// Returns the command for a line.
-fn command_for(command: &[OsString], line: &[u8]) -> Vec<OsString> {
+/// Reads standard input in a thread of its own: a read that has begun cannot be ended.
+pub(crate) fn input(parts: Parts) -> Result<mpsc::Receiver<Result<Vec<u8>, Failure>>, Failure> {
+    let failed = |error: io::Error| Failure(70, format!("cannot read standard input: {error}"));
+    // One ahead: other processes may read the same pipe.
+    let (sender, read) = mpsc::channel(1);
+    let reader = move || match parts {
+        Parts::Lines => {
+            for line in io::stdin().lock().split(b'\n') {
+                if sender.blocking_send(line.map_err(failed)).is_err() {
+                    return;
+                }
+            }
+        }
+        Parts::Whole => {
+            let mut whole = Vec::new();
+            let outcome = io::stdin().lock().read_to_end(&mut whole).map(|_length| whole);
+            // An error means that the receiver was dropped.
+            let _receiver = sender.blocking_send(outcome.map_err(failed));
+        }
+    };
+    std::thread::Builder::new().name("input".to_owned()).spawn(reader).map_err(failed)?;
+    Ok(read)
+}
+
+/// Returns the command for a line, or for an item.
+pub(crate) fn command_for(command: &[OsString], line: &[u8]) -> Vec<OsString> {
     command.iter().map(|word| replaced(word, line)).collect()
 }
 
@@ -58,7 +74,9 @@ fn replaced(word: &OsStr, line: &[u8]) -> OsString {
 pub(crate) async fn each(site: &Site, semaphore: &Semaphore, signals: &mut Signals) -> Result<u8, Failure> {
     let lock = Lock::new(&site.client, ParticipantKind::Lease, Some(semaphore.leases), &semaphore.run)?;
     // A stream keeps the line that waits for its lease while commands end.
-    let jobs = unfold(lines()?, |mut lines| async { Some((next(site, semaphore, &lock, &mut lines).await, lines)) });
+    let jobs = unfold(input(Parts::Lines)?, |mut lines| async {
+        Some((next(site, semaphore, &lock, &mut lines).await, lines))
+    });
     let (mut jobs, mut running, mut code) = (pin!(jobs), FuturesUnordered::new(), 0);
     let outcome = loop {
         tokio::select! {
@@ -88,14 +106,14 @@ async fn next(
     site: &Site,
     semaphore: &Semaphore,
     lock: &Lock,
-    lines: &mut mpsc::Receiver<io::Result<Vec<u8>>>,
+    lines: &mut mpsc::Receiver<Result<Vec<u8>, Failure>>,
 ) -> Result<Option<(Held, Vec<u8>)>, Failure> {
     let line = loop {
         match lines.recv().await.transpose() {
             Ok(None) => return Ok(None),
             Ok(Some(line)) if line.is_empty() => {}
             Ok(Some(line)) => break line,
-            Err(error) => return Err(Failure(70, format!("cannot read standard input: {error}"))),
+            Err(failure) => return Err(failure),
         }
     };
     let held = acquire(site, lock, ParticipantKind::Lease, Some(semaphore.leases), &semaphore.run).await?;
@@ -105,7 +123,7 @@ async fn next(
 async fn run(held: Held, semaphore: &Semaphore, line: Vec<u8>) -> Result<u8, Failure> {
     let run = &semaphore.run;
     let mut signals = Signals::catch(Some("its leases")).map_err(|error| Failure(70, error.to_string()))?;
-    held.run(run, &command_for(&run.work.command, &line), false, &mut signals).await
+    held.run(run, &command_for(&run.work.command, &line), Input::Nothing, &mut signals).await
 }
 
 /// Returns the exit status after another command.

@@ -8,7 +8,7 @@ use curator_cli::kinds::LockKind;
 use curator_framework::{Chain, CuratorFramework};
 use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, Leadership, ParticipantKind};
 
-use crate::child::{self, Order, Work, own_id};
+use crate::child::{self, Order, Streams, Work, own_id};
 use crate::failure::{Failure, LOST};
 use crate::output::tell;
 use crate::signals::Signals;
@@ -87,7 +87,7 @@ pub(crate) async fn elect(site: &Site, elect: &Elect, signals: &mut Signals) -> 
 /// Waits for the connection, and refuses options and a path that cannot work.
 async fn prepare(site: &Site, elect: &Elect) -> Result<(), Failure> {
     let session = site.first_session(elect.timeout).await?;
-    elect.work.grace_in(session.timeout())?;
+    elect.work.grace.in_session(session.timeout())?;
     site.check(Some(LockKind::LeaderLatch), &elect.path).await
 }
 
@@ -107,7 +107,8 @@ async fn terms(
             return Ok(elect.conflict_exit_code);
         };
         let (command, foreground) = (&elect.work.command, elect.work.setting.foreground);
-        let order = Order { command, foreground, path: &elect.path, grace, revocable: false, reads_input: true };
+        let order =
+            Order { command, foreground, path: &elect.path, grace, revocable: false, streams: Streams::INHERITED };
         let ended = match child::run(&term, &order, signals).await {
             Ok(ended) => ended,
             Err(error) => return Ok(child::cannot_run(&elect.work.command[0], &error)),
@@ -154,7 +155,7 @@ async fn lead(
         match begin(client, elect, &term).await {
             Ok(session_timeout) => {
                 waiting.granted("leads", &format!("term {}", term.token().czxid().get()));
-                return Ok(Some((term, elect.work.grace_in(session_timeout)?)));
+                return Ok(Some((term, elect.work.grace.in_session(session_timeout)?)));
             }
             // The term is lost too, or the next attempt reaches the servers.
             Err(error) if error.is_retryable() || matches!(error, LeaderError::LeadershipLost { .. }) => {}

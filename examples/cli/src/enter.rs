@@ -11,7 +11,7 @@ use curator_cli::text::shown;
 use curator_framework::{CuratorFramework, Zxid};
 use curator_recipes::{BarrierMember, Departure, DistributedDoubleBarrier, DoubleBarrierOptions};
 
-use crate::child::{self, Order, Setting, own_id};
+use crate::child::{self, Order, Setting, Streams, own_id};
 use crate::failure::Failure;
 use crate::grant::Grant;
 use crate::output::tell;
@@ -95,7 +95,8 @@ pub(crate) async fn enter(
     let round = signals.unless_ended(async { Ok(member.round().await?) }).await?;
     let membership = Membership { member: &member, id, round };
     let (command, foreground) = (&options.command, options.setting.foreground);
-    let order = Order { command, foreground, path, grace: Duration::ZERO, revocable: false, reads_input: true };
+    let order =
+        Order { command, foreground, path, grace: Duration::ZERO, revocable: false, streams: Streams::INHERITED };
     let ended = tokio::select! {
         biased;
         ended = child::run(&membership, &order, signals) => ended,

@@ -1,7 +1,7 @@
 //! The failures that end the program, with their exit statuses.
 
 use curator_framework::{Chain, Error};
-use curator_recipes::{BarrierError, CacheError, CounterError, LeaderError, LockError, NodeError};
+use curator_recipes::{BarrierError, CacheError, CounterError, LeaderError, LockError, NodeError, QueueError};
 
 /// The exit status of a loss.
 pub(crate) const LOST: u8 = 74;
@@ -33,6 +33,7 @@ statuses! {
     NodeError { 2 => InvalidArgument }
     CacheError { 2 => InvalidArgument }
     BarrierError { 2 => InvalidArgument | NotALatch, LOST => Lost, 1 => NotSet }
+    QueueError { 2 => InvalidArgument, LOST => Lost }
 }
 
 impl From<CounterError> for Failure {

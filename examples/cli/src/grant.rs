@@ -3,10 +3,10 @@
 use std::future::pending;
 use std::time::{Duration, SystemTime};
 
-use curator_framework::LossReason;
-use curator_recipes::{FencingToken, Leadership, LockGuard};
+use curator_framework::{LossReason, make_path};
+use curator_recipes::{Delivery, FencingToken, Leadership, LockGuard};
 
-/// A grant: a lock that is held, a term in which this process leads, or a registration.
+/// A grant: a lock that is held, a term in which this process leads, a registration, or an item of a queue.
 pub(crate) trait Grant {
     /// Returns the words for the grant in a message.
     fn what(&self) -> &'static str;
@@ -35,11 +35,16 @@ pub(crate) trait Grant {
     }
 }
 
-/// Returns the variables of a grant that excludes other processes.
-fn exclusive(path: &str, node: &str, token: FencingToken, remaining: Duration) -> Vec<(&'static str, String)> {
+/// Returns the variables of a grant that excludes other processes, and the one that has its path.
+fn exclusive(
+    (variable, path): (&'static str, &str),
+    node: &str,
+    token: FencingToken,
+    remaining: Duration,
+) -> Vec<(&'static str, String)> {
     let deadline = (SystemTime::now() + remaining).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     vec![
-        ("CURATOR_LOCK_PATH", path.to_owned()),
+        (variable, path.to_owned()),
         ("CURATOR_NODE", node.to_owned()),
         ("CURATOR_FENCING_TOKEN", token.czxid().get().to_string()),
         ("CURATOR_DEADLINE", format!("{}.{:03}", deadline.as_secs(), deadline.subsec_millis())),
@@ -52,7 +57,7 @@ impl Grant for LockGuard {
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
-        exclusive(path, self.node_path(), self.token(), self.remaining())
+        exclusive(("CURATOR_LOCK_PATH", path), self.node_path(), self.token(), self.remaining())
     }
 
     fn remaining(&self) -> Duration {
@@ -78,8 +83,34 @@ impl Grant for Leadership {
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
-        let mut variables = exclusive(path, self.node_path(), self.token(), self.remaining());
+        let mut variables = exclusive(("CURATOR_LOCK_PATH", path), self.node_path(), self.token(), self.remaining());
         variables.push(("CURATOR_TERM", self.token().czxid().get().to_string()));
+        variables
+    }
+
+    fn remaining(&self) -> Duration {
+        self.remaining()
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+
+    async fn lost(&self) -> LossReason {
+        self.lost().await
+    }
+}
+
+impl Grant for Delivery<Vec<u8>> {
+    fn what(&self) -> &'static str {
+        "the item"
+    }
+
+    fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
+        let node = make_path(path, self.name());
+        let mut variables = exclusive(("CURATOR_QUEUE_PATH", path), &node, self.token(), self.remaining());
+        variables.push(("CURATOR_ITEM_KEY", self.key().get().to_string()));
+        variables.push(("CURATOR_ATTEMPT", self.attempt().to_string()));
         variables
     }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use curator_framework::{Chain, CuratorFramework, LossReason};
 use curator_recipes::{BarrierError, DistributedBarrier, OwnedBarrier, Release};
 
-use crate::child::{self, Order, Setting};
+use crate::child::{self, Order, Setting, Streams};
 use crate::failure::{Failure, LOST};
 use crate::grant::Grant;
 use crate::output::tell;
@@ -55,7 +55,7 @@ pub(crate) async fn hold(client: &CuratorFramework, options: &Hold, signals: &mu
         barrier => barrier?,
     };
     let (command, foreground) = (&options.command, options.setting.foreground);
-    let order = Order { command, foreground, path, grace: GRACE, revocable: false, reads_input: true };
+    let order = Order { command, foreground, path, grace: GRACE, revocable: false, streams: Streams::INHERITED };
     let ended = child::run(&barrier, &order, signals).await;
     let removed = tokio::time::timeout(RELEASE, barrier.release()).await;
     let ended = match ended {

@@ -2,4 +2,5 @@
 
 pub mod contenders;
 pub mod kinds;
+pub mod queues;
 pub mod text;

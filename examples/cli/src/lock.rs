@@ -12,7 +12,7 @@ use curator_recipes::{
     LockOptions, ParticipantKind, Release,
 };
 
-use crate::child::{self, Order, Work, host};
+use crate::child::{self, Input, Order, Streams, Work, host};
 use crate::failure::{Failure, LOST};
 use crate::output::tell;
 use crate::signals::Signals;
@@ -126,7 +126,7 @@ pub(crate) async fn under(
         tell(&signals.unless_ended(site.refused_by(&run.path, kind, other)).await?);
         return Ok(run.conflict_exit_code);
     };
-    held.run(run, &run.work.command, true, signals).await
+    held.run(run, &run.work.command, Input::Inherited, signals).await
 }
 
 /// A lock that was acquired, and the time from SIGTERM to SIGKILL.
@@ -141,12 +141,19 @@ impl Held {
         self,
         run: &Run,
         command: &[OsString],
-        reads_input: bool,
+        input: Input<'_>,
         signals: &mut Signals,
     ) -> Result<u8, Failure> {
         let Self { guard, grace } = self;
         let foreground = run.work.setting.foreground;
-        let order = Order { command, foreground, reads_input, path: &run.path, grace, revocable: run.revocable };
+        let order = Order {
+            command,
+            foreground,
+            streams: Streams::with(input),
+            path: &run.path,
+            grace,
+            revocable: run.revocable,
+        };
         let ended = child::run(&guard, &order, signals).await;
         let released = tokio::time::timeout(RELEASE, guard.release()).await;
         let ended = match ended {
@@ -178,7 +185,7 @@ pub(crate) async fn acquire(
 ) -> Result<Option<Held>, Failure> {
     let begin = Instant::now();
     let session = site.first_session(run.timeout).await?;
-    let grace = run.work.grace_in(session.timeout())?;
+    let grace = run.work.grace.in_session(session.timeout())?;
     let left = || run.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));
     let checking = site.check(Some(LockKind::of(kind)), &run.path);
     match tokio::time::timeout(left().unwrap_or(Duration::MAX), checking).await {

@@ -21,6 +21,7 @@ mod outages;
 mod output;
 mod pages;
 mod presence;
+mod queue;
 mod revoke;
 mod serve;
 mod service;
@@ -106,6 +107,7 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Barrier(command) => barrier::barrier(&site, command, &mut signals).await,
         Action::Latch(command) => signals.unless_ended(latch::latch(&site, command)).await,
         Action::Service(command) => service::service(&site, command, &mut signals).await,
+        Action::Queue(command) => queue::queue(&site, command, &mut signals).await,
         // They need no server.
         Action::Completions(_) | Action::Man(_) => Ok(0),
     };

@@ -16,6 +16,7 @@ use crate::leader::LeaderOptions;
 use crate::lock::{Run, Semaphore};
 use crate::members::MembersOptions;
 use crate::pages::{Completions, Man};
+use crate::queue::Queue;
 use crate::revoke::Revoke;
 use crate::serve::Serve;
 use crate::service::Service;
@@ -24,10 +25,10 @@ use crate::values::AccessList;
 use crate::watch::WatchOptions;
 
 /// Runs commands under locks that processes on many machines share through ZooKeeper, while it leads an election, as
-/// members of groups, or together at a barrier. Reads and changes counters.
+/// members of groups, or together at a barrier. Runs commands for the items of queues. Reads and changes counters.
 ///
 /// The paths are those of Apache Curator's recipes, so Java, Rust and this program share the same locks, elections,
-/// groups, counters and barriers.
+/// groups, counters, barriers and queues.
 #[derive(Debug, Parser)]
 #[command(name = "curator", version, after_help = EXIT_STATUS)]
 pub(crate) struct Options {
@@ -40,23 +41,23 @@ pub(crate) struct Options {
 const EXIT_STATUS: &str = "\
 Exit status: that of the command, 128 + n if signal n ended it; otherwise
     1  ls, status, revoke: no such lock, no such node; leader: no candidate leads; members: the group has none;
-       watch --once: the node does not exist; count: no such counter; latch: no count is set; service: no such one
+       watch --once: the node does not exist; count: no such counter; latch: no count is set; service, queue: no such one
     2  wrong options, path or connect string; revoke: not a contender's node; count, latch: the node has other data
     3  status, ls --exit-code: a contender holds the lock; barrier status: the barrier is set, or members wait;
        latch status: a count remains
    69  no connection within --connect-timeout, or it was lost while waiting
    70  another error
    74  the lock, or with elect --once the leadership, was lost, or could soon be lost; the command was stopped;
-       barrier enter: the own session ended before the command
+       barrier enter: the own session ended before the command; queue take: the item is delivered again
    75  the lock was not acquired, no term began in time, join: the id is taken, barrier, latch: the wait was too long,
-       count --cas: another value, latch set: a count remains (see -E)
-   76  count, latch set, latch down: the connection was lost, and the change may have been made
+       count --cas: another value, latch set: a count remains, queue take: no item came (see -E)
+   76  count, latch set, latch down, queue: the connection was lost, and the change may have been made
    77  not authorized, or the servers do not accept the credentials;
        ls --exit-code: no listed lock is held, but not all could be read
   126  the command cannot be executed
   127  the command was not found
   128 + n if signal n ended this program while it waited, or during ls, status, leader, members, watch, count,
-       barrier, latch, revoke";
+       barrier, latch, queue, revoke";
 
 const EACH: &str = "\
 With --each the command runs for each line of standard input, at most N at once over all processes and machines that use
@@ -106,6 +107,9 @@ pub(crate) enum Action {
     /// Registers a command as an instance of a service, and shows the instances: Curator's service discovery
     #[command(subcommand)]
     Service(Service),
+    /// Puts items into queues, takes them out, and runs a command for each item
+    #[command(subcommand)]
+    Queue(Queue),
     /// Asks the owner of a node, as `curator ls` lists it, to release the lock. Nothing is forced
     Revoke(Revoke),
     /// Shows the locks below a path on a web page, as JSON and as metrics, without changing them
@@ -195,6 +199,7 @@ impl Action {
             Self::Join(_) | Self::Service(Service::Register(_)) => Some("its registration"),
             Self::Barrier(Barrier::Enter(_)) => Some("its place at the barrier"),
             Self::Barrier(Barrier::Hold(_)) => Some("the barrier"),
+            Self::Queue(command) if command.holds_items() => Some("its items"),
             _ => None,
         }
     }
@@ -211,6 +216,7 @@ impl Action {
             Self::Barrier(command) => command.acl(),
             Self::Latch(command) => command.acl(),
             Self::Service(command) => command.acl(),
+            Self::Queue(command) => command.acl(),
             _ => None,
         }
     }
@@ -222,7 +228,7 @@ fn with_dashes(arguments: &[OsString], error: &clap::Error) -> Option<String> {
     let runs = words.iter().any(|word| {
         matches!(
             word.as_str(),
-            "lock" | "semaphore" | "read" | "write" | "elect" | "join" | "hold" | "enter" | "register"
+            "lock" | "semaphore" | "read" | "write" | "elect" | "join" | "hold" | "enter" | "register" | "work"
         )
     });
     if error.kind() != ErrorKind::UnknownArgument || !runs || words.iter().any(|word| word == "--") {

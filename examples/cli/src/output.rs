@@ -1,5 +1,5 @@
-//! Standard error and standard output. A stream that is not read blocks its own thread, and no loop that holds or waits.
-//! A blocked loop would leave a command running after the loss, or keep the head of the queue.
+//! Standard error and standard output. A stream that is not read blocks its own thread, and no loop that holds or
+//! waits. A blocked loop would leave a command running after the loss, or keep the head of the queue.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ static RESULTS: LazyLock<Stream> = LazyLock::new(|| Stream::new(io::stdout()));
 
 /// Prints a message on standard error, without waiting. Counts the messages that its reader leaves no room for.
 pub(crate) fn tell(text: &str) {
-    MESSAGES.tell(format!("curator: {text}\n"));
+    MESSAGES.tell(format!("curator: {text}\n").into_bytes());
 }
 
 /// Waits until all messages are printed, at most for this time.
@@ -31,9 +31,9 @@ pub(crate) fn flush(longest: Duration) {
     MESSAGES.flush(longest);
 }
 
-/// Prints text on standard output. Resolves when its reader has room for all of it, with `false` if the reader of the
-/// pipe has closed it.
-pub(crate) async fn print(text: impl Into<String>) -> Result<bool, Failure> {
+/// Prints text or bytes on standard output. Resolves when its reader has room for all of it, with `false` if the reader
+/// of the pipe has closed it.
+pub(crate) async fn print(text: impl Into<Vec<u8>>) -> Result<bool, Failure> {
     let (sender, written) = oneshot::channel();
     RESULTS.push(Text { text: text.into(), written: Some(sender) });
     is_open(written.await.unwrap_or_else(|_ended| Err(io::Error::other("its thread has ended"))))
@@ -41,7 +41,7 @@ pub(crate) async fn print(text: impl Into<String>) -> Result<bool, Failure> {
 
 /// Prints text on standard output, for a caller that holds nothing and catches no signal.
 pub(crate) fn print_at_once(text: &str) -> Result<bool, Failure> {
-    is_open(write(&mut io::stdout(), text))
+    is_open(write(&mut io::stdout(), text.as_bytes()))
 }
 
 fn is_open(written: io::Result<()>) -> Result<bool, Failure> {
@@ -52,8 +52,8 @@ fn is_open(written: io::Result<()>) -> Result<bool, Failure> {
     }
 }
 
-fn write(stream: &mut impl Write, text: &str) -> io::Result<()> {
-    stream.write_all(text.as_bytes())?;
+fn write(stream: &mut impl Write, text: &[u8]) -> io::Result<()> {
+    stream.write_all(text)?;
     stream.flush()
 }
 
@@ -78,7 +78,7 @@ struct Queue {
 }
 
 struct Text {
-    text: String,
+    text: Vec<u8>,
     written: Option<oneshot::Sender<io::Result<()>>>,
 }
 
@@ -92,7 +92,7 @@ impl Stream {
     }
 
     /// Queues a message, unless the messages before it leave no room.
-    fn tell(&self, text: String) {
+    fn tell(&self, text: Vec<u8>) {
         let mut queue = self.0.lock();
         if queue.bytes > 0 && queue.bytes + text.len() > MOST_BYTES {
             queue.dropped += 1;
@@ -169,7 +169,7 @@ impl Queue {
             1 => "curator: 1 message is missing here: standard error was not read\n".to_owned(),
             dropped => format!("curator: {dropped} messages are missing here: standard error was not read\n"),
         };
-        Some(Text { text, written: None })
+        Some(Text { text: text.into_bytes(), written: None })
     }
 
     fn is_written(&self) -> bool {
@@ -211,14 +211,14 @@ mod tests {
     fn messages_without_room_are_dropped_and_counted() {
         let (stream, take, texts) = stream();
         let long = "x".repeat(MOST_BYTES / 2);
-        stream.tell("first".to_owned());
+        stream.tell("first".into());
         let begin = Instant::now();
         while !stream.0.lock().is_writing {
             assert!(begin.elapsed() < Duration::from_secs(60), "never: a write");
             thread::yield_now();
         }
         for _ in 0..4 {
-            stream.tell(long.clone());
+            stream.tell(long.clone().into_bytes());
         }
         stream.flush(Duration::ZERO);
         for _ in 0..5 {
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(printed[0], "first");
         assert_eq!((&printed[1], &printed[2]), (&long, &long));
         assert_eq!(printed[3], "curator: 2 messages are missing here: standard error was not read\n");
-        stream.tell("last".to_owned());
+        stream.tell("last".into());
         assert_eq!(texts.recv().unwrap(), "last");
         stream.flush(Duration::from_secs(60));
         assert!(stream.0.lock().is_written());
@@ -238,7 +238,7 @@ mod tests {
     fn count_of_dropped_messages_precedes_the_next_message() {
         let mut queue = Queue { dropped: 1, ..Queue::default() };
         let notice = queue.notice().unwrap();
-        assert_eq!(notice.text, "curator: 1 message is missing here: standard error was not read\n");
+        assert_eq!(notice.text, b"curator: 1 message is missing here: standard error was not read\n");
         assert!(queue.notice().is_none() && queue.is_written());
     }
 
@@ -246,8 +246,8 @@ mod tests {
     async fn result_is_never_dropped() {
         let (stream, take, texts) = stream();
         let (sender, written) = oneshot::channel();
-        stream.push(Text { text: "x".repeat(MOST_BYTES), written: None });
-        stream.push(Text { text: "the last\n".to_owned(), written: Some(sender) });
+        stream.push(Text { text: vec![b'x'; MOST_BYTES], written: None });
+        stream.push(Text { text: "the last\n".into(), written: Some(sender) });
         take.send(()).unwrap();
         take.send(()).unwrap();
         assert_eq!(texts.iter().nth(1).unwrap(), "the last\n");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use curator_recipes::NodeState;
 use tokio::sync::watch;
 
-use crate::child::{self, Order, Setting};
+use crate::child::{self, Order, Setting, Streams};
 use crate::failure::Failure;
 use crate::grant::Grant;
 use crate::outages::Outages;
@@ -108,7 +108,8 @@ pub(crate) async fn run(
 ) -> Result<u8, Failure> {
     let Some(program) = command.first() else { return signals.unless_ended(pending()).await };
     let foreground = setting.foreground;
-    let order = Order { command, foreground, path, grace: Duration::ZERO, revocable: false, reads_input: true };
+    let order =
+        Order { command, foreground, path, grace: Duration::ZERO, revocable: false, streams: Streams::INHERITED };
     Ok(match child::run(presence, &order, signals).await {
         Ok(ended) => child::code(ended.status),
         Err(error) => child::cannot_run(program, &error),

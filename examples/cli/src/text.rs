@@ -52,10 +52,11 @@ pub fn created(participant: &Participant) -> String {
     rfc3339(participant.created)
 }
 
-/// Formats a time in UTC, in whole seconds.
+/// Formats a time in UTC, in whole seconds. A time after the year 9999 is its end.
 #[must_use]
 pub fn rfc3339(time: SystemTime) -> String {
-    humantime::format_rfc3339_seconds(time).to_string()
+    let last = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_799);
+    humantime::format_rfc3339_seconds(time.min(last)).to_string()
 }
 
 /// Formats the present time in UTC, in milliseconds.
@@ -95,6 +96,12 @@ mod tests {
     #[test]
     fn seconds_have_three_decimals() {
         assert_eq!(serde_json::to_string(&seconds(Duration::from_micros(2_530_900))).unwrap(), "2.53");
+    }
+
+    #[test]
+    fn times_after_the_last_year_are_its_end() {
+        let far = SystemTime::UNIX_EPOCH + Duration::from_millis(u64::MAX >> 1);
+        assert_eq!(rfc3339(far), "9999-12-31T23:59:59Z");
     }
 
     #[test]

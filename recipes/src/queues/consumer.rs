@@ -17,6 +17,9 @@ use crate::queues::shared::Shared;
 /// A consumer of a queue, from a queue's method `consumer`. It is a stream of deliveries, and ends when the client is
 /// closed.
 ///
+/// This is the consuming side of a queue. Java's interface `QueueConsumer` is the callback: here it is the closure of
+/// [`run`](Self::run).
+///
 /// It has no task: it sends requests while [`next`](Self::next), the stream or a [`run`](Self::run) is polled. An item
 /// that is not asked for is not taken. It keeps the client open.
 ///
@@ -134,6 +137,33 @@ impl<T> QueueConsumer<T> {
     /// # Cancel safety
     ///
     /// When the future is dropped, all work is dropped, which gives its items back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = curator_test::TestingServer::start()?;
+    /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+    /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+    /// # client.start()?;
+    /// use curator_recipes::{Delivery, DistributedQueue, QueueOptions, RawSerializer};
+    ///
+    /// let options = QueueOptions::new().lock_path("/jobs-locks");
+    /// let jobs = DistributedQueue::<String>::with_options(client, "/jobs", RawSerializer, options)?;
+    /// jobs.put(&"last".to_owned()).await?;
+    /// let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    /// let mut stop = Some(stop);
+    /// let work = |delivery: Delivery<String>| {
+    ///     // In a service, SIGTERM does this.
+    ///     drop(stop.take());
+    ///     async move { drop(delivery.complete().await) }
+    /// };
+    /// jobs.consumer().run_until(stopped, 4, work).await?;
+    /// assert!(jobs.is_empty().await?, "the work that was started has ended");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run_until<F>(
         &mut self,
         shutdown: impl Future,

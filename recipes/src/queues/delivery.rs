@@ -231,6 +231,34 @@ impl<T> Delivery<T> {
     /// # Cancel safety
     ///
     /// When the future is dropped, the changes may be made. Call it again with the same transaction.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = curator_test::TestingServer::start()?;
+    /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+    /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+    /// # client.start()?;
+    /// use curator_framework::{CreateMode, CuratorOp};
+    /// use curator_recipes::{DistributedQueue, QueueOptions, RawSerializer};
+    ///
+    /// let options = QueueOptions::new().lock_path("/orders-locks");
+    /// let orders = DistributedQueue::<String>::with_options(client.clone(), "/orders", RawSerializer, options)?;
+    /// orders.put(&"order 7".to_owned()).await?;
+    /// client.create().for_path("/ledger").await?;
+    ///
+    /// let mut consumer = orders.consumer();
+    /// let delivery = consumer.next().await.ok_or("the client is closed")??;
+    /// // One entry for each item, even if it is delivered several times.
+    /// let entry = CuratorOp::create("/ledger/entry-").with_mode(CreateMode::PersistentSequential);
+    /// let entry = entry.with_data(delivery.items()[0].as_str());
+    /// delivery.complete_with(&client.transaction().operation(entry)).await?;
+    /// assert_eq!(client.get_children().for_path("/ledger").await?, ["entry-0000000000"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn complete_with(&self, transaction: &CuratorTransaction<'_>) -> Result<(), QueueError> {
         self.locked("be completed in a transaction")?.complete(Some(transaction)).await
     }

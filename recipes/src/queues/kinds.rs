@@ -127,6 +127,8 @@ queue! {
     /// let options = QueueOptions::new().lock_path("/jobs-locks").max_attempts(5);
     /// let jobs = DistributedQueue::<String>::with_options(client, "/jobs", RawSerializer, options)?;
     /// jobs.put(&"first".to_owned()).await?;
+    /// // Two items in one transaction: both, or none.
+    /// jobs.put_all(&["second".to_owned(), "third".to_owned()]).await?;
     ///
     /// let mut consumer = jobs.consumer();
     /// if let Some(delivery) = consumer.next().await {
@@ -134,9 +136,38 @@ queue! {
     ///     assert_eq!(delivery.items(), ["first"]);
     ///     delivery.complete().await?;
     /// }
+    /// assert_eq!(jobs.len().await?, 2);
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Differences from Curator
+    ///
+    /// * Delivery at most once is not the default: each queue has a lock path or `at_most_once`.
+    /// * A queue has no start and no close. A put returns once the server has the item, and fails with an error.
+    ///   Curator's puts run in the background, and report no failure.
+    /// * A lost reply does not double, lose or block an item.
+    /// * A delivery reports its loss, and a lost delivery changes nothing. A Java consumer with an ended session
+    ///   deletes the item, and the lock of the next consumer.
+    /// * A failed item is delivered again in its place or at the end, or becomes a dead letter. Deliveries are counted.
+    ///   Curator moves it to the end again and again, or deletes it.
+    /// * A corrupt item is reported, and stays. Curator deletes it.
+    /// * A consumer lists the path once a session, and follows the locks of the items that it has skipped. Curator
+    ///   lists for each item, and an item of a dead consumer may wait for the next put.
+    /// * `len` asks the server. Curator's `getLastMessageCount` is always 0.
+    ///
+    /// # Permissions
+    ///
+    /// | call | permissions |
+    /// | --- | --- |
+    /// | a put | to create children of the queue's path and of its parent, for the marker. Without the second one a lost reply may put an item twice |
+    /// | `len`; with `max_items` a put | to read the queue's path |
+    /// | a consumer | to read the queue's path and the items, and to delete children of the path |
+    /// | with a lock path | also to write the items, and to list, create and delete children of the lock path |
+    /// | `retry`, `release`, drop | to create children of the queue's path. Without it the item is given back, and Java's consumers learn of it at the next put |
+    /// | `requeue`, `reject` | to create children of the queue's path, of the path of the dead letters |
+    ///
+    /// The items have the client's default access control list, so it has to let the consumers write them.
     ///
     /// # ZooKeeper layout
     ///
@@ -164,6 +195,34 @@ queue! {
     /// unique. Otherwise it behaves like a [`DistributedQueue`].
     ///
     /// A node is named `queue-|<id>|<number>`. In an id `/` and `|` become `_`. A path with `|` is refused.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = curator_test::TestingServer::start()?;
+    /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+    /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+    /// # client.start()?;
+    /// use curator_recipes::{DistributedIdQueue, QueueOptions, RawSerializer};
+    ///
+    /// let options = QueueOptions::new().lock_path("/orders-locks");
+    /// let orders = DistributedIdQueue::<String>::with_options(client, "/orders", RawSerializer, options)?;
+    /// orders.put(&"paid".to_owned(), "order 7").await?;
+    /// orders.put_all([(&"paid".to_owned(), "order 8"), (&"sent".to_owned(), "order 8")]).await?;
+    /// assert_eq!(orders.remove("order 8").await?, 2);
+    /// let delivery = orders.consumer().next().await.ok_or("the client is closed")??;
+    /// assert_eq!(delivery.id(), Some("order 7"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Differences from Curator
+    ///
+    /// * [`remove`](Self::remove) takes an id as `put` does. Curator's finds no id with `/` or `|`.
+    /// * `put_batch` and `put_all` are additions, and so is the id of a delivery.
+    /// * The [differences](DistributedQueue#differences-from-curator) of a `DistributedQueue`.
 }
 
 queue! {
@@ -173,6 +232,34 @@ queue! {
     ///
     /// A consumer learns of an urgent item at once. It is delivered next. Over `zookeeper-async` up to 16 known
     /// items are delivered before it. A node is named `queue-<sign and 8 hexadecimal digits><number>`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = curator_test::TestingServer::start()?;
+    /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+    /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+    /// # client.start()?;
+    /// use curator_recipes::{DistributedPriorityQueue, QueueOptions, RawSerializer};
+    ///
+    /// let options = QueueOptions::new().lock_path("/mails-locks");
+    /// let mails = DistributedPriorityQueue::<String>::with_options(client, "/mails", RawSerializer, options)?;
+    /// mails.put(&"newsletter".to_owned(), 10).await?;
+    /// mails.put_all([(&"password".to_owned(), -1), (&"receipt".to_owned(), 5)]).await?;
+    /// let delivery = mails.consumer().next().await.ok_or("the client is closed")??;
+    /// assert_eq!((delivery.items(), delivery.priority()), (&["password".to_owned()][..], Some(-1)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Differences from Curator
+    ///
+    /// * An urgent item is the next one. Curator's waits until the consumer has worked through its listing, or through
+    ///   `minItemsBeforeRefresh` items.
+    /// * [`requeue`](crate::Delivery::requeue) keeps the priority. Curator's drops it.
+    /// * The [differences](DistributedQueue#differences-from-curator) of a `DistributedQueue`.
 }
 
 queue! {
@@ -182,6 +269,36 @@ queue! {
     ///
     /// A consumer compares the time with its machine's clock, which may be ahead of a producer's. Times are whole
     /// milliseconds. A node is named `queue-|<milliseconds after 1970, hexadecimal>|<number>`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = curator_test::TestingServer::start()?;
+    /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+    /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+    /// # client.start()?;
+    /// use std::time::{Duration, SystemTime};
+    /// use curator_recipes::{DistributedDelayQueue, QueueOptions, RawSerializer};
+    ///
+    /// let options = QueueOptions::new().lock_path("/reminders-locks");
+    /// let reminders = DistributedDelayQueue::<String>::with_options(client, "/reminders", RawSerializer, options)?;
+    /// let now = SystemTime::now();
+    /// reminders.put(&"tomorrow".to_owned(), now + Duration::from_secs(86_400)).await?;
+    /// reminders.put_all([(&"second".to_owned(), now), (&"third".to_owned(), now)]).await?;
+    /// let delivery = reminders.consumer().next().await.ok_or("the client is closed")??;
+    /// assert_eq!(delivery.items(), ["second"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Differences from Curator
+    ///
+    /// * Items of one time have the order of their puts. Curator's have any order.
+    /// * [`requeue`](crate::Delivery::requeue) keeps the time. Curator's drops it, so the item is due at once.
+    /// * A time is a `SystemTime`, in place of milliseconds after 1970.
+    /// * The [differences](DistributedQueue#differences-from-curator) of a `DistributedQueue`.
 }
 
 /// Defines the puts of a queue, for items with more arguments.

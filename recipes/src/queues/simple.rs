@@ -50,6 +50,19 @@ const MOST_MISSES: u32 = 8;
 /// # }
 /// ```
 ///
+/// # Differences from Curator
+///
+/// * A lost reply does not put an item twice, and does not lose one.
+/// * `peek` and `poll` return `None` for an empty queue. Curator's `element` and `remove` throw.
+/// * Known names are used up before the path is listed again. Curator lists it for each item.
+/// * A wait leaves no watch behind. Curator's `poll` with a time leaves one for each call.
+///
+/// # Permissions
+///
+/// An `offer` creates children of the path, and of its parent for the node that proves the offer. Without the second
+/// right a lost reply may add an item twice. `peek` reads the path and the item. `poll` and `take` also delete children
+/// of the path.
+///
 /// # ZooKeeper layout
 ///
 /// `<path>/qn-<number>`, persistent and sequential, with the item as data. Missing parents, and the path itself, are

@@ -14,11 +14,29 @@ const HOLDERS: usize = 16;
 
 /// The state of the connection, at the top of each answer.
 #[derive(Debug, Serialize)]
-struct Head<'a> {
+pub(super) struct LinkJson<'a> {
     servers: &'a str,
     connected: bool,
     connection_since_ms: i64,
     cause: Option<&'a str>,
+}
+
+impl<'a> LinkJson<'a> {
+    pub(super) fn new(link: &'a Link) -> Self {
+        Self {
+            servers: &link.servers,
+            connected: link.is_connected(),
+            connection_since_ms: link.since,
+            cause: link.cause.as_deref(),
+        }
+    }
+}
+
+/// The top of each answer about locks.
+#[derive(Debug, Serialize)]
+struct Head<'a> {
+    #[serde(flatten)]
+    link: LinkJson<'a>,
     exists: Option<bool>,
     complete: bool,
     left_out: Vec<&'a str>,
@@ -29,10 +47,7 @@ struct Head<'a> {
 impl<'a> Head<'a> {
     fn new(snapshot: &'a Snapshot, link: &'a Link) -> Self {
         Self {
-            servers: &link.servers,
-            connected: link.is_connected(),
-            connection_since_ms: link.since,
-            cause: link.cause.as_deref(),
+            link: LinkJson::new(link),
             exists: snapshot.is_known().then_some(snapshot.missing.is_none()),
             complete: page::is_complete(snapshot, link),
             left_out: snapshot.left_out.keys().map(String::as_str).collect(),

@@ -1,6 +1,6 @@
 //! The requests and the streams of events.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -24,6 +24,7 @@ use super::link::Link;
 use super::lock::{Contender, Lock};
 use super::metrics::{self, Counts};
 use super::page::{self, Row};
+use super::queues::{self, Queues};
 use super::services::{self, Entry, Service, Services};
 use super::{Shared, api};
 
@@ -38,34 +39,39 @@ const MOST_CHANGES: usize = 100;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// The newest states that were seen.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) snapshots: watch::Receiver<Arc<Snapshot>>,
+    pub(crate) services: watch::Receiver<Arc<Services>>,
+    pub(crate) queues: watch::Receiver<Arc<Queues>>,
+    pub(crate) links: watch::Receiver<Link>,
+}
+
 /// The state of the handlers.
 #[derive(Debug, Clone)]
 pub(crate) struct Served {
     shared: Arc<Shared>,
-    snapshots: watch::Receiver<Arc<Snapshot>>,
-    services: watch::Receiver<Arc<Services>>,
-    links: watch::Receiver<Link>,
+    seen: Seen,
     stopping: watch::Receiver<bool>,
     streams: Arc<Semaphore>,
 }
 
 impl Served {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        snapshots: watch::Receiver<Arc<Snapshot>>,
-        services: watch::Receiver<Arc<Services>>,
-        links: watch::Receiver<Link>,
-        stopping: watch::Receiver<bool>,
-    ) -> Self {
-        Self { shared, snapshots, services, links, stopping, streams: Arc::new(Semaphore::new(MOST_STREAMS)) }
+    pub(crate) fn new(shared: Arc<Shared>, seen: Seen, stopping: watch::Receiver<bool>) -> Self {
+        Self { shared, seen, stopping, streams: Arc::new(Semaphore::new(MOST_STREAMS)) }
     }
 
     fn services(&self) -> Arc<Services> {
-        Arc::clone(&self.services.borrow())
+        Arc::clone(&self.seen.services.borrow())
+    }
+
+    fn queues(&self) -> Arc<Queues> {
+        Arc::clone(&self.seen.queues.borrow())
     }
 
     fn present(&self) -> (Arc<Snapshot>, Link) {
-        (Arc::clone(&self.snapshots.borrow()), self.links.borrow().clone())
+        (Arc::clone(&self.seen.snapshots.borrow()), self.seen.links.borrow().clone())
     }
 }
 
@@ -89,6 +95,7 @@ pub(crate) fn router(served: Served) -> Router {
         .route("/api/locks/{*path}", get(api_lock))
         .route("/api/services", get(api_services))
         .route("/api/services/{*name}", get(api_service))
+        .route("/api/queues", get(api_queues))
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
         .route("/login", get(login))
@@ -160,7 +167,8 @@ fn json(text: serde_json::Result<String>) -> Response {
 async fn list(State(served): State<Served>) -> Response {
     let (snapshot, link) = served.present();
     let time = frozen(&link).unwrap_or_else(now);
-    html(StatusCode::OK, page::list(&served.shared.root, &snapshot, &served.services(), &link, time))
+    let (services, queues) = (served.services(), served.queues());
+    html(StatusCode::OK, page::list(&served.shared.root, &snapshot, &services, &queues, &link, time))
 }
 
 fn lock_page(served: &Served, path: &str) -> Response {
@@ -227,6 +235,11 @@ async fn api_service(State(served): State<Served>, Path(name): Path<String>) -> 
     }
 }
 
+async fn api_queues(State(served): State<Served>) -> Response {
+    let (_, link) = served.present();
+    json(queues::api::queues(&served.queues(), &link))
+}
+
 async fn metrics(State(served): State<Served>) -> Response {
     let (snapshot, link) = served.present();
     let counts = Counts {
@@ -235,7 +248,7 @@ async fn metrics(State(served): State<Served>) -> Response {
         streams: MOST_STREAMS - served.streams.available_permits(),
     };
     let mut labels = served.shared.labels.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = metrics::text(&snapshot, &served.services(), &link, &mut labels, counts, now());
+    let text = metrics::text((&snapshot, &served.services(), &served.queues()), &link, &mut labels, counts, now());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
@@ -282,7 +295,7 @@ async fn service_events(State(served): State<Served>, Path(name): Path<String>, 
 
 /// The page that a stream updates.
 enum View {
-    /// All locks and services.
+    /// All locks, services and queues.
     List,
     /// The lock at a path.
     Lock(String),
@@ -334,11 +347,14 @@ struct Update {
     /// Older changes were dropped before this page got them.
     dropped: bool,
     /// The services, on the page that lists them.
-    services: Option<ServicesUpdate>,
+    services: Option<SectionUpdate>,
+    /// The queues, on the same page.
+    queues: Option<SectionUpdate>,
 }
 
+/// The update of a section of the page of all locks.
 #[derive(Debug, Serialize)]
-struct ServicesUpdate {
+struct SectionUpdate {
     hidden: bool,
     summary: String,
     rows: Vec<Row>,
@@ -352,7 +368,7 @@ type Rows = (Vec<Row>, Vec<String>);
 struct Viewer {
     served: Served,
     view: View,
-    sent: Option<(Arc<Snapshot>, Arc<Services>)>,
+    sent: Option<(Arc<Snapshot>, Arc<Services>, Arc<Queues>)>,
     from: u64,
     next_at: Instant,
     _permit: OwnedSemaphorePermit,
@@ -361,13 +377,15 @@ struct Viewer {
 impl Viewer {
     /// Resolves with the next update, or with `None` when the server stops.
     async fn next(&mut self) -> Option<Event> {
-        let Served { snapshots, services, links, stopping, .. } = &mut self.served;
+        let Served { seen: Seen { snapshots, services, queues, links }, stopping, .. } = &mut self.served;
         let wait = async {
             if self.sent.is_some() {
                 let changed = async {
                     tokio::select! {
                         changed = snapshots.changed() => changed,
                         changed = services.changed() => changed,
+                        // Without queues nothing follows them.
+                        Ok(()) = queues.changed() => Ok(()),
                         changed = links.changed() => changed,
                     }
                 };
@@ -383,23 +401,25 @@ impl Viewer {
         }
         let snapshot = Arc::clone(&snapshots.borrow_and_update());
         let services = Arc::clone(&services.borrow_and_update());
+        let queues = Arc::clone(&queues.borrow_and_update());
         let link = links.borrow_and_update().clone();
         self.next_at = Instant::now() + PACE;
-        let update = self.update(&snapshot, &services, &link);
+        let update = self.update(&snapshot, &services, &queues, &link);
         let id = format!("{}-{}", self.served.shared.started, self.from);
-        self.sent = Some((snapshot, services));
+        self.sent = Some((snapshot, services, queues));
         Some(Event::default().id(id).data(serde_json::to_string(&update).unwrap_or_default()))
     }
 
-    fn update(&mut self, snapshot: &Snapshot, services: &Services, link: &Link) -> Update {
+    fn update(&mut self, snapshot: &Snapshot, services: &Services, queues: &Queues, link: &Link) -> Update {
         let time = frozen(link).unwrap_or_else(now);
         let sent = self.sent.as_ref();
-        let (mut history, mut list) = ((Vec::new(), false), None);
+        let (mut history, mut sections) = ((Vec::new(), false), (None, None));
         let (summary, empty, (rows, gone)) = match &self.view {
             View::List => {
-                list = Some(ServicesUpdate::of(sent.map(|sent| &*sent.1), services));
-                let rows = rows_of_locks(sent.map(|sent| &*sent.0), snapshot, time);
-                (page::list_summary(snapshot, services), page::empty_list(snapshot), rows)
+                sections.0 = Some(SectionUpdate::of_services(sent.map(|sent| &*sent.1), services));
+                sections.1 = Some(SectionUpdate::of_queues(sent.map(|sent| &*sent.2), queues, time));
+                let rows = rows_of(sent.map(|sent| &sent.0.locks), &snapshot.locks, |lock| page::lock_row(lock, time));
+                (page::list_summary(snapshot, services, queues), page::empty_list(snapshot), rows)
             }
             View::Lock(path) => {
                 let changes = self.served.shared.history();
@@ -428,31 +448,35 @@ impl Viewer {
             gone,
             history: history.0.iter().map(page::change_item).collect(),
             dropped: history.1,
-            services: list,
+            services: sections.0,
+            queues: sections.1,
         }
     }
 }
 
-impl ServicesUpdate {
-    fn of(sent: Option<&Services>, services: &Services) -> Self {
-        let is_sent = |name: &String| sent.is_some_and(|sent| sent.by_name.get(name) == services.by_name.get(name));
-        let rows = services.by_name.iter().filter(|(name, _)| !is_sent(name));
-        let sent = sent.into_iter().flat_map(|sent| sent.by_name.keys());
-        Self {
-            hidden: !services.are_shown(),
-            summary: services::page::summary(services),
-            rows: rows.map(|(_, service)| services::page::service_row(service)).collect(),
-            gone: sent.filter(|name| !services.by_name.contains_key(*name)).cloned().collect(),
-        }
+impl SectionUpdate {
+    fn of_services(sent: Option<&Services>, services: &Services) -> Self {
+        let (rows, gone) = rows_of(sent.map(|sent| &sent.by_name), &services.by_name, services::page::service_row);
+        Self { hidden: !services.are_shown(), summary: services::page::summary(services), rows, gone }
+    }
+
+    fn of_queues(sent: Option<&Queues>, queues: &Queues, now: i64) -> Self {
+        let row = |queue: &queues::Queue| queues::page::row(queue, now);
+        let (rows, gone) = rows_of(sent.map(|sent| &sent.by_path), &queues.by_path, row);
+        Self { hidden: queues.by_path.is_empty(), summary: queues::page::summary(queues), rows, gone }
     }
 }
 
-fn rows_of_locks(sent: Option<&Snapshot>, snapshot: &Snapshot, now: i64) -> Rows {
-    let is_sent = |(path, lock)| sent.is_some_and(|sent| sent.locks.get(path) == Some(lock));
-    let rows = snapshot.locks.iter().filter(|pair| !is_sent(*pair)).map(|(_, lock)| page::lock_row(lock, now));
-    let sent = sent.into_iter().flat_map(|sent| sent.locks.keys());
-    let gone = sent.filter(|path| !snapshot.locks.contains_key(*path)).cloned().collect();
-    (rows.collect(), gone)
+/// Returns the rows that are not as they were sent.
+fn rows_of<T: PartialEq>(
+    sent: Option<&BTreeMap<String, Arc<T>>>,
+    present: &BTreeMap<String, Arc<T>>,
+    row: impl Fn(&T) -> Row,
+) -> Rows {
+    let is_sent = |key, value| sent.is_some_and(|sent| sent.get(key) == Some(value));
+    let rows = present.iter().filter(|(key, value)| !is_sent(*key, *value)).map(|(_, value)| row(value));
+    let gone = sent.into_iter().flat_map(BTreeMap::keys).filter(|key| !present.contains_key(*key));
+    (rows.collect(), gone.cloned().collect())
 }
 
 fn rows_of_contenders(was: Option<&Arc<Lock>>, lock: Option<&Arc<Lock>>, now: i64) -> Rows {

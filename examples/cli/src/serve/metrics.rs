@@ -8,7 +8,8 @@ use curator_framework::ConnectionState;
 use super::follow::Snapshot;
 use super::link::Link;
 use super::lock::Lock;
-use super::page::{is_complete, is_live};
+use super::page::{is_complete, is_live, milliseconds};
+use super::queues::{Queue, Queues};
 use super::services::{Services, State};
 
 /// The most locks, and the most services, with series of their own.
@@ -41,10 +42,9 @@ pub(crate) struct Counts {
     pub(crate) streams: usize,
 }
 
-/// Writes all metrics. The metrics of locks and of services are left out while these are not up to date.
+/// Writes all metrics. The metrics of locks, services and queues are left out while these are not up to date.
 pub(crate) fn text(
-    snapshot: &Snapshot,
-    services: &Services,
+    (snapshot, services, queues): (&Snapshot, &Services, &Queues),
     link: &Link,
     labels: &mut Labels,
     counts: Counts,
@@ -82,6 +82,9 @@ pub(crate) fn text(
     if link.is_connected() && services.is_fresh && services.exists == Some(true) {
         instances(&mut text, services);
     }
+    if link.is_connected() && queues.is_fresh {
+        states(&mut text, queues, now);
+    }
     text
 }
 
@@ -108,8 +111,7 @@ fn locks(text: &mut String, snapshot: &Snapshot, labels: &mut Labels, now: i64) 
     each("curator_lock_holders", "Holders of the lock.", &|lock| Some(lock.holders().count().to_string()));
     each("curator_lock_waiters", "Waiters for the lock.", &|lock| Some(lock.waiters().to_string()));
     each("curator_lock_oldest_holder_seconds", "Time since the oldest holder's grant, or its creation.", &|lock| {
-        let held = now.saturating_sub(lock.held_since()?).max(0);
-        Some(format!("{}.{:03}", held / 1000, held % 1000))
+        Some(seconds(now.saturating_sub(lock.held_since()?).max(0)))
     });
 }
 
@@ -133,6 +135,34 @@ fn instances(text: &mut String, services: &Services) {
             let _written = writeln!(text, "{name}{{service=\"{service_name}\",state=\"{word}\"}} {count}");
         }
     }
+}
+
+fn states(text: &mut String, queues: &Queues, now: i64) {
+    let mut each = |name: &str, help: &str, value: &dyn Fn(&Queue) -> Option<String>| {
+        let mut values = queues.by_path.values().filter_map(|queue| Some((queue, value(queue)?))).peekable();
+        if values.peek().is_some() {
+            let _written = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+        }
+        for (queue, value) in values {
+            let _written = writeln!(text, "{name}{{path=\"{}\"}} {value}", label(&queue.path));
+        }
+    };
+    each("curator_queue_items", "Items of the queue, those in work included.", &|queue| {
+        Some(queue.state()?.items.to_string())
+    });
+    each("curator_queue_in_work", "Items of the queue that consumers have locked.", &|queue| {
+        Some(queue.state()?.in_work.to_string())
+    });
+    each("curator_queue_dead_letters", "Dead letters of the queue.", &|queue| Some(queue.state()?.dead.to_string()));
+    each("curator_queue_oldest_item_seconds", "Time since the put of the oldest item.", &|queue| {
+        let age = now.saturating_sub(milliseconds(queue.state()?.oldest.as_ref()?.created)).max(0);
+        Some(seconds(age))
+    });
+}
+
+/// Writes milliseconds as seconds.
+fn seconds(milliseconds: i64) -> String {
+    format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000)
 }
 
 fn label(value: &str) -> String {

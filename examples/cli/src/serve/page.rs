@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use curator_cli::kinds::{LockKind, not_a_contender};
 use curator_cli::text::{age, kind};
@@ -13,12 +13,15 @@ use super::follow::Snapshot;
 use super::history::{Change, ChangeKind};
 use super::link::Link;
 use super::lock::{Contender, Detail, Lock};
+use super::queues::{self, Queues};
 use super::services::{self, Services};
 
 /// The one page, with a mark `{{name}}` for each part that is filled in.
 const PAGE: &str = include_str!("page.html");
 /// The state above a page before the nodes have been read.
 pub(super) const NOT_KNOWN_YET: &str = r#"<span class="state gone">not known yet</span>"#;
+/// The cell of a table without a value.
+pub(super) const NOTHING: &str = r#"<span class="dim">–</span>"#;
 /// The most holders that a row of the list names.
 const NAMED: usize = 3;
 /// The most characters of data that are shown.
@@ -100,6 +103,12 @@ pub(crate) fn session(id: i64) -> String {
     format!("{id:#x}")
 }
 
+/// Returns a time in milliseconds since 1970.
+pub(super) fn milliseconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
 /// The length of time since a moment, which the script keeps up to date.
 pub(super) fn time(at: i64, now: i64, is_limit: bool) -> String {
     let elapsed = Duration::from_millis(u64::try_from(now.saturating_sub(at)).unwrap_or_default());
@@ -147,10 +156,10 @@ pub(crate) fn lock_row(lock: &Lock, now: i64) -> Row {
         if holders > NAMED {
             items.push(format!(r#"<div class="dim">and {} more</div>"#, holders - NAMED));
         }
-        if items.is_empty() { r#"<span class="dim">–</span>"#.to_owned() } else { items.concat() }
+        if items.is_empty() { NOTHING.to_owned() } else { items.concat() }
     };
     let oldest = lock.holders().filter(|holder| holder.since() == lock.held_since()).map(|holder| since(holder, now));
-    let held = oldest.into_iter().next().unwrap_or_else(|| r#"<span class="dim">–</span>"#.to_owned());
+    let held = oldest.into_iter().next().unwrap_or_else(|| NOTHING.to_owned());
     let (class, state) = state_of(lock);
     let html = format!(
         r#"<tr data-id="{id}" data-key="{id}" data-queue="{waiters}" data-since="{at}" class="{class}">
@@ -296,7 +305,7 @@ pub(super) fn count(number: usize, one: &str, many: &str) -> String {
 }
 
 /// Returns the counts above the list.
-pub(crate) fn list_summary(snapshot: &Snapshot, services: &Services) -> String {
+pub(crate) fn list_summary(snapshot: &Snapshot, services: &Services, queues: &Queues) -> String {
     if !snapshot.is_known() {
         return NOT_KNOWN_YET.to_owned();
     }
@@ -311,6 +320,10 @@ pub(crate) fn list_summary(snapshot: &Snapshot, services: &Services) -> String {
     if services.are_shown() {
         let number = count(services.by_name.len(), "service", "services");
         let _written = write!(summary, r##" · <a href="#services">{number}</a>"##);
+    }
+    if !queues.by_path.is_empty() {
+        let number = count(queues.by_path.len(), "queue", "queues");
+        let _written = write!(summary, r##" · <a href="#queues">{number}</a>"##);
     }
     summary
 }
@@ -358,8 +371,25 @@ pub(crate) fn shown(lock: Option<&Arc<Lock>>) -> impl Iterator<Item = &Arc<Conte
     lock.into_iter().flat_map(|lock| &lock.contenders).filter(|node| node.holds() || node.waits())
 }
 
-/// Returns the page of all locks and services.
-pub(crate) fn list(root: &str, snapshot: &Snapshot, services: &Services, link: &Link, now: i64) -> String {
+/// Returns a section of the page of all locks, with a table below its summary.
+pub(super) fn section(id: &str, title: &str, heads: &str, is_shown: bool, summary: &str, rows: &str) -> String {
+    let hidden = if is_shown { "" } else { " hidden" };
+    format!(
+        r#"<section id="{id}"{hidden}><h2>{title}</h2><p id="{id}-summary" class="summary">{summary}</p>
+<table class="locks {id}"><thead><tr>{heads}</tr></thead>
+<tbody id="{id}-rows">{rows}</tbody></table></section>"#
+    )
+}
+
+/// Returns the page of all locks, services and queues.
+pub(crate) fn list(
+    root: &str,
+    snapshot: &Snapshot,
+    services: &Services,
+    queues: &Queues,
+    link: &Link,
+    now: i64,
+) -> String {
     let rows: String = snapshot.locks.values().map(|lock| lock_row(lock, now).html).collect();
     let title = if root == "/" { "Locks".to_owned() } else { format!("Locks below {}", visible(root)) };
     let main = format!(
@@ -373,11 +403,13 @@ pub(crate) fn list(root: &str, snapshot: &Snapshot, services: &Services, link: &
 <th scope="col" class="number">Held for</th><th scope="col" class="number">Waiting</th></tr></thead>
 <tbody id="rows">{rows}</tbody></table>
 <p class="empty" id="empty">{empty}</p>
-{services}"#,
+{services}
+{queues}"#,
         title = escape(&title),
         empty = escape(&empty_list(snapshot)),
-        summary = list_summary(snapshot, services),
+        summary = list_summary(snapshot, services, queues),
         services = services::page::section(services),
+        queues = queues::page::section(queues, now),
     );
     fill(&title, "/events", &notice(snapshot, link), snapshot, link, &main)
 }

@@ -2,7 +2,8 @@
 "use strict";
 
 const $ = (id) => document.getElementById(id);
-const rows = $("rows"), serviceRows = $("services-rows"), history = $("history"), filter = $("filter"), order = $("order");
+const rows = $("rows"), history = $("history"), filter = $("filter"), order = $("order");
+const SECTIONS = ["services", "queues"].filter((name) => $(name)); // of the page that lists all
 const LONGEST_HISTORY = 500;
 let ahead = 0; // the server's clock less this one's, in milliseconds
 let live = !document.body.classList.contains("stale");
@@ -54,7 +55,7 @@ function arrange() {
     queue: (a, b) => b.dataset.queue - a.dataset.queue || plain(a, b),
     since: (a, b) => a.dataset.since - b.dataset.since || plain(a, b),
   }[by];
-  const all = sort(rows, compare).concat(serviceRows ? sort(serviceRows, plain) : []);
+  const all = sort(rows, compare).concat(...SECTIONS.map((name) => sort($(`${name}-rows`), plain)));
   if (!filter) return;
   const wanted = filter.value.trim().toLowerCase();
   let shown = 0;
@@ -101,10 +102,11 @@ function apply(update) {
   $("summary").innerHTML = update.summary;
   put($("empty"), update.empty);
   replaceRows(rows, update.all, update);
-  if (update.services) {
-    $("services").hidden = update.services.hidden;
-    $("services-summary").innerHTML = update.services.summary;
-    replaceRows(serviceRows, update.all, update.services);
+  for (const name of SECTIONS) {
+    const section = update[name];
+    $(name).hidden = section.hidden;
+    $(`${name}-summary`).innerHTML = section.summary;
+    replaceRows($(`${name}-rows`), update.all, section);
   }
   arrange();
   if (history) {

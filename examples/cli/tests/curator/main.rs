@@ -19,6 +19,7 @@ mod leading;
 mod losing;
 mod pages;
 mod persistent;
+mod queueing;
 mod servicing;
 mod settings;
 mod showing;

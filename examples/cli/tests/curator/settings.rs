@@ -5,7 +5,7 @@ use curator_test::{ApacheServer, TestAuthority, TestingServer};
 
 use crate::{begin, curator, end, run, signal, stderr, stdout};
 
-const COMMANDS: [&[&str]; 23] = [
+const COMMANDS: [&[&str]; 28] = [
     &["lock"],
     &["semaphore"],
     &["read"],
@@ -27,6 +27,11 @@ const COMMANDS: [&[&str]; 23] = [
     &["latch", "down"],
     &["latch", "wait"],
     &["latch", "status"],
+    &["queue", "take"],
+    &["queue", "work"],
+    &["queue", "ls"],
+    &["queue", "retry-dead"],
+    &["queue", "purge"],
     &["completions"],
     &["man"],
 ];
@@ -38,7 +43,9 @@ fn each_option_has_an_environment_variable() {
     for command in COMMANDS {
         let help = stdout(&run("", &[command, &["--help"]].concat()));
         let options: Vec<&str> = help.split("\n  -").chain(help.split("\n      --")).skip(1).collect();
-        for option in help.lines().filter(|line| line.trim_start().starts_with('-')) {
+        // A line with `- ` has a value of an option.
+        let is_option = |line: &&str| line.trim_start().starts_with('-') && !line.trim_start().starts_with("- ");
+        for option in help.lines().filter(is_option) {
             let name = option.split_whitespace().find(|word| word.starts_with("--")).unwrap();
             if !WITHOUT_A_VARIABLE.contains(&name) {
                 let variable = format!("[env: CURATOR_{}", name[2..].to_uppercase().replace('-', "_"));

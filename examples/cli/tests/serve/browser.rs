@@ -234,6 +234,40 @@ fn browser_shows_services_and_their_changes_without_a_reload() {
 }
 
 #[test]
+fn browser_shows_queues_and_their_changes_without_a_reload() {
+    let server = in_process();
+    let clients = Clients::new(&server.connect_string());
+    let client = clients.client();
+    let odd = "/jobs/<b onclick=x>odd";
+    for path in ["/jobs/report", odd] {
+        for _ in 0..3 {
+            clients.put(&client, path, "job");
+        }
+    }
+    clients.put(&client, "/jobs/report-dead", "dead");
+    clients.contend(&client, "/jobs/lock", "lock-", "host-0.example:1");
+    let web =
+        Web::start_live(&server.connect_string(), &["--queue", "/jobs/report", "--queue", odd, "--queue", "/jobs/no"]);
+    let mut browser = Browser::start();
+    browser.open(&web.url("/"));
+    browser.until(
+        "the queues",
+        "document.querySelector('#queues-summary').innerText === '3 queues · 6 items · 1 dead letter'",
+    );
+    browser.until("an age", "/^\\d+s$/.test(document.querySelector('#queues-rows time').innerText)");
+    assert_eq!(browser.text("tr[data-id='/jobs/report'] td:nth-child(2)"), "3");
+    assert_eq!(browser.text("tr[data-id='/jobs/report'] td:nth-child(5)"), "1");
+    assert!(browser.text("#queues").contains("<b onclick=x>odd") && browser.text("#queues").contains("no such queue"));
+    browser.fits("queues");
+    browser.eval("filter.focus()");
+    browser.call("Input.insertText", json!({"text": "report"}));
+    browser.until("the filter", "document.querySelectorAll('tbody tr:not([hidden])').length === 1");
+    clients.put(&client, "/jobs/report", "job");
+    browser.until("a put", "document.querySelector(\"tr[data-id='/jobs/report'] td\").innerText === '4'");
+    assert_eq!(browser.eval("document.querySelectorAll('#queues b[onclick]').length"), 0);
+}
+
+#[test]
 fn data_is_text_in_the_browser() {
     let server = in_process();
     let clients = Clients::new(&server.connect_string());

@@ -7,6 +7,7 @@ mod browser;
 mod following;
 mod old_server;
 mod pages;
+mod queues;
 mod services;
 mod unknown;
 

@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 
 use super::page::reason;
 use super::{Instance, Service, Services, State};
+use crate::serve::api::LinkJson;
 use crate::serve::link::Link;
 
 /// The most addresses of a service in the list.
@@ -13,10 +14,8 @@ const ADDRESSES: usize = 16;
 /// The top of each answer.
 #[derive(Debug, Serialize)]
 struct Head<'a> {
-    servers: &'a str,
-    connected: bool,
-    connection_since_ms: i64,
-    cause: Option<&'a str>,
+    #[serde(flatten)]
+    link: LinkJson<'a>,
     base: &'a str,
     exists: Option<bool>,
     complete: bool,
@@ -27,10 +26,7 @@ struct Head<'a> {
 impl<'a> Head<'a> {
     fn new(services: &'a Services, link: &'a Link) -> Self {
         Self {
-            servers: &link.servers,
-            connected: link.is_connected(),
-            connection_since_ms: link.since,
-            cause: link.cause.as_deref(),
+            link: LinkJson::new(link),
             base: &services.base,
             exists: services.exists,
             complete: link.is_connected() && services.is_fresh && services.problems.is_empty(),

@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 use super::{Entry, Instance, Service, Services, State};
 use crate::serve::follow::Snapshot;
 use crate::serve::link::Link;
-use crate::serve::page::{NOT_KNOWN_YET, Row, SHOWN, count, encode, escape, fill, notice, time, visible};
+use crate::serve::page::{
+    self, NOT_KNOWN_YET, NOTHING, Row, SHOWN, count, encode, escape, fill, notice, time, visible,
+};
 
 /// The most addresses, and the most broken nodes, that a row of the list names.
 const NAMED: usize = 3;
-const NOTHING: &str = r#"<span class="dim">–</span>"#;
 
 /// Returns the row of a service in the list.
 pub(crate) fn service_row(service: &Service) -> Row {
@@ -151,14 +152,9 @@ pub(crate) fn summary(services: &Services) -> String {
 /// Returns the section of the page of all locks.
 pub(crate) fn section(services: &Services) -> String {
     let rows: String = services.by_name.values().map(|service| service_row(service).html).collect();
-    format!(
-        r#"<section id="services"{hidden}><h2>Services</h2><p id="services-summary" class="summary">{summary}</p>
-<table class="locks services"><thead><tr><th scope="col">Service</th><th scope="col" class="number">Instances</th>
-<th scope="col">State</th><th scope="col">Addresses</th></tr></thead>
-<tbody id="services-rows">{rows}</tbody></table></section>"#,
-        hidden = if services.are_shown() { "" } else { " hidden" },
-        summary = summary(services),
-    )
+    let heads = r#"<th scope="col">Service</th><th scope="col" class="number">Instances</th>
+<th scope="col">State</th><th scope="col">Addresses</th>"#;
+    page::section("services", "Services", heads, services.are_shown(), &summary(services), &rows)
 }
 
 /// Returns the state above the instances of a service.

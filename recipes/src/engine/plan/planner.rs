@@ -65,7 +65,7 @@ pub(crate) enum Action {
         watched: bool,
     },
     /// Find the next contender ahead: one of the session, or one in an earlier listing of the session without what has gone
-    /// since. If there is none, read the own node. Without such a listing, list.
+    /// since. If there is none, read the node of the contender. Without such a listing, list.
     Next,
     /// Watch a node and the own one, and list behind that, all at once.
     Arm(Arm),

@@ -30,7 +30,7 @@ pub(crate) enum Kind {
 /// An Apache ZooKeeper.
 #[derive(Debug)]
 pub(crate) enum Apache {
-    Own(ApacheServer),
+    Own(Box<ApacheServer>),
     /// The one that the test script has started for the whole run.
     Shared(SocketAddr),
 }
@@ -39,9 +39,10 @@ impl Kind {
     pub(crate) fn apache() -> Self {
         Self::Apache(Arc::new(match std::env::var("CURATOR_TEST_APACHE") {
             Ok(address) => Apache::Shared(address.parse().expect("CURATOR_TEST_APACHE is host:port")),
-            Err(_) => Apache::Own(
-                ApacheServer::builder().tick(TICK).session_timeouts(SESSIONS.0, SESSIONS.1).start().expect("it starts"),
-            ),
+            Err(_) => {
+                let server = ApacheServer::builder().tick(TICK).session_timeouts(SESSIONS.0, SESSIONS.1);
+                Apache::Own(Box::new(server.start().expect("it starts")))
+            }
         }))
     }
 }

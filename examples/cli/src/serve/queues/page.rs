@@ -44,8 +44,11 @@ fn note(queue: &Queue) -> String {
     note
 }
 
-/// Returns the line above the list of queues.
+/// Returns the line above the list of queues. Empty if none is shown.
 pub(crate) fn summary(queues: &Queues) -> String {
+    if queues.by_path.is_empty() {
+        return String::new();
+    }
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let mut summary = format!(
         "{} · {} · {}",

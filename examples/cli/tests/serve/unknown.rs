@@ -191,3 +191,15 @@ fn page_that_is_empty_before_the_first_connection_is_found() {
     let page = web.get("/").body;
     assert!(page.contains("No locks.") && !page.contains("not known yet"), "{page}");
 }
+
+#[test]
+fn queue_that_was_never_read_has_no_numbers() {
+    let (web, told) = start("127.0.0.1:1", &["--queue", "/jobs"]);
+    told.next();
+    let page = web.get("/").body;
+    assert!(
+        page.contains(r#"<p id="queues-summary" class="summary"><span class="state gone">not known yet"#),
+        "{page}"
+    );
+    assert!(page.contains("/jobs") && !page.contains("<b>0</b>"), "{page}");
+}

@@ -49,6 +49,9 @@ pub(crate) fn summary(queues: &Queues) -> String {
     if queues.by_path.is_empty() {
         return String::new();
     }
+    if queues.by_path.values().all(|queue| matches!(queue.seen, Seen::NotYet)) {
+        return NOT_KNOWN_YET.to_owned();
+    }
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let mut summary = format!(
         "{} · {} · {}",

@@ -8,9 +8,7 @@ use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_test::wire::OpCode;
 
-use crate::stage::{completed, drained, nothing, plain, texts, through};
-
-const LONG: Duration = Duration::from_secs(30);
+use crate::stage::{LONG, completed, drained, nothing, plain, texts, through};
 
 on_every_server! {
     // Defect 1: Java loses the item.

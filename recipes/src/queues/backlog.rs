@@ -11,6 +11,8 @@ pub(super) struct Backlog {
     kind: Kind,
     ready: BTreeSet<Ordered>,
     apart: HashMap<Box<str>, Apart>,
+    /// The number of items that wait for the lock of another consumer.
+    locked: usize,
     /// The foreign names, which the owner has not taken yet.
     foreign: VecDeque<Box<str>>,
 }
@@ -28,7 +30,7 @@ pub(super) enum Apart {
 
 impl Backlog {
     pub(super) fn new(kind: Kind) -> Self {
-        Self { kind, ready: BTreeSet::new(), apart: HashMap::new(), foreign: VecDeque::new() }
+        Self { kind, ready: BTreeSet::new(), apart: HashMap::new(), locked: 0, foreign: VecDeque::new() }
     }
 
     pub(super) const fn is_in_order_of_puts(&self) -> bool {
@@ -41,14 +43,15 @@ impl Backlog {
     }
 
     /// Returns whether an item waits for the lock of another consumer.
-    pub(super) fn has_locked(&self) -> bool {
-        self.apart.values().any(|apart| *apart == Apart::Locked)
+    pub(super) const fn has_locked(&self) -> bool {
+        self.locked > 0
     }
 
     /// Takes a listing of the queue's path, in place of all that was known. What is apart stays so.
     pub(super) fn listed(&mut self, names: Vec<String>) {
         let present: HashSet<&str> = names.iter().map(String::as_str).collect();
         self.apart.retain(|name, _| present.contains(&**name));
+        self.locked = self.apart.values().filter(|apart| **apart == Apart::Locked).count();
         self.foreign.retain(|name| present.contains(&**name));
         drop(present);
         self.ready.clear();
@@ -73,7 +76,8 @@ impl Backlog {
     /// Takes the name of a node that was deleted.
     pub(super) fn deleted(&mut self, name: &str) {
         self.ready.remove(&Ordered::new(self.kind, name));
-        if self.apart.remove(name).is_some() {
+        if let Some(reason) = self.apart.remove(name) {
+            self.locked -= usize::from(reason == Apart::Locked);
             self.foreign.retain(|foreign| &**foreign != name);
         }
     }
@@ -108,6 +112,7 @@ impl Backlog {
         let was_ready = self.ready.remove(&Ordered::new(self.kind, name));
         if was_ready {
             self.apart.insert(name.into(), reason);
+            self.locked += usize::from(reason == Apart::Locked);
         }
         was_ready
     }
@@ -116,6 +121,7 @@ impl Backlog {
     pub(super) fn set_ready(&mut self, name: &str, reason: Apart) {
         if self.apart.get(name) == Some(&reason) {
             self.apart.remove(name);
+            self.locked -= usize::from(reason == Apart::Locked);
             self.ready.insert(Ordered::new(self.kind, name));
         }
     }
@@ -203,7 +209,7 @@ mod tests {
     fn step(rng: &mut SmallRng, kind: Kind, backlog: &mut Backlog, naive: &mut Naive) {
         let name = *NAMES.choose(rng).unwrap();
         let reason = *[Apart::Taken, Apart::Locked, Apart::Reported].choose(rng).unwrap();
-        match rng.random_range(0..8) {
+        match rng.random_range(0..9) {
             0 | 1 => {
                 backlog.created(name);
                 naive.created(kind, name);
@@ -229,6 +235,10 @@ mod tests {
                     backlog.set_ready(name, reason);
                     naive.turn(name, Some(reason), None);
                 }
+            }
+            7 if rng.random_ratio(1, 8) => {
+                backlog.clear();
+                *naive = Naive::default();
             }
             _ => {
                 let locks: HashSet<_> = NAMES.into_iter().filter(|_| rng.random_bool(0.5)).map(str::to_owned).collect();

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use curator_framework::recipe::{NodeSpec, Occupant, OwnedNode};
-use curator_framework::spi::Operation;
+use curator_framework::spi::{Done, Operation};
 use curator_framework::{Error, Session, Stat, make_path};
 
 /// The time after which the lock of a delivery is watched. Shorter deliveries cost no request for it: the version shows
@@ -37,6 +37,9 @@ pub(super) enum Claimed {
     Changed,
     /// The path of the locks does not exist.
     NoLockPath,
+    /// The claimed node is another one than was read, with this `czxid`. The claim has written the data of the earlier
+    /// one.
+    Replaced(i64),
 }
 
 impl Claiming {
@@ -64,11 +67,26 @@ impl Claiming {
         Ok(claimed)
     }
 
+    /// Returns the outcome of a claim of the node with this `czxid`. A node at a path that was created again may have the
+    /// name and the version of the earlier one.
+    const fn of_node(&self, czxid: i64) -> Claimed {
+        if czxid == self.stat.czxid { Claimed::Ours } else { Claimed::Replaced(czxid) }
+    }
+
+    /// Returns whether the claim may be applied.
+    pub(super) const fn may_be_applied(&self) -> bool {
+        self.lock.is_uncertain()
+    }
+
     async fn send(&mut self) -> Result<Claimed, Error> {
         if self.lock.is_uncertain() {
             match self.lock.occupant().await? {
-                Occupant::Own => return Ok(Claimed::Ours),
-                Occupant::Missing => {}
+                Occupant::Own => {
+                    let found = self.lock.session().exists(&self.path).await?;
+                    return Ok(found.map_or(Claimed::Gone, |found| self.of_node(found.czxid)));
+                }
+                // It is read again: the path may have been created again.
+                Occupant::Missing => return Ok(Claimed::Changed),
                 _ => return Ok(Claimed::Locked),
             }
         }
@@ -76,7 +94,10 @@ impl Claiming {
         let token = self.lock.protected_id().to_string();
         let raised = vec![Operation::SetData { path, data, version }];
         match self.lock.create_with(&NodeSpec::new(token.as_bytes()), raised).await {
-            Ok(_) => Ok(Claimed::Ours),
+            Ok((_, done)) => Ok(match done.first() {
+                Some(Done::Set(stat)) => self.of_node(stat.czxid),
+                _ => Claimed::Ours,
+            }),
             Err(Error::Transaction { index, cause, .. }) => match (index, *cause) {
                 (0, Error::NoNode { .. }) => Ok(Claimed::Gone),
                 (0, Error::BadVersion { .. }) => Ok(Claimed::Changed),

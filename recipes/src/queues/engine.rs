@@ -192,6 +192,15 @@ impl<T: Send + Sync + 'static> Engine<T> {
     fn apply(&mut self, changed: &[Changed]) {
         for change in changed {
             self.reads.forget(change);
+            let may_be_sent = match self.work.as_ref().map(|at_work| &at_work.work) {
+                Some(Work::Take(taking)) => taking.may_be_deleted(),
+                Some(Work::Claim(claiming)) => claiming.may_be_applied(),
+                None => true,
+            };
+            if let (Changed::All | Changed::Path, false) = (change, may_be_sent) {
+                // It was read before.
+                self.abandon_work();
+            }
             if let (Changed::Written(name), Mode::Locked { .. }) = (change, &self.shared.options.mode) {
                 // A consumer has claimed the item. Items of this consumer are apart already.
                 self.backlog.set_apart(name, Apart::Locked);
@@ -322,8 +331,13 @@ impl<T: Send + Sync + 'static> Engine<T> {
     async fn finish_work(&mut self, session: &Session) -> Result<Step<T>, QueueError> {
         match self.work.as_mut().map(|at_work| &mut at_work.work) {
             Some(Work::Take(taking)) => {
+                let is_first = !taking.may_be_deleted();
                 let taken = taking.delete(session).await;
                 let name = taking.name.clone();
+                if is_first && matches!(taken, Ok(Taken::Ours)) && self.path_was_deleted() {
+                    self.work = None;
+                    return Err(QueueError::Replaced { path: self.shared.node_text(&name) });
+                }
                 if taken.as_ref().is_err_and(|error| !error.is_retryable()) {
                     self.give_up_work(&name);
                 }
@@ -353,6 +367,26 @@ impl<T: Send + Sync + 'static> Engine<T> {
             }
             None => Ok(Step::Again),
         }
+    }
+
+    /// Returns whether the path was deleted before the newest reply, after what is known was read.
+    fn path_was_deleted(&mut self) -> bool {
+        let mut changed = Vec::new();
+        if let Some(follower) = &mut self.follower {
+            follower.notified(&mut self.backlog, &mut changed);
+        }
+        self.apply(&changed);
+        changed.contains(&Changed::Path)
+    }
+
+    /// Ends the work on an item that no request was sent for.
+    fn abandon_work(&mut self) {
+        let name = match self.work.take().map(|at_work| at_work.work) {
+            Some(Work::Take(taking)) => taking.name,
+            Some(Work::Claim(claiming)) => claiming.name,
+            None => return,
+        };
+        self.backlog.set_ready(&name, Apart::Taken);
     }
 
     /// Ends the work on an item that the server does not allow to take.
@@ -392,6 +426,16 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let name = claiming.name.clone();
         match claimed {
             Claimed::Ours => return self.locked(*claiming, items, data, earlier).await,
+            Claimed::Replaced(czxid) => {
+                let stat = Stat { czxid, ..claiming.stat };
+                let (locked, _) = self.lock_of(Claiming { stat, ..*claiming }, data, earlier);
+                locked
+                    .reject(
+                        "the path was created again during the claim, which has written the data of an earlier item",
+                    )
+                    .await?;
+                return Err(QueueError::Replaced { path: self.shared.node_text(&name) });
+            }
             Claimed::Locked => {
                 self.backlog.set_ready(&name, Apart::Taken);
                 self.backlog.set_apart(&name, Apart::Locked);
@@ -423,24 +467,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
         data: Vec<u8>,
         earlier: History,
     ) -> Result<Step<T>, QueueError> {
-        let Claiming { path, name, stat, lock, .. } = claiming;
-        self.succeeded(&name);
-        let version = stat.version.wrapping_add(1);
-        let attempt = earlier.attempts.saturating_add(u32::try_from(version).unwrap_or(u32::MAX));
-        let about = self.about(&path, &stat, earlier, attempt);
-        let history = History { attempts: attempt, first_czxid: about.first_czxid };
-        let item = ItemNode {
-            kind: self.shared.kind,
-            queue: self.shared.path.clone(),
-            dead_letters: self.shared.options.dead_letters.clone(),
-            path,
-            name,
-            data,
-            czxid: stat.czxid,
-            version,
-            history,
-        };
-        let locked = Locked::new(self.shared.client.clone(), item, lock, self.ended.0.clone());
+        self.succeeded(&claiming.name);
+        let (locked, about) = self.lock_of(claiming, data, earlier);
+        let attempt = about.attempt;
         let ended = if items.is_empty() {
             locked.complete(None).await
         } else if self.shared.options.max_attempts.is_some_and(|most| attempt > most) {
@@ -460,6 +489,27 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 Err(error)
             }
         }
+    }
+
+    /// Returns the hold on an item that was claimed, and what is known of the item.
+    fn lock_of(&self, claiming: Claiming, data: Vec<u8>, earlier: History) -> (Locked, About) {
+        let Claiming { path, name, stat, lock, .. } = claiming;
+        let version = stat.version.wrapping_add(1);
+        let attempt = earlier.attempts.saturating_add(u32::try_from(version).unwrap_or(u32::MAX));
+        let about = self.about(&path, &stat, earlier, attempt);
+        let history = History { attempts: attempt, first_czxid: about.first_czxid };
+        let item = ItemNode {
+            kind: self.shared.kind,
+            queue: self.shared.path.clone(),
+            dead_letters: self.shared.options.dead_letters.clone(),
+            path,
+            name,
+            data,
+            czxid: stat.czxid,
+            version,
+            history,
+        };
+        (Locked::new(self.shared.client.clone(), item, lock, self.ended.0.clone()), about)
     }
 
     fn about(&self, path: &str, stat: &Stat, history: History, attempt: u32) -> About {

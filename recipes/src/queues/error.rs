@@ -50,6 +50,14 @@ pub enum QueueError {
         #[source]
         cause: curator_framework::Error,
     },
+    /// The queue's path was deleted and created again while the request that takes an item was on its way. It has taken the
+    /// new item of that name, and the data of this one is lost. With a lock path the dead letters have a node for it, with
+    /// the data of the earlier item. The consumer continues.
+    #[error("the path was created again while the item {path} was taken: the data of the new item is lost")]
+    Replaced {
+        /// The path of the item's node.
+        path: PathText,
+    },
     /// The session has ended, or another client has deleted the item's lock. Another consumer may have the item. Nothing
     /// was changed. Stop the work; the item is delivered again.
     #[error("the delivery of {path} is lost: stop the work, the item is delivered again ({reason})")]
@@ -107,7 +115,7 @@ impl QueueError {
     /// Returns `true` if the error is about one node, and a consumer continues with the others.
     #[must_use]
     pub const fn is_of_one_item(&self) -> bool {
-        matches!(self, Self::Corrupt { .. } | Self::Foreign { .. } | Self::Refused { .. })
+        matches!(self, Self::Corrupt { .. } | Self::Foreign { .. } | Self::Refused { .. } | Self::Replaced { .. })
     }
 
     pub(super) fn invalid(argument: &'static str, reason: impl Into<String>) -> Self {

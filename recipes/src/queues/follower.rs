@@ -6,7 +6,8 @@
 //!
 //! A long backlog in the order of the puts is listed once and used up without a watch. Its events would say nothing new:
 //! the first ones are about this consumer's deletes, and later items come last. Once another consumer is faster, the watch is
-//! set, because its events spare reads.
+//! set, because its events spare reads. In the meantime a watch on the path itself reports its deletion: a path that is
+//! created again has items with the same names and versions, and only that notification tells them apart.
 //!
 //! The caches' engine reads the stat of each node, even without data. That is one more request an item, so it does not
 //! fit here.
@@ -14,7 +15,10 @@
 use std::sync::Arc;
 
 use curator_framework::recipe::{KnownNodes, Resync, SubscriptionEvent};
-use curator_framework::{AddWatchMode, Error, EventType, Session, WatchedEvent, node_from_path, parent_of};
+use curator_framework::{
+    AddWatchMode, Error, EventType, Session, WakeReason, Watch, WatchedEvent, node_from_path, parent_of,
+};
+use futures_util::FutureExt;
 
 use crate::queues::backlog::Backlog;
 use crate::queues::shared::now_millis;
@@ -37,8 +41,10 @@ pub(super) struct Follower {
     news: News,
     /// The number of items taken since the newest listing.
     taken: usize,
-    /// A one-shot watch on the path itself is set, which reports its deletion.
+    /// A one-shot watch of the source on the path itself is set, which reports its deletion.
     watches_path: bool,
+    /// The watch on the path itself, without a source.
+    path_watch: Option<Watch>,
 }
 
 /// The knowledge of changes since the newest listing.
@@ -61,13 +67,16 @@ pub(super) enum Changed {
     Deleted(String),
     /// Any node may be another one.
     All,
+    /// The path was deleted: each node is another one.
+    Path,
 }
 
 impl Follower {
     /// Describes what follows the names, without a request. The first [`update`](Self::update) lists.
     pub(super) fn new(session: &Session, path: &str, wants_events: bool) -> Self {
         let (session, path) = (session.clone(), path.to_owned());
-        Self { session, path, source: None, wants_events, news: News::Lost, taken: 0, watches_path: false }
+        let (source, path_watch) = (None, None);
+        Self { session, path, source, wants_events, news: News::Lost, taken: 0, watches_path: false, path_watch }
     }
 
     /// Wants the changes to be notified from now on: another consumer was faster.
@@ -84,11 +93,22 @@ impl Follower {
         self.taken = self.taken.saturating_add(1);
     }
 
-    /// Applies all notifications that have arrived, and lists if the backlog needs it.
-    pub(super) async fn update(&mut self, backlog: &mut Backlog, changed: &mut Vec<Changed>) -> Result<(), Error> {
+    /// Applies all notifications that have arrived. A notification precedes each reply that reflects its change.
+    pub(super) fn notified(&mut self, backlog: &mut Backlog, changed: &mut Vec<Changed>) {
         while let Some(event) = self.source.as_mut().and_then(Source::try_next) {
             self.apply(event, backlog, changed);
         }
+        if let Some(reason) = self.path_watch.as_mut().and_then(FutureExt::now_or_never) {
+            (self.path_watch, self.news) = (None, News::Lost);
+            backlog.clear();
+            let is_deleted = reason == WakeReason::Event(EventType::NodeDeleted);
+            changed.push(if is_deleted { Changed::Path } else { Changed::All });
+        }
+    }
+
+    /// Applies all notifications that have arrived, and lists if the backlog needs it.
+    pub(super) async fn update(&mut self, backlog: &mut Backlog, changed: &mut Vec<Changed>) -> Result<(), Error> {
+        self.notified(backlog, changed);
         if self.source.is_none() && self.news == News::Lost && !self.wants_events {
             self.list(backlog, changed).await?;
         }
@@ -97,7 +117,7 @@ impl Follower {
             let resync: Arc<dyn Resync> = Arc::new(KnownNodes::default);
             let mode = AddWatchMode::PersistentRecursive;
             self.source = Some(Source::open(&self.session, &self.path, mode, resync).await?);
-            self.news = News::Lost;
+            (self.news, self.path_watch) = (News::Lost, None);
         }
         let is_due = match self.news {
             News::Known => false,
@@ -131,10 +151,16 @@ impl Follower {
                 }
                 list_watched(&source.reads, &self.path).await?
             }
-            None => match self.session.get_children(&self.path).await {
-                Err(Error::NoNode { .. }) => Vec::new(),
-                names => names?,
-            },
+            None => {
+                let (session, path) = (&self.session, &self.path);
+                let requests = async { tokio::join!(session.exists_watched(path), session.get_children(path)) };
+                let (watched, names) = session.in_one_write(requests).await;
+                self.path_watch = Some(watched?.1);
+                match names {
+                    Err(Error::NoNode { .. }) => Vec::new(),
+                    names => names?,
+                }
+            }
         };
         if self.news == News::Lost {
             changed.push(Changed::All);
@@ -158,7 +184,7 @@ impl Follower {
                 changed.push(Changed::All);
             } else if event_type == EventType::NodeDeleted {
                 backlog.clear();
-                changed.push(Changed::All);
+                changed.push(Changed::Path);
             }
             return;
         }

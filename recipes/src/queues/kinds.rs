@@ -331,14 +331,15 @@ macro_rules! puts {
                 self.shared.put(nodes).await
             }
 
-            /// Puts an item like [`put`](Self::put), and waits for at most `budget` for room below
-            /// [`max_items`](QueueOptions::max_items). The budget does not cover the put itself, which the retry policy
-            /// limits. Without `max_items` this is `put`. Returns `Ok(None)` if the budget ends before there is room, while
-            /// the client is connected: the item was not put.
+            /// Puts an item like [`put`](Self::put), for at most `budget`: the wait for room below
+            /// [`max_items`](QueueOptions::max_items) and the put itself. Returns `Ok(None)` if the budget ends before the
+            /// request was sent, while the client is connected: the item was not put.
             ///
             /// # Errors
             ///
-            /// The errors of [`put`](Self::put), and `Error::ConnectionLoss` if the budget ends without a connection.
+            /// * The errors of [`put`](Self::put).
+            /// * `Error::ConnectionLoss`: the budget has ended without a connection, or without a reply. If
+            ///   [`outcome_unknown`](QueueError::outcome_unknown), the item may be in the queue.
             ///
             /// # Cancel safety
             ///

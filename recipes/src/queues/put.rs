@@ -1,6 +1,6 @@
 //! Puts: one transaction, which counts once even if its reply is lost.
 
-use curator_framework::recipe::RecipeClient as _;
+use curator_framework::recipe::{Budget, RecipeClient as _};
 use curator_framework::spi::Operation;
 use curator_framework::{
     CreateMode, CuratorFramework, Error, RetryLoop, Session, make_path, node_from_path, parent_of,
@@ -80,19 +80,31 @@ impl Producer {
 
     /// Puts all of the nodes or none.
     pub(super) async fn put(&self, nodes: &[NewNode]) -> Result<(), QueueError> {
+        self.put_within(nodes, Budget::ENDLESS).await.map(drop)
+    }
+
+    /// Puts all of the nodes or none. Returns `Ok(None)` if the budget ends before a request was sent, while the client is
+    /// connected.
+    pub(super) async fn put_within(&self, nodes: &[NewNode], budget: Budget) -> Result<Option<()>, QueueError> {
         if nodes.is_empty() {
-            return Ok(());
+            return Ok(Some(()));
         }
-        Putting {
+        let mut putting = Putting {
             producer: self,
             nodes,
             retries: self.client.retry_loop(),
             paths_made: PathsMade::default(),
             has_marker: true,
             unsettled: None,
+            is_sent: false,
+        };
+        match budget.limit(putting.run()).await {
+            Some(done) => done.map(Some),
+            None => match putting.unsettled.take() {
+                Some(earlier) => Err(earlier.error.into()),
+                None => end_of_budget(&self.client, format!("put into the queue {}", self.path), putting.is_sent),
+            },
         }
-        .run()
-        .await
     }
 }
 
@@ -105,10 +117,12 @@ struct Putting<'a> {
     /// `false` once the server has refused a marker.
     has_marker: bool,
     unsettled: Option<Unsettled>,
+    /// A request that creates the nodes is on its way.
+    is_sent: bool,
 }
 
 impl Putting<'_> {
-    async fn run(mut self) -> Result<(), QueueError> {
+    async fn run(&mut self) -> Result<(), QueueError> {
         let Producer { client, path, kind, .. } = self.producer;
         loop {
             let tried = match self.retries.connected(path).await {
@@ -151,10 +165,14 @@ impl Putting<'_> {
             }
         }
         let creates = self.creates(session)?;
-        match session.has_transactions() && self.has_marker {
+        self.is_sent = true;
+        let sent = match session.has_transactions() && self.has_marker {
             true => self.send(session, creates).await,
             false => send_unproven(session, creates).await,
-        }
+        };
+        // Without a marker nothing settles a lost reply.
+        self.is_sent = self.unsettled.is_none() && sent.as_ref().is_err_and(Error::outcome_unknown);
+        sent
     }
 
     /// Returns the operations that create the nodes.
@@ -237,6 +255,18 @@ impl Putting<'_> {
             let (parent, name) = (parent_of(&self.producer.path), node_from_path(&self.producer.path));
             Proof { marker: Marker::new(session, parent, &format!("{name}-put")), attempt: 0 }
         })
+    }
+}
+
+/// Returns the outcome of a call at the end of its budget. The outcome of a request that was sent is unknown.
+pub(super) fn end_of_budget<T>(
+    client: &CuratorFramework,
+    request: String,
+    is_sent: bool,
+) -> Result<Option<T>, QueueError> {
+    match is_sent || !client.is_connected() {
+        true => Err(Error::ConnectionLoss { request: request.into(), sent: is_sent, cause: None }.into()),
+        false => Ok(None),
     }
 }
 

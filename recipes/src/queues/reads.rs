@@ -11,25 +11,33 @@ use crate::queues::follower::Changed;
 
 /// The largest number of items that are read at once.
 const MOST: usize = 16;
+/// The number of items from which on those that wait are dropped before the next read. A consumer with rivals skips items.
+const MOST_KEPT: usize = 64;
+/// The bytes from which on the same is done, and the bytes that one read aims at.
+const MOST_BYTES: usize = 1 << 20;
 
 /// The items that were read ahead of their turn.
 #[derive(Debug)]
 pub(super) struct Reads {
     found: HashMap<Box<str>, (Vec<u8>, Stat)>,
+    /// The bytes of the data in `found`.
+    bytes: usize,
+    /// The bytes of the largest item of the newest read.
+    largest: usize,
     /// The number of items to read at once. Other consumers make it smaller.
     window: usize,
 }
 
 impl Reads {
     pub(super) fn new() -> Self {
-        Self { found: HashMap::new(), window: MOST }
+        Self { found: HashMap::new(), bytes: 0, largest: 0, window: MOST }
     }
 
     /// Forgets the items that have changed.
     pub(super) fn forget(&mut self, changed: &Changed) {
         match changed {
-            Changed::Written(name) | Changed::Deleted(name) => drop(self.found.remove(&**name)),
-            Changed::All => self.found.clear(),
+            Changed::Written(name) | Changed::Deleted(name) => drop(self.take(name)),
+            Changed::All | Changed::Path => self.clear(),
         }
     }
 
@@ -47,7 +55,34 @@ impl Reads {
 
     /// Removes and returns an item that was read.
     pub(super) fn take(&mut self, name: &str) -> Option<(Vec<u8>, Stat)> {
-        self.found.remove(name)
+        let found = self.found.remove(name)?;
+        self.bytes -= found.0.len();
+        Some(found)
+    }
+
+    /// Drops the items that were read before, if there are many.
+    fn make_room(&mut self) {
+        if self.found.len() >= MOST_KEPT || self.bytes >= MOST_BYTES {
+            self.clear();
+        }
+    }
+
+    fn clear(&mut self) {
+        self.found.clear();
+        self.bytes = 0;
+    }
+
+    /// Keeps an item that was read.
+    fn keep(&mut self, name: Box<str>, found: (Vec<u8>, Stat)) {
+        drop(self.take(&name));
+        self.bytes += found.0.len();
+        self.largest = self.largest.max(found.0.len());
+        self.found.insert(name, found);
+    }
+
+    /// Returns the number of items to read at once. Large ones are read one by one.
+    fn window(&self) -> usize {
+        self.window.min(MOST_BYTES / self.largest.max(1)).max(1)
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -65,7 +100,8 @@ impl Reads {
         (now, skip): (i64, usize),
         failed: impl Fn(&str, Error) -> QueueError,
     ) -> Result<bool, QueueError> {
-        let names = backlog.due(now).skip(skip).take(self.window).filter(|name| !self.has(name));
+        self.make_room();
+        let names = backlog.due(now).skip(skip).take(self.window()).filter(|name| !self.has(name));
         let names: Vec<Box<str>> = names.map(Into::into).collect();
         let reads = names.iter().map(|name| {
             let node = make_path(path, name);
@@ -73,9 +109,10 @@ impl Reads {
         });
         let read = session.in_one_write(join_all(reads)).await;
         let (mut is_missing, mut first_error) = (false, None);
+        self.largest = 0;
         for (name, read) in names.into_iter().zip(read) {
             match read {
-                Ok(found) => drop(self.found.insert(name, found)),
+                Ok(found) => self.keep(name, found),
                 Err(Error::NoNode { .. }) => {
                     is_missing = true;
                     backlog.deleted(&name);
@@ -95,5 +132,34 @@ impl Reads {
             }
         }
         first_error.map_or(Ok(is_missing), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_that_are_skipped_do_not_pile_up() {
+        let mut reads = Reads::new();
+        for number in 0..1_000 {
+            reads.make_room();
+            reads.keep(format!("queue-{number:010}").into(), (vec![0; 10_000], Stat::default()));
+            let bytes: usize = reads.found.values().map(|(data, _)| data.len()).sum();
+            assert_eq!(reads.bytes, bytes);
+            assert!(reads.found.len() <= MOST_KEPT && bytes < MOST_BYTES + 10_000, "{}", reads.found.len());
+        }
+    }
+
+    #[test]
+    fn few_large_items_are_read_at_once() {
+        let mut reads = Reads::new();
+        assert_eq!(reads.window(), MOST);
+        reads.keep("queue-0000000000".into(), (vec![0; MOST_BYTES / 4], Stat::default()));
+        assert_eq!(reads.window(), 4);
+        reads.keep("queue-0000000000".into(), (vec![0; 3 * MOST_BYTES], Stat::default()));
+        assert_eq!((reads.window(), reads.bytes), (1, 3 * MOST_BYTES));
+        drop(reads.take("queue-0000000000"));
+        assert_eq!(reads.bytes, 0);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use curator_framework::recipe::RecipeClient as _;
+use curator_framework::recipe::{Budget, RecipeClient as _};
 use curator_framework::spi::Operation;
 use curator_framework::{CreateMode, CuratorFramework, Error, PathText, RetryLoop, Session, WakeReason, make_path};
 use tokio::sync::MutexGuard;
@@ -14,9 +14,8 @@ use crate::queues::items;
 use crate::queues::names::{self, Kind};
 use crate::queues::options::{Checked, Mode, QueueOptions};
 use crate::queues::paths::PathsMade;
-use crate::queues::put::{NewNode, Producer, QueuePath};
+use crate::queues::put::{NewNode, Producer, QueuePath, end_of_budget};
 use crate::queues::serializer::QueueSerializer;
-use crate::standing::within;
 
 /// The shared part of a queue.
 pub(super) struct Shared<T> {
@@ -85,13 +84,14 @@ impl<T> Shared<T> {
         self.producer.put(&nodes).await
     }
 
-    /// Puts all of the nodes or none. Returns `Ok(None)` if the budget ends before there is room.
+    /// Puts all of the nodes or none. Returns `Ok(None)` if the budget ends before the request was sent.
     pub(super) async fn put_timeout(&self, nodes: Vec<NewNode>, budget: Duration) -> Result<Option<()>, QueueError> {
-        let request = || format!("waiting for room in the queue {}", self.path);
-        let Some(_room) = within(&self.client, budget, request, self.room(nodes.len())).await? else {
-            return Ok(None);
+        let budget = Budget::of(budget);
+        let Some(room) = budget.limit(self.room(nodes.len())).await else {
+            return end_of_budget(&self.client, format!("waiting for room in the queue {}", self.path), false);
         };
-        self.producer.put(&nodes).await.map(Some)
+        let _room = room?;
+        self.producer.put_within(&nodes, budget).await
     }
 
     /// Waits until this number of nodes fits. No other put of this object counts while the guard exists.

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use curator_framework::recipe::RecipeClient as _;
+use curator_framework::recipe::{Budget, RecipeClient as _};
 use curator_framework::{CuratorFramework, Error, RetryLoop, Session, WakeReason, Watch, make_path, validate_path};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -12,9 +13,8 @@ use tokio::sync::Notify;
 use crate::queues::backlog::{Apart, Backlog};
 use crate::queues::error::QueueError;
 use crate::queues::names::{Kind, SIMPLE_PREFIX};
-use crate::queues::put::{NewNode, Producer, QueuePath};
+use crate::queues::put::{NewNode, Producer, QueuePath, end_of_budget};
 use crate::queues::taking::{Taken, Taking};
-use crate::standing::within;
 
 /// The number of names in a row that others have taken before the path is listed again.
 const MOST_MISSES: u32 = 8;
@@ -192,7 +192,7 @@ impl SimpleDistributedQueue {
     /// Nothing is lost when the future is dropped.
     #[doc(alias = "element")]
     pub async fn peek(&self) -> Result<Option<Vec<u8>>, QueueError> {
-        self.shared.with_retries(Aim::Peek).await
+        self.shared.with_retries(Aim::Peek, &AtomicBool::new(false)).await
     }
 
     /// Takes the first item. `None` if the queue is empty.
@@ -207,7 +207,7 @@ impl SimpleDistributedQueue {
     /// When the future is dropped, the item may be taken. A later call of this object returns it.
     #[doc(alias = "remove")]
     pub async fn poll(&self) -> Result<Option<Vec<u8>>, QueueError> {
-        self.shared.with_retries(Aim::Poll).await
+        self.shared.with_retries(Aim::Poll, &AtomicBool::new(false)).await
     }
 
     /// Takes the first item. Waits for one for at most `budget`. Returns `Ok(None)` if the budget ends while the client
@@ -215,7 +215,9 @@ impl SimpleDistributedQueue {
     ///
     /// # Errors
     ///
-    /// The errors of [`poll`](Self::poll), and `Error::ConnectionLoss` if the budget ends without a connection.
+    /// The errors of [`poll`](Self::poll), and `Error::ConnectionLoss` if the budget ends without a connection, or without
+    /// the reply to a delete. If [`outcome_unknown`](QueueError::outcome_unknown), an item may be taken: a later call of
+    /// this object returns it.
     ///
     /// # Cancel safety
     ///
@@ -224,8 +226,14 @@ impl SimpleDistributedQueue {
         if budget.is_zero() {
             return self.poll().await;
         }
-        let Simple { client, path, .. } = &*self.shared;
-        within(client, budget, || format!("waiting for an item of {path}"), self.take()).await
+        let is_sent = AtomicBool::new(false);
+        match Budget::of(budget).limit(self.shared.take(&is_sent)).await {
+            Some(taken) => taken.map(Some),
+            None => {
+                let Simple { client, path, .. } = &*self.shared;
+                end_of_budget(client, format!("take an item of {path}"), is_sent.load(Ordering::Relaxed))
+            }
+        }
     }
 
     /// Takes the first item. Waits for one without a limit.
@@ -238,11 +246,7 @@ impl SimpleDistributedQueue {
     ///
     /// When the future is dropped, an item may be taken. A later call of this object returns it.
     pub async fn take(&self) -> Result<Vec<u8>, QueueError> {
-        loop {
-            if let Some(data) = self.shared.with_retries(Aim::Take).await? {
-                return Ok(data);
-            }
-        }
+        self.shared.take(&AtomicBool::new(false)).await
     }
 }
 
@@ -256,23 +260,32 @@ enum Aim {
 }
 
 impl Simple {
+    /// Waits for an item. `is_sent` is true while the outcome of a delete is unknown.
+    async fn take(&self, is_sent: &AtomicBool) -> Result<Vec<u8>, QueueError> {
+        loop {
+            if let Some(data) = self.with_retries(Aim::Take, is_sent).await? {
+                return Ok(data);
+            }
+        }
+    }
+
     /// Makes attempts until one has an answer.
-    async fn with_retries(&self, aim: Aim) -> Result<Option<Vec<u8>>, QueueError> {
+    async fn with_retries(&self, aim: Aim, is_sent: &AtomicBool) -> Result<Option<Vec<u8>>, QueueError> {
         let mut retries = self.client.retry_loop();
         loop {
-            let attempt = self.attempt(aim, &mut retries).await;
+            let attempt = self.attempt(aim, &mut retries, is_sent).await;
             if let Some(found) = retries.done(attempt, &self.path).await? {
                 return Ok(found);
             }
         }
     }
 
-    async fn attempt(&self, aim: Aim, retries: &mut RetryLoop) -> Result<Option<Vec<u8>>, Error> {
+    async fn attempt(&self, aim: Aim, retries: &mut RetryLoop, is_sent: &AtomicBool) -> Result<Option<Vec<u8>>, Error> {
         let mut is_fresh = false;
         loop {
             let session = retries.connected(&self.path).await?;
             if aim != Aim::Peek {
-                if let Some(data) = self.settle(&session).await? {
+                if let Some(data) = self.settle(&session, is_sent).await? {
                     return Ok(Some(data));
                 }
             }
@@ -292,7 +305,7 @@ impl Simple {
                 is_fresh = true;
                 continue;
             };
-            if let Some(data) = self.read(&session, aim, &mut reading).await? {
+            if let Some(data) = self.read(&session, (aim, is_sent), &mut reading).await? {
                 return Ok(Some(data));
             }
         }
@@ -340,7 +353,12 @@ impl Simple {
     }
 
     /// Reads an item, and takes it if the call wants that. `None` if another client has taken it.
-    async fn read(&self, session: &Session, aim: Aim, reading: &mut Reading<'_>) -> Result<Option<Vec<u8>>, Error> {
+    async fn read(
+        &self,
+        session: &Session,
+        (aim, is_sent): (Aim, &AtomicBool),
+        reading: &mut Reading<'_>,
+    ) -> Result<Option<Vec<u8>>, Error> {
         let Some(name) = reading.name.clone() else { return Ok(None) };
         let path = make_path(&self.path, &name);
         if aim == Aim::Peek {
@@ -361,24 +379,27 @@ impl Simple {
             return Ok(Some(data));
         }
         reading.name = None;
-        self.take_it(session, Taking::new(path, name, data, stat)).await
+        self.take_it(session, Taking::new(path, name, data, stat), is_sent).await
     }
 
     /// Ends the deletes with unknown outcomes. Returns an item that one of them has taken.
-    async fn settle(&self, session: &Session) -> Result<Option<Vec<u8>>, Error> {
+    async fn settle(&self, session: &Session, is_sent: &AtomicBool) -> Result<Option<Vec<u8>>, Error> {
         loop {
             let Some(taking) = self.known.lock().unsettled.pop() else { return Ok(None) };
-            if let Some(data) = self.take_it(session, taking).await? {
+            if let Some(data) = self.take_it(session, taking, is_sent).await? {
                 return Ok(Some(data));
             }
         }
     }
 
     /// Deletes an item. `None` if another client has taken it, or if it was written.
-    async fn take_it(&self, session: &Session, taking: Taking) -> Result<Option<Vec<u8>>, Error> {
+    async fn take_it(&self, session: &Session, taking: Taking, is_sent: &AtomicBool) -> Result<Option<Vec<u8>>, Error> {
         let mut work = Work { simple: self, taking: Some(taking) };
         let Some(taking) = &mut work.taking else { return Ok(None) };
-        let taken = taking.delete(session).await?;
+        is_sent.store(true, Ordering::Relaxed);
+        let taken = taking.delete(session).await;
+        is_sent.store(taking.may_be_deleted() && taken.is_err(), Ordering::Relaxed);
+        let taken = taken?;
         let Some(taking) = work.taking.take() else { return Ok(None) };
         match taken {
             Taken::Ours => {

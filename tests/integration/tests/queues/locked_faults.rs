@@ -8,9 +8,7 @@ use curator_integration::on_every_server;
 use curator_recipes::QueueError;
 use curator_test::wire::OpCode;
 
-use crate::stage::{completed, drained, locked, next, nothing, texts, through};
-
-const LONG: Duration = Duration::from_secs(30);
+use crate::stage::{LONG, completed, drained, locked, next, nothing, texts, through};
 
 on_every_server! {
     // Defect 3: Java's item waits for the end of the session.

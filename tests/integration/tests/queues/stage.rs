@@ -7,6 +7,9 @@ use curator_integration::env::{builder, in_time};
 use curator_recipes::{Delivery, DistributedQueue, QueueConsumer, QueueError, QueueOptions, RawSerializer};
 use curator_test::FaultProxy;
 
+/// A session timeout that no test reaches.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
 /// A queue of texts that delivers at most once.
 pub(crate) fn plain(client: &CuratorFramework, path: &str) -> DistributedQueue<String> {
     with(client, path, QueueOptions::new().at_most_once())

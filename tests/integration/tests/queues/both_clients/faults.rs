@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use curator_framework::RetryNTimes;
 use curator_integration::clients::is_zookeeper_async;
-use curator_integration::env::{builder, connected, eventually, in_time};
+use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
+use curator_recipes::SimpleDistributedQueue;
 use curator_test::wire::OpCode;
 
-use crate::stage::{completed, drained, nothing, plain, texts, through};
-
-const LONG: Duration = Duration::from_secs(30);
+use crate::stage::{LONG, completed, drained, nothing, plain, texts, through};
 
 on_every_server! {
     // Defect 1: Java loses the item.
@@ -62,12 +61,44 @@ on_every_server! {
         nothing(&mut consumer).await;
     }
 
+    async fn budget_of_a_put_covers_its_request(env) {
+        let (direct, path, proxy) = (env.client().await, env.path("queue"), env.proxy());
+        let client = connected(through(&proxy, LONG)).await;
+        let (queue, budget) = (plain(&client, &path), Duration::from_millis(300));
+        in_time(queue.put(&"first".to_owned())).await.unwrap();
+        proxy.partition();
+        let sent = in_time(queue.put_timeout(&"sent".to_owned(), budget)).await.unwrap_err();
+        assert!(sent.outcome_unknown(), "{sent:?}");
+        proxy.repair();
+        eventually("the put is made", async || children(&direct, &path).await.len() == 2).await;
+        proxy.refuse();
+        proxy.reset();
+        eventually("the connection is lost", async || !client.is_connected()).await;
+        let unsent = in_time(queue.put_timeout(&"unsent".to_owned(), budget)).await.unwrap_err();
+        assert!(!unsent.outcome_unknown() && unsent.is_retryable(), "{unsent:?}");
+        proxy.accept();
+        assert_eq!(in_time(queue.put_timeout(&"last".to_owned(), LONG)).await.unwrap(), Some(()));
+        assert_eq!(drained(&mut plain(&direct, &path).consumer(), 3).await, ["first", "sent", "last"]);
+    }
+
+    async fn budget_of_a_poll_that_ends_after_its_delete_is_an_unknown_outcome(env) {
+        let (direct, path, proxy) = (env.client().await, env.path("queue"), env.proxy());
+        in_time(SimpleDistributedQueue::new(direct, &*path).unwrap().offer("item")).await.unwrap();
+        let queue = SimpleDistributedQueue::new(connected(through(&proxy, LONG)).await, &*path).unwrap();
+        proxy.refuse();
+        proxy.drop_reply(OpCode::Delete, 1);
+        let unknown = in_time(queue.poll_timeout(Duration::from_millis(500))).await.unwrap_err();
+        assert!(unknown.outcome_unknown(), "{unknown:?}");
+        proxy.accept();
+        assert_eq!(in_time(queue.poll_timeout(LONG)).await.unwrap().unwrap(), b"item");
+    }
+
     async fn put_at_a_marker_that_was_deleted_by_hand_is_made(env) {
         let (direct, path) = (env.client().await, env.path("below/queue"));
         let queue = plain(&env.client().await, &path);
         in_time(queue.put(&"first".to_owned())).await.unwrap();
         let parent = env.path("below");
-        for name in curator_integration::env::children(&direct, &parent).await {
+        for name in children(&direct, &parent).await {
             if name.starts_with("_c_") {
                 in_time(direct.delete().for_path(&format!("{parent}/{name}"))).await.unwrap();
             }

@@ -2,5 +2,6 @@
 
 mod faults;
 mod kinds;
+mod path;
 mod plain;
 mod simple;

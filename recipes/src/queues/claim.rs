@@ -35,6 +35,8 @@ pub(super) enum Claimed {
     Gone,
     /// The item was written since it was read: another consumer has or had it.
     Changed,
+    /// An earlier claim was not applied. The item is to be read again: its path may have been created again.
+    NotApplied,
     /// The path of the locks does not exist.
     NoLockPath,
     /// The claimed node is another one than was read, with this `czxid`. The claim has written the data of the earlier
@@ -74,7 +76,7 @@ impl Claiming {
     }
 
     /// Returns whether the claim may be applied.
-    pub(super) const fn may_be_applied(&self) -> bool {
+    pub(super) fn may_be_applied(&self) -> bool {
         self.lock.is_uncertain()
     }
 
@@ -85,8 +87,7 @@ impl Claiming {
                     let found = self.lock.session().exists(&self.path).await?;
                     return Ok(found.map_or(Claimed::Gone, |found| self.of_node(found.czxid)));
                 }
-                // It is read again: the path may have been created again.
-                Occupant::Missing => return Ok(Claimed::Changed),
+                Occupant::Missing => return Ok(Claimed::NotApplied),
                 _ => return Ok(Claimed::Locked),
             }
         }

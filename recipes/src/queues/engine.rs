@@ -197,9 +197,13 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 Some(Work::Claim(claiming)) => claiming.may_be_applied(),
                 None => true,
             };
-            if let (Changed::All | Changed::Path, false) = (change, may_be_sent) {
+            if let (Changed::All | Changed::Path { .. }, false) = (change, may_be_sent) {
                 // It was read before.
                 self.abandon_work();
+            }
+            if let Changed::Path { .. } = change {
+                // The ends of earlier deliveries say nothing of the nodes that have their names now.
+                self.ended = unbounded_channel();
             }
             if let (Changed::Written(name), Mode::Locked { .. }) = (change, &self.shared.options.mode) {
                 // A consumer has claimed the item. Items of this consumer are apart already.
@@ -376,7 +380,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             follower.notified(&mut self.backlog, &mut changed);
         }
         self.apply(&changed);
-        changed.contains(&Changed::Path)
+        changed.contains(&Changed::Path { is_deleted: true })
     }
 
     /// Ends the work on an item that no request was sent for.
@@ -445,6 +449,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 self.backlog.deleted(&name);
                 self.has_rival();
             }
+            Claimed::NotApplied => self.backlog.set_ready(&name, Apart::Taken),
             Claimed::Changed => {
                 self.backlog.set_ready(&name, Apart::Taken);
                 self.has_rival();

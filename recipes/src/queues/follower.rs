@@ -6,8 +6,8 @@
 //!
 //! A long backlog in the order of the puts is listed once and used up without a watch. Its events would say nothing new:
 //! the first ones are about this consumer's deletes, and later items come last. Once another consumer is faster, the watch is
-//! set, because its events spare reads. In the meantime a watch on the path itself reports its deletion: a path that is
-//! created again has items with the same names and versions, and only that notification tells them apart.
+//! set, because its events spare reads. In the meantime a watch on the path itself reports its deletion. A path that is
+//! created again has items with the same names and versions: only that notification tells them apart.
 //!
 //! The caches' engine reads the stat of each node, even without data. That is one more request an item, so it does not
 //! fit here.
@@ -67,8 +67,8 @@ pub(super) enum Changed {
     Deleted(String),
     /// Any node may be another one.
     All,
-    /// The path was deleted: each node is another one.
-    Path,
+    /// The path was deleted, or may have been: each node is another one.
+    Path { is_deleted: bool },
 }
 
 impl Follower {
@@ -101,8 +101,7 @@ impl Follower {
         if let Some(reason) = self.path_watch.as_mut().and_then(FutureExt::now_or_never) {
             (self.path_watch, self.news) = (None, News::Lost);
             backlog.clear();
-            let is_deleted = reason == WakeReason::Event(EventType::NodeDeleted);
-            changed.push(if is_deleted { Changed::Path } else { Changed::All });
+            changed.push(Changed::Path { is_deleted: reason == WakeReason::Event(EventType::NodeDeleted) });
         }
     }
 
@@ -184,7 +183,7 @@ impl Follower {
                 changed.push(Changed::All);
             } else if event_type == EventType::NodeDeleted {
                 backlog.clear();
-                changed.push(Changed::Path);
+                changed.push(Changed::Path { is_deleted: true });
             }
             return;
         }

@@ -37,7 +37,7 @@ impl Reads {
     pub(super) fn forget(&mut self, changed: &Changed) {
         match changed {
             Changed::Written(name) | Changed::Deleted(name) => drop(self.take(name)),
-            Changed::All | Changed::Path => self.clear(),
+            Changed::All | Changed::Path { .. } => self.clear(),
         }
     }
 

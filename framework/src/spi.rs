@@ -77,6 +77,6 @@
 pub use crate::zookeeper::decoder;
 pub use crate::zookeeper::{
     AddedWatch, ByteStream, Capabilities, Closing, ConnectConfig, Connection, Connector, Done, Evidence, HandleEvent,
-    NotificationCall, Operation, Pacer, Reattached, Reply, ReplyFuture, Request, Response, ServerList, WatchEvents,
-    WatchSender, ZooKeeperFactory, ZooKeeperHandle,
+    NotificationCall, Operation, Pacer, Read, ReadDone, Reattached, Reply, ReplyFuture, Request, Response, ServerList,
+    WatchEvents, WatchSender, ZooKeeperFactory, ZooKeeperHandle,
 };

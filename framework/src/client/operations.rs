@@ -5,7 +5,8 @@ use crate::error::Result;
 use crate::model::{AddWatchMode, Reading};
 use crate::operations::{
     CreateBuilder, CuratorTransaction, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder,
-    GetConfigBuilder, GetDataBuilder, PersistentWatcher, ReconfigBuilder, SetAclBuilder, SetDataBuilder,
+    GetConfigBuilder, GetDataBuilder, MultiReadBuilder, PersistentWatcher, ReconfigBuilder, SetAclBuilder,
+    SetDataBuilder,
 };
 
 impl CuratorFramework {
@@ -49,6 +50,11 @@ impl CuratorFramework {
     #[doc(alias = "inTransaction")]
     pub fn transaction(&self) -> CuratorTransaction<'_> {
         CuratorTransaction::new(&self.core)
+    }
+
+    /// Begins the reads of several nodes in one request, each with a result of its own. Curator has no such operation.
+    pub fn multi_read(&self) -> MultiReadBuilder<'_> {
+        MultiReadBuilder::new(&self.core)
     }
 
     /// Sets a watch that stays when it fires: Curator's `watchers().add()`.

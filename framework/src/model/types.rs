@@ -326,6 +326,16 @@ pub enum AddWatchMode {
     PersistentRecursive,
 }
 
+/// The result of one of several reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MultiReadResult {
+    /// The node's data, and its stat.
+    Data(Vec<u8>, Stat),
+    /// The names of the node's children, in no order.
+    Children(Vec<String>),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 mod create;
 mod delete;
 mod ensemble;
+mod multi_read;
 mod persistent_watcher;
 mod read;
 mod set_data;
@@ -11,6 +12,7 @@ mod transaction;
 pub use create::CreateBuilder;
 pub use delete::DeleteBuilder;
 pub use ensemble::{GetConfigBuilder, ReconfigBuilder};
+pub use multi_read::MultiReadBuilder;
 pub use persistent_watcher::PersistentWatcher;
 pub use read::{ExistsBuilder, GetAclBuilder, GetChildrenBuilder, GetDataBuilder, Watched};
 pub use set_data::{SetAclBuilder, SetDataBuilder};

@@ -20,9 +20,9 @@ pub use self::client::{ByteStream, Connector, DefaultZooKeeperFactory};
 pub(crate) use self::connect_config::MIN_SESSION_TIMEOUT;
 pub use self::connect_config::{Closing, ConnectConfig, DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, ServerList};
 pub(crate) use self::reply::Flush;
-pub use self::reply::{Done, Reply, ReplyFuture, Response};
+pub use self::reply::{Done, ReadDone, Reply, ReplyFuture, Response};
 pub(crate) use self::request::{CONFIG_NODE, DEFAULT_CLIENT, SINCE_3_6};
-pub use self::request::{Evidence, Operation, Request};
+pub use self::request::{Evidence, Operation, Read, Request};
 pub use self::seam::{
     AddedWatch, Capabilities, Connection, HandleEvent, NotificationCall, Reattached, SessionEnd, ZooKeeperFactory,
     ZooKeeperHandle,

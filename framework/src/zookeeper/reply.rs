@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 #[cfg(doc)]
-use super::request::{Operation, Request};
+use super::request::{Operation, Read, Request};
 #[cfg(doc)]
 use crate::environment::clock::Clock;
 use crate::error::{Error, Result};
@@ -33,6 +33,18 @@ pub enum Done {
     Set(Stat),
     /// The node existed, with the version that was required.
     Checked,
+}
+
+/// The result of a [`Read`] among several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReadDone {
+    /// The node's data and stat.
+    Data(Vec<u8>, Stat),
+    /// The names of the node's children.
+    Children(Vec<String>),
+    /// The read has failed with this error code of the server.
+    Failed(i32),
 }
 
 /// The content of a successful reply to a [`Request`].
@@ -64,6 +76,8 @@ pub enum Response {
     Synced,
     /// The reply to `Transaction`: the result of each operation.
     Done(Vec<Done>),
+    /// The reply to `MultiRead`: the result of each read.
+    Reads(Vec<ReadDone>),
     /// The reply to a heartbeat, and to a request without another content.
     Acknowledged,
 }
@@ -83,6 +97,7 @@ impl Response {
             Self::Acl(..) => "an access control list",
             Self::Synced => "a sync",
             Self::Done(_) => "a transaction",
+            Self::Reads(_) => "several reads",
             Self::Acknowledged => "an acknowledgement",
         }
     }

@@ -95,6 +95,12 @@ pub enum Request {
         /// The operations, in order. Each one sees the effects of those before it.
         operations: Vec<Operation>,
     },
+    /// Reads nodes, each with a result of its own. Leaves no watches. Sent only to handles with
+    /// [`Capabilities::multi_read`].
+    MultiRead {
+        /// The reads, in order.
+        reads: Vec<Read>,
+    },
     /// Changes the ensemble's members and returns the new configuration. Sent only to handles with
     /// [`Capabilities::reconfig`].
     Reconfig {
@@ -110,11 +116,12 @@ pub enum Request {
 }
 
 impl Request {
-    /// Returns the request's path: of a transaction, the first operation's.
+    /// Returns the request's path: of a transaction or several reads, the first one's.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
             Self::Transaction { operations } => operations.first().map_or("/", Operation::path),
+            Self::MultiRead { reads } => reads.first().map_or("/", Read::path),
             _ => self.one_path().map_or(CONFIG_NODE, |path| path),
         }
     }
@@ -124,7 +131,7 @@ impl Request {
         self.one_path().map_or_else(|| self.path().into(), Arc::clone)
     }
 
-    /// Returns the path, unless the request is a transaction or concerns the ensemble's configuration.
+    /// Returns the path, unless the request has several or concerns the ensemble's configuration.
     fn one_path(&self) -> Option<&Arc<str>> {
         match self {
             Self::Create { path, .. }
@@ -137,7 +144,7 @@ impl Request {
             | Self::SetAcl { path, .. }
             | Self::GetEphemerals { path }
             | Self::Sync { path } => Some(path),
-            Self::Transaction { .. } | Self::Reconfig { .. } => None,
+            Self::Transaction { .. } | Self::MultiRead { .. } | Self::Reconfig { .. } => None,
         }
     }
 
@@ -156,6 +163,7 @@ impl Request {
             Self::GetEphemerals { .. } => "getEphemerals",
             Self::Sync { .. } => "sync",
             Self::Transaction { .. } => "multi",
+            Self::MultiRead { .. } => "multiRead",
             Self::Reconfig { .. } => "reconfig",
         }
     }
@@ -164,7 +172,7 @@ impl Request {
     pub(crate) const fn needed(&self) -> &'static str {
         match self {
             Self::Create { mode, .. } => needed_for(*mode),
-            Self::GetEphemerals { .. } => SINCE_3_6,
+            Self::GetEphemerals { .. } | Self::MultiRead { .. } => SINCE_3_6,
             _ => OLD_ENOUGH,
         }
     }
@@ -264,6 +272,47 @@ impl Operation {
 }
 
 impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name(), self.path())
+    }
+}
+
+/// A part of a [`Request::MultiRead`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Read {
+    /// Reads a node's data.
+    GetData {
+        /// The path.
+        path: String,
+    },
+    /// Lists a node's children.
+    GetChildren {
+        /// The path.
+        path: String,
+    },
+}
+
+impl Read {
+    /// Returns the read's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::GetData { path } | Self::GetChildren { path } => path,
+        }
+    }
+
+    /// Returns the read's name in ZooKeeper's documentation.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::GetData { .. } => "getData",
+            Self::GetChildren { .. } => "getChildren",
+        }
+    }
+}
+
+impl fmt::Display for Read {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.name(), self.path())
     }

@@ -49,6 +49,8 @@ pub struct Capabilities {
     pub sasl: bool,
     /// Setting watches again after a reconnect, so that no change is missed.
     pub restores_watches: bool,
+    /// Several reads in one request.
+    pub multi_read: bool,
 }
 
 /// The reason why a session is over.

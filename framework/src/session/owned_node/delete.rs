@@ -97,7 +97,7 @@ impl OwnedNode {
         let mut operations = others;
         operations.push(Operation::Delete { path, version: None });
         // Boxed: a rare branch must not enlarge every waiter's future.
-        match Box::pin(self.session.transaction(operations)).await {
+        match Box::pin(self.transaction(&self.session, operations)).await {
             Ok(mut done) => {
                 done.truncate(own);
                 Ok(done)

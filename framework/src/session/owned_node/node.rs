@@ -9,6 +9,7 @@ use crate::model::protected::{ProtectedId, normalize, to_protected_path};
 use crate::model::{Acl, CreateMode, Stat};
 use crate::session::Session;
 use crate::session::known_node::KnownNode;
+use crate::zookeeper::{Done, Operation};
 
 /// A node that was just created.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub struct OwnedNode {
     pub(super) id: ProtectedId,
     /// The id is the node's data, and not in its name.
     pub(super) is_exact: bool,
+    /// Its transactions join others.
+    pub(super) joins: bool,
     pub(super) mode: CreateMode,
     /// A create was sent and its reply lost, so none, one or two nodes exist.
     pub(super) outcome_unknown: bool,
@@ -92,11 +95,28 @@ impl OwnedNode {
             path: Session::protected_path(parent, id, name),
             id,
             is_exact: false,
+            joins: false,
             mode,
             outcome_unknown: false,
             node: None,
             delete_sent: false,
             cleaned_up: false,
+        }
+    }
+
+    /// Lets the transactions of this node [join](Session::joined_transaction) others.
+    #[must_use]
+    pub fn joining(mut self) -> Self {
+        self.joins = true;
+        self
+    }
+
+    /// Sends a transaction of this node.
+    pub(super) async fn transaction(&self, session: &Session, operations: Vec<Operation>) -> Result<Vec<Done>> {
+        match self.joins {
+            // Boxed: it must not enlarge every waiter's future.
+            true => Box::pin(session.joined_transaction(operations)).await,
+            false => session.transaction(operations).await,
         }
     }
 

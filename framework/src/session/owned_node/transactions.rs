@@ -50,7 +50,7 @@ impl OwnedNode {
         operations.push(created);
         // Until the reply arrives the node may or may not exist, also if this future is dropped.
         self.outcome_unknown = true;
-        let result = session.transaction(operations).await;
+        let result = self.transaction(&session, operations).await;
         self.outcome_unknown = was_uncertain || result.as_ref().is_err_and(Error::outcome_unknown);
         let mut done = result?;
         let created = self.created_by(&session, &done, index)?;

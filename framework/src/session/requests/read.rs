@@ -1,13 +1,17 @@
 //! Reads, with watches or without.
 
+use std::sync::atomic::Ordering;
+
+use curator_wire::ErrorCode;
+
 use super::submit::unexpected;
 use crate::error::{Error, Result};
 use crate::model::ids::Zxid;
-use crate::model::{Acl, Stat, WatchKind};
+use crate::model::{Acl, MultiReadResult, Stat, WatchKind};
 use crate::session::watches::{Found, Watch};
 use crate::session::{Session, WatchedData};
 use crate::zookeeper::client::history::{History, Judgement};
-use crate::zookeeper::{Request, Response};
+use crate::zookeeper::{Read, ReadDone, Request, Response, SINCE_3_6};
 
 impl Session {
     /// Returns the stat of a node, or `None` if it does not exist.
@@ -191,6 +195,89 @@ impl Session {
         match self.request(Request::GetAcl { path: self.to_server_path(path) }).await? {
             Response::Acl(acl, stat) => Ok((acl, stat)),
             other => Err(unexpected("getACL", path, &other)),
+        }
+    }
+
+    /// Reads several nodes in one request, each with a result of its own. The reads are not one moment: another client's
+    /// write may be applied between two of them. Leaves no watches. Without reads it sends no request.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::Unsupported`: the client has no such request, or the server is older than ZooKeeper 3.6. Read them one by
+    ///   one.
+    /// * `Error::ReplyTooLarge`: all together are too large. `Error::ConnectionLoss`, `Error::SessionExpired`.
+    /// * For each read the errors of [`get_data`](Self::get_data) and [`get_children`](Self::get_children).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn multi_read(&self, reads: Vec<Read>) -> Result<Vec<Result<MultiReadResult>>> {
+        let refused = &self.inner.is_before_3_6;
+        if !self.inner.handle.capabilities().multi_read {
+            return Err(self.unsupported("read several nodes at once"));
+        }
+        if reads.is_empty() {
+            return Ok(Vec::new());
+        }
+        let full = |read: &Read| match read {
+            Read::GetData { path } => Read::GetData { path: self.to_server_path(path).to_string() },
+            Read::GetChildren { path } => Read::GetChildren { path: self.to_server_path(path).to_string() },
+        };
+        let request = Request::MultiRead { reads: reads.iter().map(full).collect() };
+        if refused.load(Ordering::Acquire) {
+            let code = ErrorCode::Unimplemented as i32;
+            return Err(Error::of_code(request.path(), code, SINCE_3_6, || request.to_string()));
+        }
+        let response = self.request(request).await;
+        if let Err(Error::Unsupported { .. }) = response {
+            // Such a server closes the connection, so it is asked once.
+            refused.store(true, Ordering::Release);
+        }
+        let all = match response? {
+            Response::Reads(all) if all.len() == reads.len() => all,
+            other => return Err(unexpected("multiRead", "", &other)),
+        };
+        all.into_iter().zip(reads).map(|(done, read)| self.read_done(&read, done)).collect()
+    }
+
+    /// Returns the data and stat of each node: in one request, or in one write of several if the client or the server
+    /// does not support that, or if all data is too large for one reply.
+    ///
+    /// # Errors
+    ///
+    /// `Error::ConnectionLoss`, `Error::SessionExpired`. For each node the errors of [`get_data`](Self::get_data).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn get_data_of_all(&self, paths: Vec<String>) -> Result<Vec<Result<(Vec<u8>, Stat)>>> {
+        if paths.len() > 1 {
+            match self.multi_read(paths.iter().map(|path| Read::GetData { path: path.clone() }).collect()).await {
+                Ok(all) => {
+                    let data = all.into_iter().map(|read| match read? {
+                        MultiReadResult::Data(data, stat) => Ok((data, stat)),
+                        MultiReadResult::Children(names) => Err(unexpected("getData", "", &Response::Children(names))),
+                    });
+                    return Ok(data.collect());
+                }
+                Err(Error::Unsupported { .. } | Error::ReplyTooLarge { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let reads = paths.iter().map(|path| self.get_data(path));
+        Ok(self.in_one_write(futures_util::future::join_all(reads)).await)
+    }
+
+    /// Returns the result of one read. The outer error is that of a wrong reply.
+    fn read_done(&self, read: &Read, done: ReadDone) -> Result<Result<MultiReadResult>> {
+        match (read, done) {
+            (_, ReadDone::Failed(code)) => {
+                let path = self.to_server_path(read.path());
+                Ok(Err(self.for_caller(Error::of_code(&path, code, SINCE_3_6, || read.to_string()))))
+            }
+            (Read::GetData { .. }, ReadDone::Data(data, stat)) => Ok(Ok(MultiReadResult::Data(data, stat))),
+            (Read::GetChildren { .. }, ReadDone::Children(names)) => Ok(Ok(MultiReadResult::Children(names))),
+            (read, done) => Err(unexpected("multiRead", read.path(), &Response::Reads(vec![done]))),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Transactions.
 
+use futures_util::FutureExt as _;
+
 use super::submit::unexpected;
 use crate::error::Result;
 use crate::model::Acl;
@@ -21,11 +23,17 @@ impl Session {
     ///
     /// When the future is dropped, the changes may be made.
     pub async fn transaction(&self, operations: Vec<Operation>) -> Result<Vec<Done>> {
-        if !self.has_transactions() {
-            return Err(self.unsupported("send transactions"));
-        }
+        let operations = self.checked(operations)?;
         if operations.is_empty() {
             return Ok(Vec::new());
+        }
+        self.send_transaction(operations).await
+    }
+
+    /// Checks the operations, and returns them with the server's paths.
+    pub(super) fn checked(&self, operations: Vec<Operation>) -> Result<Vec<Operation>> {
+        if !self.has_transactions() {
+            return Err(self.unsupported("send transactions"));
         }
         for operation in &operations {
             if let Operation::Create { path, acl, mode, .. } = operation {
@@ -33,14 +41,22 @@ impl Session {
                 mode.check_ttl()?;
             }
         }
-        let operations: Vec<_> = operations.into_iter().map(|operation| self.full_operation(operation)).collect();
+        Ok(operations.into_iter().map(|operation| self.full_operation(operation)).collect())
+    }
+
+    /// Submits checked operations, before the future is polled.
+    pub(super) fn send_transaction(
+        &self,
+        operations: Vec<Operation>,
+    ) -> impl Future<Output = Result<Vec<Done>>> + Send {
         let count = operations.len();
-        match self.request(Request::Transaction { operations }).await? {
+        // Not an `async` block, which would keep the request twice.
+        self.request(Request::Transaction { operations }).map(move |response| match response? {
             Response::Done(done) if done.len() == count => {
                 Ok(done.into_iter().map(|done| self.to_client_path(done)).collect())
             }
             other => Err(unexpected("multi", "", &other)),
-        }
+        })
     }
 
     fn full_operation(&self, operation: Operation) -> Operation {

@@ -50,4 +50,5 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     tls: cfg!(any(feature = "tls", feature = "tls-ring")),
     sasl: true,
     restores_watches: true,
+    multi_read: true,
 };

@@ -4,7 +4,7 @@ use curator_wire::{DecodeError, ErrorCode, EventKind, OpCode, Reader, Writer};
 
 use crate::error::Error;
 use crate::model::{Acl, AddWatchMode, CreateMode, EventType, Permission, Stat, WatchedEvent};
-use crate::zookeeper::{Done, Operation, Request, Response};
+use crate::zookeeper::{Done, Operation, Read, ReadDone, Request, Response};
 
 /// `ZooDefs.AddWatchModes`.
 const ADD_WATCH_PERSISTENT: i32 = 0;
@@ -29,6 +29,7 @@ pub(super) fn op_of(request: &Request) -> OpCode {
         Request::GetEphemerals { .. } => OpCode::GetEphemerals,
         Request::Sync { .. } => OpCode::Sync,
         Request::Transaction { .. } => OpCode::Multi,
+        Request::MultiRead { .. } => OpCode::MultiRead,
         Request::Reconfig { .. } => OpCode::Reconfig,
     }
 }
@@ -57,6 +58,7 @@ pub(super) fn encode(request: &Request, served: bool, to: &mut Writer) {
             to.int(version.unwrap_or(ANY));
         }
         Request::Transaction { operations } => encode_operations(operations, to),
+        Request::MultiRead { reads } => encode_reads(reads, to),
         Request::Reconfig { joining, leaving, members, version } => {
             for servers in [joining, leaving, members] {
                 if servers.is_empty() {
@@ -115,6 +117,17 @@ fn encode_operations(operations: &[Operation], to: &mut Writer) {
     to.int(-1).bool(true).int(NO_ERROR);
 }
 
+fn encode_reads(reads: &[Read], to: &mut Writer) {
+    for read in reads {
+        let op = match read {
+            Read::GetData { .. } => OpCode::GetData,
+            Read::GetChildren { .. } => OpCode::GetChildren,
+        };
+        to.int(op.code()).bool(false).int(NO_ERROR).string(read.path()).bool(false);
+    }
+    to.int(-1).bool(true).int(NO_ERROR);
+}
+
 pub(super) fn encode_add_watch(path: &str, mode: AddWatchMode, to: &mut Writer) {
     to.string(path).int(match mode {
         AddWatchMode::Persistent => ADD_WATCH_PERSISTENT,
@@ -161,6 +174,7 @@ fn decode_body(request: &Request, from: &mut Reader<'_>) -> Result<Result<Respon
             Response::Synced
         }
         Request::Transaction { operations } => return decode_transaction(operations, from),
+        Request::MultiRead { reads } => Response::Reads(decode_reads(reads.len(), from)?),
     }))
 }
 
@@ -213,6 +227,29 @@ fn decode_transaction(operations: &[Operation], from: &mut Reader<'_>) -> Result
         return Err(DecodeError::Truncated { needed: operations.len(), available: all.len() });
     }
     Ok(Ok(Response::Done(all)))
+}
+
+/// Reads the results of several reads. An error is the result of its read alone.
+fn decode_reads(count: usize, from: &mut Reader<'_>) -> Result<Vec<ReadDone>, DecodeError> {
+    let mut all = Vec::new();
+    loop {
+        let (op, is_end) = (OpCode::from_code(from.int()?), from.bool()?);
+        from.int()?;
+        if is_end != (all.len() == count) {
+            return Err(DecodeError::Truncated { needed: count, available: all.len() });
+        }
+        if is_end {
+            return Ok(all);
+        }
+        all.push(match op {
+            OpCode::GetData => {
+                let data = from.buffer()?.to_vec();
+                ReadDone::Data(data, decode_stat(from)?)
+            }
+            OpCode::GetChildren => ReadDone::Children(from.vector(|from| from.string().map(ToOwned::to_owned))?),
+            _ => ReadDone::Failed(from.int()?),
+        });
+    }
 }
 
 fn decode_acl(from: &mut Reader<'_>) -> Result<Vec<Acl>, DecodeError> {
@@ -328,6 +365,24 @@ mod tests {
                 }),
             ),
             (
+                Request::MultiRead {
+                    reads: vec![
+                        Read::GetData { path: path() },
+                        Read::GetChildren { path: path() },
+                        Read::GetData { path: path() },
+                    ],
+                },
+                body(&|to| {
+                    header(to, OpCode::GetData);
+                    to.buffer(b"data");
+                    stat(to);
+                    header(to, OpCode::GetChildren);
+                    to.vector(["b", "c"], |to, name| _ = to.string(name));
+                    to.int(-1).bool(false).int(ErrorCode::NoNode.code()).int(ErrorCode::NoNode.code());
+                    to.int(-1).bool(true).int(-1);
+                }),
+            ),
+            (
                 Request::Reconfig { joining: empty(), leaving: empty(), members: empty(), version: None },
                 body(&|to| {
                     to.buffer(b"config");
@@ -392,6 +447,22 @@ mod tests {
         to.int(OpCode::Check.code()).bool(false).int(0).int(-1).bool(true).int(-1);
         let short = decode(&Request::Transaction { operations }, &mut Reader::new(&to.into_bytes()));
         assert!(short.is_err(), "{short:?}");
+    }
+
+    #[test]
+    fn fewer_or_more_results_than_reads_are_an_error() {
+        let reads = |count| Request::MultiRead { reads: vec![Read::GetChildren { path: path() }; count] };
+        let mut to = Writer::new();
+        to.int(OpCode::GetChildren.code()).bool(false).int(0).vector(["b"], |to, name| _ = to.string(name));
+        to.int(-1).bool(false).int(ErrorCode::NoNode.code()).int(ErrorCode::NoNode.code());
+        to.int(-1).bool(true).int(-1);
+        let body = to.into_bytes();
+        let both = decode(&reads(2), &mut Reader::new(&body)).unwrap().unwrap();
+        let missing = ReadDone::Failed(ErrorCode::NoNode.code());
+        assert_eq!(both, Response::Reads(vec![ReadDone::Children(vec!["b".to_owned()]), missing]));
+        for count in [0, 1, 3] {
+            assert!(decode(&reads(count), &mut Reader::new(&body)).is_err(), "{count}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub(super) fn refused_here(request: &Request) -> Option<Error> {
         | Request::GetEphemerals { .. }
         | Request::Sync { .. }
         | Request::Transaction { .. }
+        | Request::MultiRead { .. }
         | Request::Reconfig { .. } => {
             let request = request.to_string().into();
             return Some(Error::Unsupported { request, client: CLIENT, needed: DEFAULT_CLIENT });
@@ -82,6 +83,7 @@ pub(super) async fn crate_request(
         Request::GetEphemerals { .. }
         | Request::Sync { .. }
         | Request::Transaction { .. }
+        | Request::MultiRead { .. }
         | Request::Reconfig { .. } => Err(ZkError::Unimplemented),
     }
 }

@@ -192,13 +192,14 @@ pub(super) fn without_data(mut request: Request) -> Request {
 }
 
 /// Returns the path of a request that changes nothing and asks for data of any length.
-pub(super) fn path_of_read(request: &Request) -> Option<&Arc<str>> {
+pub(super) fn path_of_read(request: &Request) -> Option<&str> {
     match request {
         Request::Exists { path, .. }
         | Request::GetData { path, .. }
         | Request::GetChildren { path, .. }
         | Request::GetAcl { path }
         | Request::GetEphemerals { path } => Some(path),
+        Request::MultiRead { .. } => Some(request.path()),
         _ => None,
     }
 }

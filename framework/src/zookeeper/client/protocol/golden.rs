@@ -396,6 +396,7 @@ fn describe(result: Result<Response, Error>) -> String {
             let done: Vec<_> = done.into_iter().map(done_text).collect();
             format!("results {}", done.join(" | "))
         }
+        Ok(Response::Reads(read)) => format!("reads {read:?}"),
         Ok(Response::Acknowledged) => "added".to_owned(),
         Err(Error::Transaction { index, cause, .. }) => {
             let code = code_of(&cause);

@@ -66,7 +66,7 @@ impl<T> Protocol<T> {
             }
             _ => return Err(above()),
         };
-        let error = Error::ReplyTooLarge { path: (&**path).into(), size: length, limit };
+        let error = Error::ReplyTooLarge { path: path.into(), size: length, limit };
         connection.skips = length - REPLY_HEADER;
         self.decide(header.xid);
         self.last_seen = self.last_seen.max(header.zxid);

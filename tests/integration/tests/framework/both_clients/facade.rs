@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use curator_framework::{
-    Acl, Chain, ConnectionState, CreateMode, Error, Permission, RetryAttempt, RetryNTimes, RetryPolicy,
-    ZooKeeperAsyncFactory,
+    Acl, Chain, ConnectionState, CreateMode, Error, MultiReadResult, Permission, RetryAttempt, RetryNTimes,
+    RetryPolicy, ZooKeeperAsyncFactory,
 };
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{Env, Kind, PATIENCE, builder, children, connected, eventually, in_time};
@@ -44,6 +44,29 @@ on_every_server! {
         let ephemeral = client.create().with_mode(CreateMode::Ephemeral).for_path(&node).await.unwrap();
         let below = client.create().for_path(&format!("{ephemeral}/b")).await;
         assert!(matches!(below, Err(Error::NoChildrenForEphemerals { .. })), "{below:?}");
+    }
+
+    async fn several_nodes_are_read_at_once_each_with_its_own_result(env) {
+        let (client, node) = (env.client().await, env.path("nodes"));
+        let hidden = format!("{node}/hidden");
+        let owner = connected(builder(env.address()).authorization("digest", "ann:secret")).await;
+        client.create().creating_parents_if_needed().with_data("data").for_path(&node).await.unwrap();
+        owner.create().with_acl(Acl::creator_all()).for_path(&hidden).await.unwrap();
+        assert!(client.multi_read().send().await.unwrap().is_empty());
+        let reads = client.multi_read().get_data(&*node).get_data(format!("{node}/none")).get_children(&*node).get_data(&*hidden);
+        let read = reads.send().await;
+        if is_zookeeper_async() {
+            assert!(matches!(read, Err(Error::Unsupported { .. })), "{read:?}");
+            return;
+        }
+        let [data, missing, children, refused] = &read.unwrap()[..] else { panic!() };
+        let stat = client.check_exists().for_path(&node).await.unwrap().unwrap();
+        assert_eq!(data.as_ref().unwrap(), &MultiReadResult::Data(b"data".to_vec(), stat));
+        assert!(matches!(missing, Err(Error::NoNode { path }) if **path == format!("{node}/none")), "{missing:?}");
+        assert_eq!(children.as_ref().unwrap(), &MultiReadResult::Children(vec!["hidden".to_owned()]));
+        assert!(matches!(refused, Err(Error::NoAuth { path }) if **path == *hidden), "{refused:?}");
+        let invalid = client.multi_read().get_data("no path").send().await;
+        assert!(matches!(invalid, Err(Error::InvalidPath { .. })), "{invalid:?}");
     }
 
     async fn credentials_come_back_with_every_connection_before_anything_else(env) {

@@ -194,7 +194,9 @@
 //! | warn | `a group cannot be read` | `path`, `error`, `pause_s` |
 //! | debug | `a member of a barrier has died`: reported to a task that waits for that | `path`, `member` |
 //! | debug | `an earlier round of a latch stays`: the next round deletes its nodes | `path`, `error` |
-//! | warn | `an item cannot be delivered`: its node is corrupt or foreign, in a [run](QueueConsumer::run) | `path`, `error` |
+//! | warn | `an item cannot be delivered`: its node is corrupt, foreign or refused; once for each node and consumer | `path`, `error` |
+//! | warn | `a delivery is lost`: when a call or the drop of the [delivery](Delivery) finds out, once | `path`, `reason` |
+//! | warn | `an item has moved to the dead letters`: rejected, or delivered too often | `path`, `dead_letters`, `attempts` |
 //! | debug | `a queue is read later`: an error that may pass, in a run | `path`, `error` |
 //! | info | `a partition has settled`: the member wants its items | `path`, `id`, `members`, `is_member`, `items` (a number) |
 //! | warn | `the work of an item is dropped at the end of its grace` | `path`, `item`, `grace_s` |
@@ -307,6 +309,7 @@ pub use queues::delivery::Delivery;
 pub use queues::error::QueueError;
 pub use queues::kinds::{DistributedDelayQueue, DistributedIdQueue, DistributedPriorityQueue, DistributedQueue};
 pub use queues::options::QueueOptions;
+pub use queues::queued::QueuedItem;
 pub use queues::serializer::{QueueSerializer, RawSerializer};
 pub use queues::simple::SimpleDistributedQueue;
 pub use shared::{Shared, SharedCount, SharedError, SharedValue, VersionedValue};

@@ -51,8 +51,10 @@ impl Claiming {
         path: String,
         name: Box<str>,
         (data, stat): (Vec<u8>, Stat),
+        joins: bool,
     ) -> Self {
         let lock = session.owned_node_at(&make_path(lock_path, &name), None);
+        let lock = if joins { lock.joining() } else { lock };
         Self { path, name, data, stat, lock }
     }
 

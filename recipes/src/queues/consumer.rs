@@ -43,15 +43,17 @@ use crate::queues::shared::Shared;
 /// | --- | --- |
 /// | first call, new session | 3: a listing, a recursive watch, a listing; with more than 32 items in the order of puts the watch and the second listing come at the end of these |
 /// | lost connection | 1 listing, once the watch is set |
-/// | an item, at most once | 2: a read, with up to 16 in one write, and a delete |
-/// | an item, with a lock | 3: a read, a claim, the end of the delivery |
+/// | an item, at most once | 1 delete, and 1 read for up to 16 items |
+/// | an item, with a lock | 2: a claim and the end of the delivery; and 1 read for up to 16 items |
+/// | [batches](crate::QueueOptions::batch) of `N` items | the deletes, claims or ends of `N` items are 1 request |
 /// | an empty queue | none |
 /// | an item that was skipped because of its lock | 1 listing of the lock path, at most one a second while other items are there, otherwise one for each change of the lock path |
 ///
 /// With the watch the server sends one notification for each item that is put, claimed or deleted: about 50 bytes and the
 /// path.
 ///
-/// Over `zookeeper-async`, and with servers before 3.6, notifications do not say what has changed. There the path is listed
+/// Over `zookeeper-async`, and with servers before 3.6, each item is a read of its own, up to 16 in one write.
+/// Notifications do not say what has changed there. The path is listed
 /// again once the known names are used up. A priority or delay queue that has changed is listed after 16 items. A delay
 /// queue is also listed at each change while no item is due.
 #[must_use = "a consumer does nothing unless it is polled"]
@@ -201,9 +203,8 @@ impl<T> QueueConsumer<T> {
         let continues = error.is_of_one_item() || error.is_retryable();
         match error {
             QueueError::Framework(Error::NotStarted) => return false,
-            error if error.is_of_one_item() => {
-                tracing::warn!(path, error = %Chain(error), "an item cannot be delivered");
-            }
+            // The error is logged where it is found.
+            error if error.is_of_one_item() => {}
             error if continues => tracing::debug!(path, error = %Chain(error), "a queue is read later"),
             _ => {}
         }

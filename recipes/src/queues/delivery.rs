@@ -1,7 +1,7 @@
 //! An item as its consumer has it.
 
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use curator_framework::{CuratorTransaction, LossReason, PathText, Zxid, node_from_path};
 
@@ -10,6 +10,7 @@ use crate::held::{FencingToken, impl_held};
 use crate::queues::ending::Locked;
 use crate::queues::error::QueueError;
 use crate::queues::names::{self, Kind};
+use crate::queues::shared::time_of;
 
 /// An item that a consumer has got: from [`QueueConsumer::next`](crate::QueueConsumer::next).
 ///
@@ -103,7 +104,7 @@ impl<T> Delivery<T> {
     /// is 1970 after a requeue by Java, which drops it.
     #[must_use]
     pub fn due(&self) -> Option<SystemTime> {
-        (self.about.kind == Kind::Delay).then(|| time(names::due(self.name())))
+        (self.about.kind == Kind::Delay).then(|| time_of(names::due(self.name())))
     }
 
     /// Returns the number that the server has appended to the node's name.
@@ -115,7 +116,7 @@ impl<T> Delivery<T> {
     /// Returns the time of the put, or of the requeue, by the server's clock.
     #[must_use]
     pub fn created(&self) -> SystemTime {
-        time(self.about.created)
+        time_of(self.about.created)
     }
 
     /// Returns the number of this delivery of the item, from 1. Deliveries by Java's consumers do not count. It is 1
@@ -125,8 +126,8 @@ impl<T> Delivery<T> {
         self.about.attempt
     }
 
-    /// Returns the transaction that put the item: the same in all of its deliveries, and no other item has it. A requeue
-    /// by this crate keeps it; one by Java does not.
+    /// Returns the transaction that put the item: the same in all of its deliveries. Only items of one `put_all` share
+    /// it. A requeue by this crate keeps it; one by Java does not.
     #[must_use]
     pub const fn key(&self) -> Zxid {
         Zxid::new(self.about.first_czxid)
@@ -333,11 +334,6 @@ impl<T> Delivery<T> {
 }
 
 impl_held!(Delivery<T>, QueueError, [T: Send + Sync]);
-
-/// Returns a time of milliseconds after 1970.
-fn time(millis: i64) -> SystemTime {
-    UNIX_EPOCH.checked_add(Duration::from_millis(u64::try_from(millis).unwrap_or_default())).unwrap_or(UNIX_EPOCH)
-}
 
 impl<T> fmt::Debug for Delivery<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,7 @@
 //! The end of a delivery with a lock: one transaction, in the session of the claim, under the version of the claim.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use curator_framework::recipe::{OwnedNode, RecipeClient as _};
 use curator_framework::spi::Operation;
 use curator_framework::{CreateMode, CuratorFramework, CuratorTransaction, Error, LossReason, RetryLoop, make_path};
@@ -52,6 +54,7 @@ pub(super) struct Locked {
     pub(super) item: ItemNode,
     pub(super) ended: UnboundedSender<Ended>,
     state: tokio::sync::Mutex<State>,
+    loss_is_logged: AtomicBool,
 }
 
 struct State {
@@ -87,7 +90,14 @@ impl Locked {
     ) -> Self {
         let hold = NodeHold::new(&client, &item.path, &lock);
         let state = State { lock: Some(lock), sent: None, outcome: None };
-        Self { client, hold, item, ended, state: tokio::sync::Mutex::new(state) }
+        Self {
+            client,
+            hold,
+            item,
+            ended,
+            state: tokio::sync::Mutex::new(state),
+            loss_is_logged: AtomicBool::new(false),
+        }
     }
 
     /// Deletes the item with the caller's changes.
@@ -108,7 +118,13 @@ impl Locked {
     /// Moves the item to the dead letters.
     pub(super) async fn reject(&self, reason: &str) -> Result<(), QueueError> {
         let create = self.create_in(&self.item.dead_letters, &items::reason(reason))?;
-        self.finish(Finish::Reject, vec![create], Some(&self.item.dead_letters)).await
+        let was_rejected = matches!(self.state.lock().await.outcome, Some(Outcome::Finished(Finish::Reject)));
+        let dead_letters = &self.item.dead_letters;
+        self.finish(Finish::Reject, vec![create], Some(dead_letters)).await?;
+        if !was_rejected {
+            tracing::warn!(path = %self.item.path, %dead_letters, attempts = self.item.history.attempts, "an item has moved to the dead letters");
+        }
+        Ok(())
     }
 
     /// Returns the create of a node with the same items, with the history of this delivery.
@@ -206,7 +222,15 @@ impl Locked {
     }
 
     fn lost(&self, reason: LossReason) -> QueueError {
+        self.report_loss(reason);
         QueueError::Lost { path: self.hold.path_text(), reason }
+    }
+
+    /// Logs a loss, once.
+    fn report_loss(&self, reason: LossReason) {
+        if !self.loss_is_logged.swap(true, Ordering::Relaxed) {
+            tracing::warn!(path = %self.item.path, %reason, "a delivery is lost");
+        }
     }
 
     /// Gives the item back, unless another call has ended the delivery.
@@ -247,6 +271,9 @@ impl Locked {
             None if deleted => Release::Released,
             None => Release::AlreadyLost(ended),
         };
+        if let Release::AlreadyLost(reason) = release {
+            self.report_loss(reason);
+        }
         self.end(&mut state, Outcome::GivenBack(release));
         Ok(release)
     }
@@ -283,7 +310,9 @@ async fn delete_lock(lock: &mut OwnedNode, queue: &str, check: Operation) -> Res
 impl Drop for Locked {
     fn drop(&mut self) {
         let Some(mut lock) = self.state.get_mut().lock.take() else { return };
-        self.hold.give_up();
+        if let Some(reason) = self.hold.give_up() {
+            self.report_loss(reason);
+        }
         let (queue, check) = (self.item.queue.clone(), self.item.check());
         let (ended, name) = (self.ended.clone(), self.item.name.clone());
         // Without a runtime, the drop of the lock has the session delete it.

@@ -1,10 +1,12 @@
 //! The steps of a consumer, one delivery after the other.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::recipe::{RecipeClient as _, RecipeError as _};
 use curator_framework::{Error, Session, Stat, WakeReason, Watch};
+use futures_util::future::join_all;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -14,12 +16,12 @@ use crate::queues::delivery::{About, Delivery, Hold};
 use crate::queues::ending::{Ended, ItemNode, Locked};
 use crate::queues::error::QueueError;
 use crate::queues::follower::{Changed, Follower};
-use crate::queues::items::{self, Content, History};
+use crate::queues::items::History;
 use crate::queues::options::Mode;
 use crate::queues::paths::PathsMade;
 use crate::queues::put::QueuePath;
 use crate::queues::reads::Reads;
-use crate::queues::shared::{Shared, now_millis};
+use crate::queues::shared::{Decoded, Shared, now_millis};
 use crate::queues::taking::{Taken, Taking};
 use crate::standing::Pauses;
 use crate::standing::in_sessions::may_pass;
@@ -37,11 +39,15 @@ pub(super) struct Engine<T> {
     backlog: Backlog,
     reads: Reads,
     follower: Option<Follower>,
-    /// An item that was read: the work on it has not ended, because a request has failed.
-    work: Option<AtWork<T>>,
+    /// The items that were read: the work on them has not ended.
+    work: Vec<AtWork<T>>,
+    /// The items that were taken and not delivered yet: at most a batch.
+    taken: VecDeque<Delivery<T>>,
     locks: Locks,
     /// The number of items at the front to choose from. It is 1 without rivals.
     spread: u8,
+    /// The lock path is known to exist, or is not needed.
+    has_lock_path: bool,
     pauses: Pauses,
     pause: Option<Duration>,
     ended: (UnboundedSender<Ended>, UnboundedReceiver<Ended>),
@@ -63,6 +69,46 @@ enum Work {
     Claim(Box<Claiming>),
 }
 
+/// The outcome of the request for one item.
+enum Sent {
+    /// `is_first` is false after an earlier request without a reply.
+    Taken {
+        taken: Result<Taken, Error>,
+        is_first: bool,
+    },
+    Claimed(Result<Claimed, Error>),
+    /// The lock of an ended session goes with it.
+    OfEndedSession,
+}
+
+impl Work {
+    fn name(&self) -> &str {
+        match self {
+            Self::Take(taking) => &taking.name,
+            Self::Claim(claiming) => &claiming.name,
+        }
+    }
+
+    /// Returns whether a request was sent, and its outcome is unknown.
+    fn may_be_applied(&self) -> bool {
+        match self {
+            Self::Take(taking) => taking.may_be_deleted(),
+            Self::Claim(claiming) => claiming.may_be_applied(),
+        }
+    }
+
+    async fn send(&mut self, session: &Session) -> Sent {
+        match self {
+            Self::Take(taking) => {
+                let is_first = !taking.may_be_deleted();
+                Sent::Taken { taken: taking.delete(session).await, is_first }
+            }
+            Self::Claim(claiming) if claiming.lock.session().is_same(session) => Sent::Claimed(claiming.claim().await),
+            Self::Claim(_) => Sent::OfEndedSession,
+        }
+    }
+}
+
 /// The locks of other consumers.
 #[derive(Default)]
 struct Locks {
@@ -71,23 +117,18 @@ struct Locks {
     read_at: Option<Instant>,
 }
 
-/// The result of one step.
-enum Step<T> {
-    Delivery(Delivery<T>),
-    /// Another step follows.
-    Again,
-}
-
 impl<T: Send + Sync + 'static> Engine<T> {
     pub(super) fn new(shared: Arc<Shared<T>>) -> Self {
         Self {
             backlog: Backlog::new(shared.kind),
-            shared,
-            reads: Reads::new(),
+            reads: Reads::new(shared.options.batch),
             follower: None,
-            work: None,
+            work: Vec::new(),
+            taken: VecDeque::new(),
             locks: Locks::default(),
             spread: 1,
+            has_lock_path: matches!(shared.options.mode, Mode::AtMostOnce),
+            shared,
             pauses: Pauses::default(),
             pause: None,
             ended: unbounded_channel(),
@@ -96,6 +137,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     /// Returns the next delivery, or an error after which it continues. `None` once the client is closed.
     pub(super) async fn next(&mut self) -> Option<Result<Delivery<T>, QueueError>> {
+        if let Some(delivery) = self.next_taken() {
+            return Some(Ok(delivery));
+        }
         if let Some(pause) = self.pause.take() {
             sleep(pause).await;
         }
@@ -107,16 +151,17 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 Err(error) => Err(error.into()),
             };
             let error = match step {
-                Ok(Step::Delivery(delivery)) => {
-                    self.pauses = Pauses::default();
-                    return Some(Ok(delivery));
-                }
-                Ok(Step::Again) => {
+                Ok(()) => {
+                    if let Some(delivery) = self.next_taken() {
+                        self.pauses = Pauses::default();
+                        return Some(Ok(delivery));
+                    }
                     retries.progressed();
                     continue;
                 }
                 Err(error) => error,
             };
+            self.shared.report(&error);
             let error = match error.into_framework() {
                 Ok(Error::Closed) => return None,
                 Ok(error) => match retries.failed(error).await {
@@ -131,9 +176,15 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    async fn step(&mut self, session: &Session) -> Result<Step<T>, QueueError> {
+    /// Returns the next item that was taken. The drop of one that was lost gives it back.
+    fn next_taken(&mut self) -> Option<Delivery<T>> {
+        std::iter::from_fn(|| self.taken.pop_front()).find(Delivery::is_held)
+    }
+
+    /// Makes one step, after which there may be items that were taken.
+    async fn step(&mut self, session: &Session) -> Result<(), QueueError> {
         self.update(session).await?;
-        if self.work.is_some() {
+        if !self.work.is_empty() {
             return self.finish_work(session).await;
         }
         if let Some(name) = self.backlog.next_foreign() {
@@ -141,19 +192,22 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
         let now = now_millis();
         let place = self.place(now);
-        let Some(name) = self.backlog.due(now).nth(place).map(Box::<str>::from) else {
-            self.wait(session, now).await?;
-            return Ok(Step::Again);
-        };
-        let Some(read) = self.reads.take(&name) else {
+        let batch = self.shared.options.batch.min(self.reads.window());
+        let names: Vec<Box<str>> = self.backlog.due(now).skip(place).take(batch).map(Into::into).collect();
+        let Some(first) = names.first() else { return Ok(self.wait(session, now).await?) };
+        if !self.reads.has(first) {
             let shared = &self.shared;
             let failed = |name: &str, error| shared.item_error(name, error);
             if self.reads.read(session, &shared.path, &mut self.backlog, (now, place), failed).await? {
                 self.has_rival();
             }
-            return Ok(Step::Again);
-        };
-        self.begin_work(session, name, read)
+            return Ok(());
+        }
+        for name in names {
+            let Some(read) = self.reads.take(&name) else { break };
+            self.begin_work(session, name, read)?;
+        }
+        Ok(())
     }
 
     /// Applies all that has changed.
@@ -192,14 +246,13 @@ impl<T: Send + Sync + 'static> Engine<T> {
     fn apply(&mut self, changed: &[Changed]) {
         for change in changed {
             self.reads.forget(change);
-            let may_be_sent = match self.work.as_ref().map(|at_work| &at_work.work) {
-                Some(Work::Take(taking)) => taking.may_be_deleted(),
-                Some(Work::Claim(claiming)) => claiming.may_be_applied(),
-                None => true,
-            };
-            if let (Changed::All | Changed::Path { .. }, false) = (change, may_be_sent) {
-                // It was read before.
-                self.abandon_work();
+            if let Changed::All | Changed::Path { .. } = change {
+                // They were read before.
+                let (sent, unsent) =
+                    std::mem::take(&mut self.work).into_iter().partition(|at| at.work.may_be_applied());
+                self.work = sent;
+                let unsent: Vec<AtWork<T>> = unsent;
+                unsent.iter().for_each(|at| self.backlog.set_ready(at.work.name(), Apart::Taken));
             }
             if let Changed::Path { .. } = change {
                 // The ends of earlier deliveries say nothing of the nodes that have their names now.
@@ -287,90 +340,84 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Ok(())
     }
 
-    /// Decodes an item that was read, and starts to take it.
+    /// Decodes an item that was read, for the next step to take it.
     fn begin_work(
         &mut self,
         session: &Session,
         name: Box<str>,
         (data, stat): (Vec<u8>, Stat),
-    ) -> Result<Step<T>, QueueError> {
+    ) -> Result<(), QueueError> {
         let path = self.shared.node(&name);
-        let decoded = self.plain(&path, &data).and_then(|plain| Ok((self.decode(&path, &plain)?, plain)));
-        let ((items, earlier), plain) = match decoded {
-            Ok(decoded) => decoded,
-            Err(corrupt) => {
-                self.backlog.set_apart(&name, Apart::Reported);
-                return Err(corrupt);
-            }
+        let is_at_most_once = matches!(self.shared.options.mode, Mode::AtMostOnce);
+        let decoded = match is_at_most_once && stat.version > 0 {
+            true => Err(QueueError::MixedModes { path: self.shared.node_text(&name) }),
+            false => self.shared.decode(&path, &data),
         };
+        let Decoded { items, history: earlier, plain } = decoded.inspect_err(|_| {
+            self.backlog.set_apart(&name, Apart::Reported);
+        })?;
         self.backlog.set_apart(&name, Apart::Taken);
+        let joins = self.shared.options.batch > 1;
         let work = match &self.shared.options.mode {
-            Mode::AtMostOnce => Work::Take(Taking::new(path, name, data, stat)),
+            Mode::AtMostOnce => Work::Take(Taking::new(path, name, data, stat).joining(joins)),
             Mode::Locked { lock_path } => {
-                Work::Claim(Box::new(Claiming::new(session, lock_path, path, name, (data, stat))))
+                Work::Claim(Box::new(Claiming::new(session, lock_path, path, name, (data, stat), joins)))
             }
         };
-        self.work = Some(AtWork { work, items, data: plain, earlier });
-        Ok(Step::Again)
+        self.work.push(AtWork { work, items, data: plain, earlier });
+        Ok(())
     }
 
-    fn plain(&self, path: &str, stored: &[u8]) -> Result<Vec<u8>, QueueError> {
-        let plain = self.shared.client.from_stored(path, stored.to_vec(), None);
-        plain.map_err(|error| self.corrupt(path, error.into()))
-    }
-
-    fn decode(&self, path: &str, data: &[u8]) -> Result<(Vec<T>, History), QueueError> {
-        let content = items::decode(data).map_err(|error| self.corrupt(path, error.into()))?;
-        let Content { items, history, .. } = content;
-        let items = items.into_iter().map(|item| self.shared.serializer.deserialize(item));
-        let items = items.collect::<Result<_, _>>().map_err(|error| self.corrupt(path, error))?;
-        Ok((items, history))
-    }
-
-    fn corrupt(&self, path: &str, cause: Box<dyn std::error::Error + Send + Sync>) -> QueueError {
-        QueueError::Corrupt { path: self.shared.client.path_text(path), cause: cause.into() }
-    }
-
-    /// Takes or claims the item at work.
-    async fn finish_work(&mut self, session: &Session) -> Result<Step<T>, QueueError> {
-        match self.work.as_mut().map(|at_work| &mut at_work.work) {
-            Some(Work::Take(taking)) => {
-                let is_first = !taking.may_be_deleted();
-                let taken = taking.delete(session).await;
-                let name = taking.name.clone();
-                if is_first && matches!(taken, Ok(Taken::Ours)) && self.path_was_deleted() {
-                    self.work = None;
-                    return Err(QueueError::Replaced { path: self.shared.node_text(&name) });
+    /// Takes or claims the items at work. The work on an item stays if a repeated request may take it.
+    async fn finish_work(&mut self, session: &Session) -> Result<(), QueueError> {
+        // Without the lock path each claim of a batch would fail.
+        let at_once = if self.has_lock_path { self.work.len() } else { 1 };
+        let later = self.work.split_off(at_once);
+        let all_sent = join_all(self.work.iter_mut().map(|at| at.work.send(session))).await;
+        let is_first = |sent: &Sent| matches!(sent, Sent::Taken { taken: Ok(Taken::Ours), is_first: true });
+        let work = std::mem::take(&mut self.work);
+        let is_replaced = all_sent.iter().any(is_first) && self.path_was_deleted();
+        let mut first_error = None;
+        for (at_work, sent) in work.into_iter().zip(all_sent) {
+            let name: Box<str> = at_work.work.name().into();
+            let error = match sent {
+                sent if is_replaced && is_first(&sent) => {
+                    Some(QueueError::Replaced { path: self.shared.node_text(&name) })
                 }
-                if taken.as_ref().is_err_and(|error| !error.is_retryable()) {
-                    self.give_up_work(&name);
+                Sent::Taken { taken: Ok(taken), .. } => {
+                    self.taken(taken, at_work);
+                    None
                 }
-                self.taken(taken?)
-            }
-            Some(Work::Claim(claiming)) if claiming.lock.session().is_same(session) => {
-                let claimed = claiming.claim().await;
-                let name = claiming.name.clone();
-                let error = match claimed {
-                    Ok(claimed) => return self.claimed(claimed).await,
-                    Err(error) => self.shared.item_error(&name, error),
-                };
-                if !error.is_retryable() {
-                    self.give_up_work(&name);
+                Sent::Claimed(Ok(claimed)) => self.claimed(claimed, at_work).await.err(),
+                Sent::OfEndedSession => {
+                    self.backlog.set_ready(&name, Apart::Taken);
+                    None
                 }
-                if error.is_of_one_item() {
-                    self.backlog.set_apart(&name, Apart::Reported);
-                }
-                Err(error)
-            }
-            // The lock of an ended session goes with it.
-            Some(Work::Claim(claiming)) => {
-                let name = claiming.name.clone();
-                self.work = None;
-                self.backlog.set_ready(&name, Apart::Taken);
-                Ok(Step::Again)
-            }
-            None => Ok(Step::Again),
+                // The right to delete items is one of the queue's path.
+                Sent::Taken { taken: Err(error), .. } => Some(self.refused(error.into(), at_work)),
+                Sent::Claimed(Err(error)) => Some(self.refused(self.shared.item_error(&name, error), at_work)),
+            };
+            first_error = first_error.or(error);
         }
+        match self.has_lock_path || !self.work.is_empty() {
+            true => self.work.extend(later),
+            // In their order behind the first one, which is tried again.
+            false => later.iter().for_each(|at| self.backlog.set_ready(at.work.name(), Apart::Taken)),
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Takes the error of a request for an item. The work on it stays if a repeated request may take it.
+    fn refused(&mut self, error: QueueError, at_work: AtWork<T>) -> QueueError {
+        if error.is_retryable() {
+            self.work.push(at_work);
+            return error;
+        }
+        self.backlog.set_ready(at_work.work.name(), Apart::Taken);
+        if error.is_of_one_item() {
+            self.backlog.set_apart(at_work.work.name(), Apart::Reported);
+        }
+        error
     }
 
     /// Returns whether the path was deleted before the newest reply, after what is known was read.
@@ -383,36 +430,17 @@ impl<T: Send + Sync + 'static> Engine<T> {
         changed.contains(&Changed::Path { is_deleted: true })
     }
 
-    /// Ends the work on an item that no request was sent for.
-    fn abandon_work(&mut self) {
-        let name = match self.work.take().map(|at_work| at_work.work) {
-            Some(Work::Take(taking)) => taking.name,
-            Some(Work::Claim(claiming)) => claiming.name,
-            None => return,
-        };
-        self.backlog.set_ready(&name, Apart::Taken);
-    }
-
-    /// Ends the work on an item that the server does not allow to take.
-    fn give_up_work(&mut self, name: &str) {
-        self.work = None;
-        self.backlog.set_ready(name, Apart::Taken);
-    }
-
-    fn taken(&mut self, taken: Taken) -> Result<Step<T>, QueueError> {
-        let Some(AtWork { work: Work::Take(Taking { path, name, stat, .. }), items, earlier, .. }) = self.work.take()
-        else {
-            return Ok(Step::Again);
-        };
+    fn taken(&mut self, taken: Taken, at_work: AtWork<T>) {
+        let AtWork { work: Work::Take(Taking { path, name, stat, .. }), items, earlier, .. } = at_work else { return };
         match taken {
             Taken::Ours => {
                 self.succeeded(&name);
                 self.backlog.deleted(&name);
                 let about = self.about(&path, &stat, earlier, 1);
-                // An item of nothing, as Java's producers can put it.
-                let is_empty = items.is_empty();
-                let delivery = Delivery::new(items, about, Hold::AtMostOnce);
-                return Ok(if is_empty { Step::Again } else { Step::Delivery(delivery) });
+                // An item of nothing, as Java's producers can put it, is not delivered.
+                if !items.is_empty() {
+                    self.taken.push_back(Delivery::new(items, about, Hold::AtMostOnce));
+                }
             }
             Taken::OfAnother => {
                 self.backlog.deleted(&name);
@@ -420,13 +448,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
             }
             Taken::Changed => self.backlog.set_ready(&name, Apart::Taken),
         }
-        Ok(Step::Again)
     }
 
-    async fn claimed(&mut self, claimed: Claimed) -> Result<Step<T>, QueueError> {
-        let Some(AtWork { work: Work::Claim(claiming), items, data, earlier }) = self.work.take() else {
-            return Ok(Step::Again);
-        };
+    async fn claimed(&mut self, claimed: Claimed, at_work: AtWork<T>) -> Result<(), QueueError> {
+        let AtWork { work: Work::Claim(claiming), items, data, earlier } = at_work else { return Ok(()) };
         let name = claiming.name.clone();
         match claimed {
             Claimed::Ours => return self.locked(*claiming, items, data, earlier).await,
@@ -441,6 +466,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 return Err(QueueError::Replaced { path: self.shared.node_text(&name) });
             }
             Claimed::Locked => {
+                self.has_lock_path = true;
                 self.backlog.set_ready(&name, Apart::Taken);
                 self.backlog.set_apart(&name, Apart::Locked);
                 self.has_rival();
@@ -455,13 +481,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 self.has_rival();
             }
             Claimed::NoLockPath => {
+                self.has_lock_path = false;
                 self.backlog.set_ready(&name, Apart::Taken);
-                let Mode::Locked { lock_path } = &self.shared.options.mode else { return Ok(Step::Again) };
+                let Mode::Locked { lock_path } = &self.shared.options.mode else { return Ok(()) };
                 let (client, mut paths_made) = (&self.shared.client, PathsMade::default());
                 paths_made.create(client, &mut client.retry_loop(), lock_path, QueuePath::Persistent).await?;
             }
         }
-        Ok(Step::Again)
+        Ok(())
     }
 
     /// Delivers a claimed item, unless it was delivered too often.
@@ -471,8 +498,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
         items: Vec<T>,
         data: Vec<u8>,
         earlier: History,
-    ) -> Result<Step<T>, QueueError> {
+    ) -> Result<(), QueueError> {
         self.succeeded(&claiming.name);
+        self.has_lock_path = true;
         let (locked, about) = self.lock_of(claiming, data, earlier);
         let attempt = about.attempt;
         let ended = if items.is_empty() {
@@ -480,11 +508,12 @@ impl<T: Send + Sync + 'static> Engine<T> {
         } else if self.shared.options.max_attempts.is_some_and(|most| attempt > most) {
             locked.reject(&format!("not completed in {} deliveries", attempt - 1)).await
         } else {
-            return Ok(Step::Delivery(Delivery::new(items, about, Hold::Locked(Box::new(locked)))));
+            self.taken.push_back(Delivery::new(items, about, Hold::Locked(Box::new(locked))));
+            return Ok(());
         };
         match ended {
             // It is delivered again, or is gone.
-            Ok(()) | Err(QueueError::Lost { .. } | QueueError::AlreadyGone { .. }) => Ok(Step::Again),
+            Ok(()) | Err(QueueError::Lost { .. } | QueueError::AlreadyGone { .. }) => Ok(()),
             Err(error) => {
                 if !error.is_retryable() {
                     // The items behind it are not delayed.

@@ -50,6 +50,16 @@ pub enum QueueError {
         #[source]
         cause: curator_framework::Error,
     },
+    /// The queue delivers at most once, and the item was claimed by a consumer with a lock path, or written by hand. All
+    /// consumers of a queue must use the same mode. A consumer reports the node once, then skips it: use a consumer with the
+    /// lock path.
+    #[error(
+        "the item {path} was claimed by a consumer with a lock path, so it is not taken at most once: set QueueOptions::lock_path"
+    )]
+    MixedModes {
+        /// The path of the item's node.
+        path: PathText,
+    },
     /// The queue's path was deleted and created again while the request that takes an item was on its way. It has taken the
     /// new item of that name, and the data of this one is lost. With a lock path the dead letters have a node for it, with
     /// the data of the earlier item. The consumer continues.
@@ -115,7 +125,14 @@ impl QueueError {
     /// Returns `true` if the error is about one node, and a consumer continues with the others.
     #[must_use]
     pub const fn is_of_one_item(&self) -> bool {
-        matches!(self, Self::Corrupt { .. } | Self::Foreign { .. } | Self::Refused { .. } | Self::Replaced { .. })
+        matches!(
+            self,
+            Self::Corrupt { .. }
+                | Self::Foreign { .. }
+                | Self::Refused { .. }
+                | Self::Replaced { .. }
+                | Self::MixedModes { .. }
+        )
     }
 
     pub(super) fn invalid(argument: &'static str, reason: impl Into<String>) -> Self {

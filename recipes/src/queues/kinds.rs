@@ -11,6 +11,7 @@ use crate::queues::error::QueueError;
 use crate::queues::names::{self, Kind};
 use crate::queues::options::QueueOptions;
 use crate::queues::put::NewNode;
+use crate::queues::queued::QueuedItem;
 use crate::queues::serializer::QueueSerializer;
 use crate::queues::shared::{Shared, millis_of};
 
@@ -73,6 +74,46 @@ macro_rules! queue {
             /// Nothing is lost when the future is dropped.
             pub async fn is_empty(&self) -> Result<bool, QueueError> {
                 Ok(self.len().await? == 0)
+            }
+        }
+
+        impl<T: 'static> $name<T> {
+            /// Returns the first items, at most `count`, in the order of the queue, and takes none. Items in work and items
+            /// that are not due yet are among them. It returns fewer if other clients take some in the meantime.
+            ///
+            /// It costs one listing of the path, and one read for 16 items.
+            ///
+            /// # Errors
+            ///
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
+            /// * `QueueError::Refused`: an item cannot be read. `Error::NoAuth`, `Error::ReplyTooLarge`: the path cannot be
+            ///   listed.
+            /// * `Error::NotStarted`, `Error::Closed`.
+            ///
+            /// # Cancel safety
+            ///
+            /// Nothing is lost when the future is dropped.
+            pub async fn peek(&self, count: usize) -> Result<Vec<QueuedItem<T>>, QueueError> {
+                self.shared.peek(count).await
+            }
+
+            /// Removes all items, and returns their number. An item in the hands of a consumer with a lock path stays, and so
+            /// do foreign nodes and the path. Items that are put in the meantime may stay.
+            ///
+            /// It costs one listing of the path, and one transaction for 64 items. Over `zookeeper-async` it is one request
+            /// for each item.
+            ///
+            /// # Errors
+            ///
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. Some items may be removed.
+            /// * `Error::NoAuth`, `Error::ReplyTooLarge`: the path cannot be listed, or an item not be deleted.
+            /// * `Error::NotStarted`, `Error::Closed`.
+            ///
+            /// # Cancel safety
+            ///
+            /// When the future is dropped, some items may be removed.
+            pub async fn purge(&self) -> Result<u64, QueueError> {
+                self.shared.remove_all(|_| true).await
             }
         }
 
@@ -413,7 +454,7 @@ impl<T> DistributedIdQueue<T> {
     /// Removes the items with an id, and returns their number. An item in the hands of a consumer with a lock path is not
     /// removed. `/` and `|` in the id count as `_`.
     ///
-    /// It costs one listing of the path, and one request for each item with the id.
+    /// It costs one listing of the path, and one transaction for 64 items with the id.
     ///
     /// # Errors
     ///

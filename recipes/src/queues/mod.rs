@@ -13,7 +13,7 @@
 //! | [`reads`] | reads some items ahead |
 //! | [`taking`] | the delete that takes an item at most once |
 //! | [`claim`], [`ending`] | the lock of an item, and the transactions that end a delivery |
-//! | [`delivery`] | an item as its consumer has it |
+//! | [`delivery`], [`queued`] | an item as its consumer has it, and as it waits |
 //! | [`backlog`] | the known names in their order; pure |
 //! | [`names`], [`items`] | the names and the data of items; pure |
 
@@ -31,6 +31,7 @@ mod names;
 pub(crate) mod options;
 mod paths;
 mod put;
+pub(crate) mod queued;
 mod reads;
 pub(crate) mod serializer;
 mod shared;

@@ -5,6 +5,9 @@ use curator_framework::{CuratorFramework, validate_path};
 
 use crate::queues::error::QueueError;
 
+/// The limit of items in one batch.
+const MOST_IN_BATCH: u32 = 256;
+
 /// The options of a queue: Curator's `QueueBuilder`. Set a [lock path](Self::lock_path) or
 /// [`at_most_once`](Self::at_most_once).
 ///
@@ -33,6 +36,7 @@ pub struct QueueOptions {
     max_items: Option<u32>,
     max_attempts: Option<u32>,
     dead_letters: Option<String>,
+    batch: Option<u32>,
 }
 
 impl QueueOptions {
@@ -84,13 +88,27 @@ impl QueueOptions {
         self
     }
 
+    /// Sets how many items a consumer takes at once, in one transaction. Completions of several deliveries that are called at
+    /// the same time are one transaction too. Each delivery still has its own outcome. Default: 1, the limit is 256.
+    ///
+    /// A consumer then has up to this number of items that were not asked for. With a lock path they are given back when it
+    /// is dropped, and other consumers skip them until then. With [`at_most_once`](Self::at_most_once) they are lost. Over
+    /// `zookeeper-async`, which has no transactions, it is one request for each item.
+    ///
+    /// A completion waits for the reply to the one before it, and for at most one further round trip. So set it where
+    /// requests are scarce and many items are in work at a time, as in [`run`](crate::QueueConsumer::run).
+    pub fn batch(mut self, items: u32) -> Self {
+        self.batch = Some(items);
+        self
+    }
+
     /// Checks the options for the queue at a path.
     pub(super) fn check(self, client: &CuratorFramework, path: &str) -> Result<Checked, QueueError> {
         validate_path(path)?;
         if path == "/" {
             return Err(QueueError::invalid("path", "it cannot be the root"));
         }
-        let Self { lock_path, at_most_once, max_items, max_attempts, dead_letters } = self;
+        let Self { lock_path, at_most_once, max_items, max_attempts, dead_letters, batch } = self;
         let mode = match (lock_path, at_most_once) {
             (Some(lock_path), false) => Mode::Locked { lock_path },
             (None, true) => Mode::AtMostOnce,
@@ -105,6 +123,11 @@ impl QueueOptions {
         };
         if max_items == Some(0) {
             return Err(QueueError::invalid("max_items", "it must be at least 1"));
+        }
+        let batch = batch.unwrap_or(1);
+        if !(1..=MOST_IN_BATCH).contains(&batch) {
+            let reason = format!("it must be at least 1 and at most {MOST_IN_BATCH}, for the queue {path}");
+            return Err(QueueError::invalid("batch", reason));
         }
         if max_attempts == Some(0) {
             return Err(QueueError::invalid("max_attempts", "it must be at least 1"));
@@ -130,7 +153,7 @@ impl QueueOptions {
             }
             client.check_transactions(&format!("consume the queue {path} with a lock path"))?;
         }
-        Ok(Checked { mode, max_items, max_attempts, dead_letters })
+        Ok(Checked { mode, max_items, max_attempts, dead_letters, batch: batch as usize })
     }
 }
 
@@ -141,6 +164,8 @@ pub(super) struct Checked {
     pub(super) max_items: Option<u32>,
     pub(super) max_attempts: Option<u32>,
     pub(super) dead_letters: String,
+    /// The number of items that are taken at once.
+    pub(super) batch: usize,
 }
 
 /// The number of deliveries of an item.

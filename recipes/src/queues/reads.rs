@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use curator_framework::{Error, Session, Stat, make_path};
-use futures_util::future::join_all;
 
 use crate::queues::backlog::{Apart, Backlog};
 use crate::queues::error::QueueError;
@@ -26,11 +25,15 @@ pub(super) struct Reads {
     largest: usize,
     /// The number of items to read at once. Other consumers make it smaller.
     window: usize,
+    /// The limit of the window.
+    most: usize,
 }
 
 impl Reads {
-    pub(super) fn new() -> Self {
-        Self { found: HashMap::new(), bytes: 0, largest: 0, window: MOST }
+    /// Creates reads for a consumer that takes this number of items at once.
+    pub(super) fn new(batch: usize) -> Self {
+        let most = batch.max(MOST);
+        Self { found: HashMap::new(), bytes: 0, largest: 0, window: most, most }
     }
 
     /// Forgets the items that have changed.
@@ -48,7 +51,7 @@ impl Reads {
 
     /// Records that an item was taken.
     pub(super) const fn success(&mut self) {
-        if self.window < MOST {
+        if self.window < self.most {
             self.window += 1;
         }
     }
@@ -62,7 +65,7 @@ impl Reads {
 
     /// Drops the items that were read before, if there are many.
     fn make_room(&mut self) {
-        if self.found.len() >= MOST_KEPT || self.bytes >= MOST_BYTES {
+        if self.found.len() >= MOST_KEPT.max(self.most) || self.bytes >= MOST_BYTES {
             self.clear();
         }
     }
@@ -80,8 +83,8 @@ impl Reads {
         self.found.insert(name, found);
     }
 
-    /// Returns the number of items to read at once. Large ones are read one by one.
-    fn window(&self) -> usize {
+    /// Returns the number of items to read at once, and the most to take at once. Large ones are read one by one.
+    pub(super) fn window(&self) -> usize {
         self.window.min(MOST_BYTES / self.largest.max(1)).max(1)
     }
 
@@ -89,7 +92,7 @@ impl Reads {
         self.found.contains_key(name)
     }
 
-    /// Reads the items that are due from this place on, in one write. An item that is missing leaves the backlog. An
+    /// Reads the items that are due from this place on, at once. An item that is missing leaves the backlog. An
     /// item that cannot be read is set apart, and its error returned. Returns `true` if an item is missing: another
     /// consumer was faster.
     pub(super) async fn read(
@@ -103,11 +106,7 @@ impl Reads {
         self.make_room();
         let names = backlog.due(now).skip(skip).take(self.window()).filter(|name| !self.has(name));
         let names: Vec<Box<str>> = names.map(Into::into).collect();
-        let reads = names.iter().map(|name| {
-            let node = make_path(path, name);
-            async move { session.get_data(&node).await }
-        });
-        let read = session.in_one_write(join_all(reads)).await;
+        let read = session.get_data_of_all(names.iter().map(|name| make_path(path, name)).collect()).await?;
         let (mut is_missing, mut first_error) = (false, None);
         self.largest = 0;
         for (name, read) in names.into_iter().zip(read) {
@@ -141,7 +140,7 @@ mod tests {
 
     #[test]
     fn items_that_are_skipped_do_not_pile_up() {
-        let mut reads = Reads::new();
+        let mut reads = Reads::new(1);
         for number in 0..1_000 {
             reads.make_room();
             reads.keep(format!("queue-{number:010}").into(), (vec![0; 10_000], Stat::default()));
@@ -153,7 +152,7 @@ mod tests {
 
     #[test]
     fn few_large_items_are_read_at_once() {
-        let mut reads = Reads::new();
+        let mut reads = Reads::new(1);
         assert_eq!(reads.window(), MOST);
         reads.keep("queue-0000000000".into(), (vec![0; MOST_BYTES / 4], Stat::default()));
         assert_eq!(reads.window(), 4);

@@ -6,16 +6,26 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use curator_framework::recipe::{Budget, RecipeClient as _};
 use curator_framework::spi::Operation;
-use curator_framework::{CreateMode, CuratorFramework, Error, PathText, RetryLoop, Session, WakeReason, make_path};
+use curator_framework::{
+    Chain, CreateMode, CuratorFramework, Error, PathText, RetryLoop, Session, Stat, WakeReason, make_path,
+};
+use futures_util::future::join_all;
 use tokio::sync::MutexGuard;
 
 use crate::queues::error::QueueError;
-use crate::queues::items;
-use crate::queues::names::{self, Kind};
+use crate::queues::items::{self, Content, History};
+use crate::queues::names::{self, Kind, Ordered};
 use crate::queues::options::{Checked, Mode, QueueOptions};
 use crate::queues::paths::PathsMade;
 use crate::queues::put::{NewNode, Producer, QueuePath, end_of_budget};
+use crate::queues::queued::QueuedItem;
 use crate::queues::serializer::QueueSerializer;
+use crate::queues::taking::joined_delete;
+
+/// The number of items that one request reads.
+const READ_AT_ONCE: usize = 16;
+/// The number of items that are removed at once.
+const REMOVED_AT_ONCE: usize = 64;
 
 /// The shared part of a queue.
 pub(super) struct Shared<T> {
@@ -27,6 +37,15 @@ pub(super) struct Shared<T> {
     producer: Producer,
     /// Held by the put that counts the items, until it is done.
     bound: tokio::sync::Mutex<()>,
+}
+
+/// The content of an item's node.
+pub(super) struct Decoded<T> {
+    pub(super) items: Vec<T>,
+    /// The deliveries from earlier nodes of the item.
+    pub(super) history: History,
+    /// The data, decompressed.
+    pub(super) plain: Vec<u8>,
 }
 
 impl<T> Shared<T> {
@@ -65,6 +84,13 @@ impl<T> Shared<T> {
             _ => false,
         };
         if is_of_item { QueueError::Refused { path, cause: error } } else { error.into() }
+    }
+
+    /// Logs an error about one item.
+    pub(super) fn report(&self, error: &QueueError) {
+        if error.is_of_one_item() {
+            tracing::warn!(path = %self.path, error = %Chain(error), "an item cannot be delivered");
+        }
     }
 
     /// Returns the data of one node with these items.
@@ -146,35 +172,53 @@ impl<T> Shared<T> {
 }
 
 impl<T> Shared<T> {
+    /// Returns the names of the items, in their order.
+    async fn names(&self) -> Result<Vec<Ordered>, QueueError> {
+        let mut retries = self.client.retry_loop();
+        loop {
+            let session = retries.connected(&self.path).await?;
+            let listed = match session.get_children(&self.path).await {
+                Err(Error::NoNode { .. }) => return Ok(Vec::new()),
+                listed => listed,
+            };
+            if let Some(listed) = retries.done(listed, &self.path).await? {
+                let items = listed.iter().filter(|name| self.kind.is_item(name));
+                let mut items: Vec<_> = items.map(|name| Ordered::new(self.kind, name)).collect();
+                items.sort_unstable();
+                return Ok(items);
+            }
+        }
+    }
+
     /// Removes the items with an id that are not in work. Returns their number.
     pub(super) async fn remove(&self, id: &str) -> Result<u64, QueueError> {
-        let (id, mut retries) = (names::clean_id(id), self.client.retry_loop());
-        let listed = loop {
-            let session = retries.connected(&self.path).await?;
-            match session.get_children(&self.path).await {
-                Err(Error::NoNode { .. }) => return Ok(0),
-                listed => {
-                    if let Some(listed) = retries.done(listed, &self.path).await? {
-                        break listed;
-                    }
-                }
-            }
-        };
-        let with_id = |name: &&String| self.kind.is_item(name) && names::id(name) == id;
+        let id = names::clean_id(id);
+        self.remove_all(|name| names::id(name) == id).await
+    }
+
+    /// Removes the items that are wanted and not in work, in transactions of at most 64. Returns their number.
+    pub(super) async fn remove_all(&self, is_wanted: impl Fn(&str) -> bool) -> Result<u64, QueueError> {
+        let names = self.names().await?;
+        let wanted: Vec<_> = names.iter().map(Ordered::name).filter(|name| is_wanted(name)).collect();
         let mut removed = 0;
-        for name in listed.iter().filter(with_id) {
-            let mut is_sent = false;
-            loop {
-                let session = retries.connected(&self.path).await?;
-                let done = self.remove_item(&session, name, is_sent, &mut retries).await;
-                is_sent |= done.as_ref().is_err_and(Error::outcome_unknown);
-                if let Some(was_there) = retries.done(done, &self.path).await? {
-                    removed += u64::from(was_there);
-                    break;
-                }
+        for part in wanted.chunks(REMOVED_AT_ONCE) {
+            for was_there in join_all(part.iter().map(|name| self.remove_by_name(name))).await {
+                removed += u64::from(was_there?);
             }
         }
         Ok(removed)
+    }
+
+    async fn remove_by_name(&self, name: &str) -> Result<bool, QueueError> {
+        let (mut is_sent, mut retries) = (false, self.client.retry_loop());
+        loop {
+            let session = retries.connected(&self.path).await?;
+            let done = self.remove_item(&session, name, is_sent, &mut retries).await;
+            is_sent |= done.as_ref().is_err_and(Error::outcome_unknown);
+            if let Some(was_there) = retries.done(done, &self.path).await? {
+                return Ok(was_there);
+            }
+        }
     }
 
     /// Removes one item. Returns `false` if it is in work, or if another client has deleted it. `was_sent` is true
@@ -188,7 +232,11 @@ impl<T> Shared<T> {
     ) -> Result<bool, Error> {
         let path = self.node(name);
         let Mode::Locked { lock_path } = &self.options.mode else {
-            return match session.delete(&path, None).await {
+            let deleted = match session.has_transactions() {
+                true => joined_delete(session, &path, None).await,
+                false => session.delete(&path, None).await,
+            };
+            return match deleted {
                 Err(Error::NoNode { .. }) => Ok(was_sent),
                 deleted => deleted.map(|()| true),
             };
@@ -200,7 +248,7 @@ impl<T> Shared<T> {
             Operation::Delete { path, version: None },
             Operation::Delete { path: lock, version: None },
         ];
-        match session.transaction(operations).await {
+        match session.joined_transaction(operations).await {
             Ok(_) => Ok(true),
             Err(Error::Transaction { index, cause, .. }) => match (index, *cause) {
                 (0, Error::NodeExists { .. }) => Ok(false),
@@ -215,6 +263,62 @@ impl<T> Shared<T> {
             Err(error) => Err(error),
         }
     }
+}
+
+impl<T: 'static> Shared<T> {
+    /// Returns the content of an item's node.
+    pub(super) fn decode(&self, path: &str, stored: &[u8]) -> Result<Decoded<T>, QueueError> {
+        let corrupt = |cause: Box<dyn std::error::Error + Send + Sync>| QueueError::Corrupt {
+            path: self.client.path_text(path),
+            cause: cause.into(),
+        };
+        let plain = self.client.from_stored(path, stored.to_vec(), None).map_err(|error| corrupt(error.into()))?;
+        let Content { items, history, .. } = items::decode(&plain).map_err(|error| corrupt(error.into()))?;
+        let items = items.into_iter().map(|item| self.serializer.deserialize(item));
+        let items = items.collect::<Result<_, _>>().map_err(corrupt)?;
+        Ok(Decoded { items, history, plain })
+    }
+
+    /// Reads the first items.
+    pub(super) async fn peek(&self, most: usize) -> Result<Vec<QueuedItem<T>>, QueueError> {
+        let mut names = self.names().await?;
+        names.truncate(most);
+        let (mut found, mut retries) = (Vec::new(), self.client.retry_loop());
+        for part in names.chunks(READ_AT_ONCE) {
+            let paths: Vec<String> = part.iter().map(|name| self.node(name.name())).collect();
+            let read = loop {
+                let session = retries.connected(&self.path).await?;
+                if let Some(read) = retries.done(session.get_data_of_all(paths.clone()).await, &self.path).await? {
+                    break read;
+                }
+            };
+            for (name, read) in part.iter().zip(read) {
+                match read {
+                    Ok((data, stat)) => found.push(self.queued(name.name(), &data, &stat)),
+                    // It was taken since the listing.
+                    Err(Error::NoNode { .. }) => {}
+                    Err(error) => return Err(self.item_error(name.name(), error)),
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn queued(&self, name: &str, data: &[u8], stat: &Stat) -> QueuedItem<T> {
+        let decoded = self.decode(&self.node(name), data);
+        let earlier = decoded.as_ref().map_or(0, |decoded| decoded.history.attempts);
+        QueuedItem {
+            name: name.to_owned(),
+            items: decoded.map(|decoded| decoded.items),
+            created: time_of(stat.ctime),
+            attempts: earlier.saturating_add(u32::try_from(stat.version).unwrap_or_default()),
+        }
+    }
+}
+
+/// Returns a time of milliseconds after 1970.
+pub(super) fn time_of(millis: i64) -> SystemTime {
+    UNIX_EPOCH.checked_add(Duration::from_millis(u64::try_from(millis).unwrap_or_default())).unwrap_or(UNIX_EPOCH)
 }
 
 /// Returns the present time of this machine's clock, in milliseconds after 1970.

@@ -1,5 +1,6 @@
 //! The delete that takes an item: at most once, and not lost with a reply.
 
+use curator_framework::spi::Operation;
 use curator_framework::{Error, Session, Stat};
 
 /// An item that was read, and that its reader wants to have.
@@ -11,6 +12,8 @@ pub(super) struct Taking {
     pub(super) stat: Stat,
     /// The session of a delete with an unknown outcome.
     sent_in: Option<Session>,
+    /// The delete joins the deletes of other items.
+    joins: bool,
 }
 
 /// The outcome of a delete.
@@ -24,7 +27,13 @@ pub(super) enum Taken {
 
 impl Taking {
     pub(super) const fn new(path: String, name: Box<str>, data: Vec<u8>, stat: Stat) -> Self {
-        Self { path, name, data, stat, sent_in: None }
+        Self { path, name, data, stat, sent_in: None, joins: false }
+    }
+
+    /// Lets the delete join the deletes of other items.
+    pub(super) const fn joining(mut self, joins: bool) -> Self {
+        self.joins = joins;
+        self
     }
 
     /// Returns whether a delete was sent, and its outcome is unknown.
@@ -53,7 +62,7 @@ impl Taking {
             }
         }
         let earlier = self.sent_in.replace(session.clone());
-        match session.delete(&self.path, Some(self.stat.version)).await {
+        match self.send(session).await {
             Ok(()) => Ok(Taken::Ours),
             Err(Error::NoNode { .. }) if earlier.is_some() => Ok(Taken::Ours),
             Err(Error::NoNode { .. }) => Ok(Taken::OfAnother),
@@ -68,5 +77,21 @@ impl Taking {
                 Err(error)
             }
         }
+    }
+
+    async fn send(&self, session: &Session) -> Result<(), Error> {
+        let (path, version) = (&self.path, Some(self.stat.version));
+        match self.joins && session.has_transactions() {
+            true => joined_delete(session, path, version).await,
+            false => session.delete(path, version).await,
+        }
+    }
+}
+
+/// Deletes a node in a transaction that joins others.
+pub(super) async fn joined_delete(session: &Session, path: &str, version: Option<i32>) -> Result<(), Error> {
+    match session.joined_transaction(vec![Operation::Delete { path: path.to_owned(), version }]).await {
+        Err(Error::Transaction { cause, .. }) => Err(*cause),
+        deleted => deleted.map(drop),
     }
 }

@@ -125,6 +125,22 @@ on_every_server! {
         nothing(&mut consumer).await;
     }
 
+    async fn item_in_work_is_seen_and_not_purged(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        let queue = locked(&client, &path);
+        for text in texts(0..3) {
+            in_time(queue.put(&text)).await.unwrap();
+        }
+        let mut consumer = queue.consumer();
+        let delivery = next(&mut consumer).await;
+        let attempts: Vec<_> = in_time(queue.peek(9)).await.unwrap().iter().map(|item| item.attempts).collect();
+        assert_eq!(attempts, [1, 0, 0]);
+        assert_eq!(in_time(queue.purge()).await.unwrap(), 2);
+        in_time(delivery.complete()).await.unwrap();
+        assert!(in_time(queue.is_empty()).await.unwrap());
+        nothing(&mut consumer).await;
+    }
+
     async fn rejected_item_is_a_dead_letter(env) {
         let (client, path) = (env.client().await, env.path("queue"));
         let queue = with(&client, &path, locks(&path).dead_letters(format!("{path}-rest/dead")));

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
+mod batches;
 mod both_clients;
 mod costs;
+mod defects;
 mod locked;
 mod locked_faults;
 mod stage;

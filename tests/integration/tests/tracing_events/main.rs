@@ -313,6 +313,19 @@ async fn consume(client: &CuratorFramework, log: &Log) {
         timeout(PATIENCE, queue.consumer().run_until(log.comes_to(event), 1, work)).await.unwrap().unwrap();
     }
     timeout(PATIENCE, alone.close()).await.unwrap();
+    let options = QueueOptions::new().lock_path("/work-locks");
+    let queue = DistributedQueue::<String>::with_options(client.clone(), "/work", RawSerializer, options).unwrap();
+    let mut consumer = queue.consumer();
+    for number in 0..2 {
+        queue.put(&DATA.to_owned()).await.unwrap();
+        let delivery = timeout(PATIENCE, consumer.next()).await.unwrap().unwrap().unwrap();
+        if number == 0 {
+            delivery.reject(DATA).await.unwrap();
+        } else {
+            client.delete().for_path(&format!("/work-locks/{}", delivery.name())).await.unwrap();
+            delivery.complete().await.unwrap_err();
+        }
+    }
 }
 
 /// Work that does not return in its grace.

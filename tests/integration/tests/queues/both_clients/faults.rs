@@ -26,7 +26,8 @@ on_every_server! {
             match number % 3 {
                 0 => proxy.drop_reply(OpCode::Delete, 1),
                 1 => proxy.drop_request(OpCode::Delete, 1),
-                _ => proxy.drop_reply(OpCode::GetData, 1),
+                _ if is_zookeeper_async() => proxy.drop_reply(OpCode::GetData, 1),
+                _ => proxy.drop_reply(OpCode::MultiRead, 1),
             }
             assert_eq!(completed(&mut consumer).await, [text]);
         }

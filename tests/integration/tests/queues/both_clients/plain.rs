@@ -254,6 +254,46 @@ on_every_server! {
         assert!(in_time(consumer.next()).await.is_none());
     }
 
+    async fn items_are_seen_without_a_take_and_purged(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        let queue = plain(&client, &path);
+        assert!(in_time(queue.peek(5)).await.unwrap().is_empty());
+        assert_eq!(in_time(queue.purge()).await.unwrap(), 0);
+        for text in texts(0..70) {
+            in_time(queue.put(&text)).await.unwrap();
+        }
+        let create = client.create().with_mode(CreateMode::PersistentSequential).with_data("no item");
+        let corrupt = create.for_path(&format!("{path}/queue-")).await.unwrap();
+        client.create().for_path(&format!("{path}/foreign")).await.unwrap();
+        let seen = in_time(queue.peek(20)).await.unwrap();
+        let items: Vec<_> = seen.iter().flat_map(|item| item.items.clone().unwrap()).collect();
+        assert_eq!(items, texts(0..20));
+        assert_eq!((&*seen[0].name, seen[0].attempts), ("queue-0000000000", 0));
+        let all = in_time(queue.peek(usize::MAX)).await.unwrap();
+        assert_eq!(all.len(), 71);
+        assert!(matches!(&all[70].items, Err(QueueError::Corrupt { path, .. }) if **path == *corrupt), "{:?}", all[70]);
+        assert_eq!(in_time(queue.purge()).await.unwrap(), 71);
+        assert_eq!(children(&client, &path).await, ["foreign"]);
+    }
+
+    // Rule 2 of mixed fleets.
+    async fn item_that_was_claimed_with_a_lock_path_is_not_taken_at_most_once(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        let queue = plain(&client, &path);
+        in_time(queue.put(&"claimed".to_owned())).await.unwrap();
+        in_time(queue.put(&"free".to_owned())).await.unwrap();
+        // As a claim does.
+        let node = format!("{path}/queue-0000000000");
+        let (data, _) = client.get_data().for_path(&node).await.unwrap();
+        client.set_data().for_path(&node, data).await.unwrap();
+        let mut consumer = queue.consumer();
+        let refused = error(&mut consumer).await;
+        assert!(matches!(&refused, QueueError::MixedModes { path } if **path == *node), "{refused:?}");
+        assert_eq!(completed(&mut consumer).await, ["free"]);
+        nothing(&mut consumer).await;
+        assert_eq!(in_time(queue.len()).await.unwrap(), 1);
+    }
+
     // Defects 10 and 11: the caller learns that an item was not put.
     async fn refused_item_is_an_error_of_its_put(env) {
         struct Refusing;

@@ -1,0 +1,19 @@
+//! An item that waits in its queue.
+
+use std::time::SystemTime;
+
+use crate::queues::error::QueueError;
+
+/// An item in a queue, from a queue's method `peek`. It is not taken: another client may take it at any time.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct QueuedItem<T> {
+    /// The name of the item's node.
+    pub name: String,
+    /// The items of the node, or the reason why it cannot be decoded.
+    pub items: Result<Vec<T>, QueueError>,
+    /// The time of the put, or of the requeue, by the server's clock.
+    pub created: SystemTime,
+    /// The number of deliveries until now, with one that lasts. Deliveries by Java's consumers do not count.
+    pub attempts: u32,
+}

@@ -4,7 +4,7 @@
 //! | recipe | place of the marker | it proves |
 //! | --- | --- | --- |
 //! | counters | child of the counter's node | a change; while it exists, the node was not deleted and created again |
-//! | queues | beside the queue's path | a put |
+//! | queues | beside the queue's path | a put, or the delete of an item |
 
 use curator_framework::spi::Operation;
 use curator_framework::{CreateMode, Error, Session};

@@ -33,7 +33,9 @@ use crate::queues::shared::Shared;
 ///
 /// | error | after it |
 /// | --- | --- |
-/// | `QueueError::Corrupt`, `QueueError::Foreign`, `QueueError::Refused` | once for each such node; the node stays and is skipped |
+/// | `QueueError::Corrupt`, `QueueError::Foreign`, `QueueError::Refused`, `QueueError::MixedModes` | once for each such node; the node stays and is skipped |
+/// | `QueueError::Unknown`, at most once | the session has ended before the reply to a delete; the item is gone, and not delivered |
+/// | `QueueError::Replaced` | the path was created again; the item is not delivered |
 /// | `Error::ConnectionLoss`, `Error::SessionExpired` | the retry policy has given up; the next call tries again, after a pause of up to 1 s |
 /// | `Error::NoAuth`, `Error::ReplyTooLarge` about the queue's path or the lock path, such as the right to delete items | the next call tries again, after a pause of up to 30 s |
 ///
@@ -43,7 +45,7 @@ use crate::queues::shared::Shared;
 /// | --- | --- |
 /// | first call, new session | 3: a listing, a recursive watch, a listing; with more than 32 items in the order of puts the watch and the second listing come at the end of these |
 /// | lost connection | 1 listing, once the watch is set |
-/// | an item, at most once | 1 delete, and 1 read for up to 16 items |
+/// | an item, at most once | 1 transaction: a delete, and a write of the marker beside the path; and 1 read for up to 16 items |
 /// | an item, with a lock | 2: a claim and the end of the delivery; and 1 read for up to 16 items |
 /// | [batches](crate::QueueOptions::batch) of `N` items | the deletes, claims or ends of `N` items are 1 request |
 /// | an empty queue | none |

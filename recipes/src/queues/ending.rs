@@ -179,7 +179,7 @@ impl Locked {
         match self.hold.session().end_reason() {
             // Nothing was changed: the session has ended before.
             Some(end) if !is_sent => Err(self.lost(LossReason::Session(end))),
-            Some(_) => Err(Error::SessionExpired { request: format!("complete {}", self.item.path).into() }.into()),
+            Some(_) => Err(QueueError::Unknown { path: self.hold.path_text() }),
             None => Err(error.into()),
         }
     }

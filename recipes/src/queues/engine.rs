@@ -22,7 +22,7 @@ use crate::queues::paths::PathsMade;
 use crate::queues::put::QueuePath;
 use crate::queues::reads::Reads;
 use crate::queues::shared::{Decoded, Shared, now_millis};
-use crate::queues::taking::{Taken, Taking};
+use crate::queues::taking::{Item, Taken, Taking};
 use crate::standing::Pauses;
 use crate::standing::in_sessions::may_pass;
 
@@ -39,10 +39,12 @@ pub(super) struct Engine<T> {
     backlog: Backlog,
     reads: Reads,
     follower: Option<Follower>,
-    /// The items that were read: the work on them has not ended.
-    work: Vec<AtWork<T>>,
-    /// The items that were taken and not delivered yet: at most a batch.
-    taken: VecDeque<Delivery<T>>,
+    /// The items that were read, and are to be taken at most once.
+    taking: Taking<(Vec<T>, History)>,
+    /// The items that were read, and are to be locked.
+    claims: Vec<Claim<T>>,
+    /// The items that were taken and not delivered yet, at most a batch, and errors about others.
+    taken: VecDeque<Result<Delivery<T>, QueueError>>,
     locks: Locks,
     /// The number of items at the front to choose from. It is 1 without rivals.
     spread: u8,
@@ -53,60 +55,14 @@ pub(super) struct Engine<T> {
     ended: (UnboundedSender<Ended>, UnboundedReceiver<Ended>),
 }
 
-/// An item at work.
-struct AtWork<T> {
-    work: Work,
+/// An item that is to be locked.
+struct Claim<T> {
+    claiming: Box<Claiming>,
     items: Vec<T>,
     /// The data, decompressed.
     data: Vec<u8>,
     /// The deliveries from earlier nodes of the item.
     earlier: History,
-}
-
-/// The request for one item.
-enum Work {
-    Take(Taking),
-    Claim(Box<Claiming>),
-}
-
-/// The outcome of the request for one item.
-enum Sent {
-    /// `is_first` is false after an earlier request without a reply.
-    Taken {
-        taken: Result<Taken, Error>,
-        is_first: bool,
-    },
-    Claimed(Result<Claimed, Error>),
-    /// The lock of an ended session goes with it.
-    OfEndedSession,
-}
-
-impl Work {
-    fn name(&self) -> &str {
-        match self {
-            Self::Take(taking) => &taking.name,
-            Self::Claim(claiming) => &claiming.name,
-        }
-    }
-
-    /// Returns whether a request was sent, and its outcome is unknown.
-    fn may_be_applied(&self) -> bool {
-        match self {
-            Self::Take(taking) => taking.may_be_deleted(),
-            Self::Claim(claiming) => claiming.may_be_applied(),
-        }
-    }
-
-    async fn send(&mut self, session: &Session) -> Sent {
-        match self {
-            Self::Take(taking) => {
-                let is_first = !taking.may_be_deleted();
-                Sent::Taken { taken: taking.delete(session).await, is_first }
-            }
-            Self::Claim(claiming) if claiming.lock.session().is_same(session) => Sent::Claimed(claiming.claim().await),
-            Self::Claim(_) => Sent::OfEndedSession,
-        }
-    }
 }
 
 /// The locks of other consumers.
@@ -123,7 +79,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
             backlog: Backlog::new(shared.kind),
             reads: Reads::new(shared.options.batch),
             follower: None,
-            work: Vec::new(),
+            taking: Taking::new(),
+            claims: Vec::new(),
             taken: VecDeque::new(),
             locks: Locks::default(),
             spread: 1,
@@ -137,8 +94,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     /// Returns the next delivery, or an error after which it continues. `None` once the client is closed.
     pub(super) async fn next(&mut self) -> Option<Result<Delivery<T>, QueueError>> {
-        if let Some(delivery) = self.next_taken() {
-            return Some(Ok(delivery));
+        if let Some(taken) = self.next_taken() {
+            return Some(taken);
         }
         if let Some(pause) = self.pause.take() {
             sleep(pause).await;
@@ -152,9 +109,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
             };
             let error = match step {
                 Ok(()) => {
-                    if let Some(delivery) = self.next_taken() {
+                    if let Some(taken) = self.next_taken() {
                         self.pauses = Pauses::default();
-                        return Some(Ok(delivery));
+                        return Some(taken);
                     }
                     retries.progressed();
                     continue;
@@ -176,16 +133,26 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    /// Returns the next item that was taken. The drop of one that was lost gives it back.
-    fn next_taken(&mut self) -> Option<Delivery<T>> {
-        std::iter::from_fn(|| self.taken.pop_front()).find(Delivery::is_held)
+    /// Returns the next item that was taken, or an error about one. The drop of an item that was lost gives it back.
+    fn next_taken(&mut self) -> Option<Result<Delivery<T>, QueueError>> {
+        let taken = std::iter::from_fn(|| self.taken.pop_front()).find(|taken| match taken {
+            Ok(delivery) => delivery.is_held(),
+            Err(_) => true,
+        });
+        if let Some(Err(error)) = &taken {
+            self.shared.report(error);
+        }
+        taken
     }
 
     /// Makes one step, after which there may be items that were taken.
     async fn step(&mut self, session: &Session) -> Result<(), QueueError> {
         self.update(session).await?;
-        if !self.work.is_empty() {
-            return self.finish_work(session).await;
+        if !self.taking.is_empty() {
+            return self.finish_taking(session).await;
+        }
+        if !self.claims.is_empty() {
+            return self.finish_claims(session).await;
         }
         if let Some(name) = self.backlog.next_foreign() {
             return Err(QueueError::Foreign { path: self.shared.node_text(&name) });
@@ -247,12 +214,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         for change in changed {
             self.reads.forget(change);
             if let Changed::All | Changed::Path { .. } = change {
-                // They were read before.
-                let (sent, unsent) =
-                    std::mem::take(&mut self.work).into_iter().partition(|at| at.work.may_be_applied());
-                self.work = sent;
-                let unsent: Vec<AtWork<T>> = unsent;
-                unsent.iter().for_each(|at| self.backlog.set_ready(at.work.name(), Apart::Taken));
+                self.abandon_unsent();
             }
             if let Changed::Path { .. } = change {
                 // The ends of earlier deliveries say nothing of the nodes that have their names now.
@@ -263,6 +225,22 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 self.backlog.set_apart(name, Apart::Locked);
             }
         }
+    }
+
+    /// Gives up what was read and not sent: it may be read again.
+    fn abandon_unsent(&mut self) {
+        if !self.taking.may_be_deleted() {
+            let taking = std::mem::replace(&mut self.taking, Taking::new());
+            taking.names().for_each(|name| self.backlog.set_ready(name, Apart::Taken));
+        }
+        let backlog = &mut self.backlog;
+        self.claims.retain(|claim| {
+            let is_sent = claim.claiming.may_be_applied();
+            if !is_sent {
+                backlog.set_ready(&claim.claiming.name, Apart::Taken);
+            }
+            is_sent
+        });
     }
 
     /// Returns the place of the next item among those that are due.
@@ -357,65 +335,79 @@ impl<T: Send + Sync + 'static> Engine<T> {
             self.backlog.set_apart(&name, Apart::Reported);
         })?;
         self.backlog.set_apart(&name, Apart::Taken);
-        let joins = self.shared.options.batch > 1;
-        let work = match &self.shared.options.mode {
-            Mode::AtMostOnce => Work::Take(Taking::new(path, name, data, stat).joining(joins)),
+        match &self.shared.options.mode {
+            Mode::AtMostOnce => self.taking.add(Item { path, name, stat, content: (items, earlier) }),
             Mode::Locked { lock_path } => {
-                Work::Claim(Box::new(Claiming::new(session, lock_path, path, name, (data, stat), joins)))
+                let joins = self.shared.options.batch > 1;
+                let claiming = Box::new(Claiming::new(session, lock_path, path, name, (data, stat), joins));
+                self.claims.push(Claim { claiming, items, data: plain, earlier });
             }
-        };
-        self.work.push(AtWork { work, items, data: plain, earlier });
+        }
         Ok(())
     }
 
-    /// Takes or claims the items at work. The work on an item stays if a repeated request may take it.
-    async fn finish_work(&mut self, session: &Session) -> Result<(), QueueError> {
+    /// Deletes the items that are to be taken. After an error that may pass, the next step continues.
+    async fn finish_taking(&mut self, session: &Session) -> Result<(), QueueError> {
+        let deleted = self.taking.delete(&self.shared.markers, session).await;
+        let taken = self.taking.take_decided();
+        let is_first = |(_, taken): &(_, _)| *taken == Taken::Ours { is_first: true };
+        let is_replaced = taken.iter().any(is_first) && self.path_was_deleted();
+        for (item, taken) in taken {
+            match taken {
+                Taken::Ours { is_first: true } if is_replaced => {
+                    self.taken.push_back(Err(QueueError::Replaced { path: self.shared.node_text(&item.name) }));
+                }
+                taken => self.taken(taken, item),
+            }
+        }
+        // The right to delete items is one of the queue's path.
+        Ok(deleted.inspect_err(|error| {
+            if !error.is_retryable() {
+                self.abandon_unsent();
+            }
+        })?)
+    }
+
+    /// Claims items. The claim of an item stays if a repeated request may be applied.
+    async fn finish_claims(&mut self, session: &Session) -> Result<(), QueueError> {
         // Without the lock path each claim of a batch would fail.
-        let at_once = if self.has_lock_path { self.work.len() } else { 1 };
-        let later = self.work.split_off(at_once);
-        let all_sent = join_all(self.work.iter_mut().map(|at| at.work.send(session))).await;
-        let is_first = |sent: &Sent| matches!(sent, Sent::Taken { taken: Ok(Taken::Ours), is_first: true });
-        let work = std::mem::take(&mut self.work);
-        let is_replaced = all_sent.iter().any(is_first) && self.path_was_deleted();
+        let at_once = if self.has_lock_path { self.claims.len() } else { 1 };
+        let later = self.claims.split_off(at_once);
+        let mut claims = std::mem::take(&mut self.claims);
+        // The lock of an ended session goes with it.
+        claims.retain(|claim| {
+            let is_of_session = claim.claiming.lock.session().is_same(session);
+            if !is_of_session {
+                self.backlog.set_ready(&claim.claiming.name, Apart::Taken);
+            }
+            is_of_session
+        });
+        let all_sent = join_all(claims.iter_mut().map(|claim| claim.claiming.claim())).await;
         let mut first_error = None;
-        for (at_work, sent) in work.into_iter().zip(all_sent) {
-            let name: Box<str> = at_work.work.name().into();
+        for (claim, sent) in claims.into_iter().zip(all_sent) {
             let error = match sent {
-                sent if is_replaced && is_first(&sent) => {
-                    Some(QueueError::Replaced { path: self.shared.node_text(&name) })
-                }
-                Sent::Taken { taken: Ok(taken), .. } => {
-                    self.taken(taken, at_work);
-                    None
-                }
-                Sent::Claimed(Ok(claimed)) => self.claimed(claimed, at_work).await.err(),
-                Sent::OfEndedSession => {
-                    self.backlog.set_ready(&name, Apart::Taken);
-                    None
-                }
-                // The right to delete items is one of the queue's path.
-                Sent::Taken { taken: Err(error), .. } => Some(self.refused(error.into(), at_work)),
-                Sent::Claimed(Err(error)) => Some(self.refused(self.shared.item_error(&name, error), at_work)),
+                Ok(claimed) => self.claimed(claimed, claim).await.err(),
+                Err(error) => Some(self.refused(self.shared.item_error(&claim.claiming.name, error), claim)),
             };
             first_error = first_error.or(error);
         }
-        match self.has_lock_path || !self.work.is_empty() {
-            true => self.work.extend(later),
+        match self.has_lock_path || !self.claims.is_empty() {
+            true => self.claims.extend(later),
             // In their order behind the first one, which is tried again.
-            false => later.iter().for_each(|at| self.backlog.set_ready(at.work.name(), Apart::Taken)),
+            false => later.iter().for_each(|claim| self.backlog.set_ready(&claim.claiming.name, Apart::Taken)),
         }
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Takes the error of a request for an item. The work on it stays if a repeated request may take it.
-    fn refused(&mut self, error: QueueError, at_work: AtWork<T>) -> QueueError {
+    /// Takes the error of a claim. The claim stays if a repeated request may be applied.
+    fn refused(&mut self, error: QueueError, claim: Claim<T>) -> QueueError {
         if error.is_retryable() {
-            self.work.push(at_work);
+            self.claims.push(claim);
             return error;
         }
-        self.backlog.set_ready(at_work.work.name(), Apart::Taken);
+        self.backlog.set_ready(&claim.claiming.name, Apart::Taken);
         if error.is_of_one_item() {
-            self.backlog.set_apart(at_work.work.name(), Apart::Reported);
+            self.backlog.set_apart(&claim.claiming.name, Apart::Reported);
         }
         error
     }
@@ -430,16 +422,16 @@ impl<T: Send + Sync + 'static> Engine<T> {
         changed.contains(&Changed::Path { is_deleted: true })
     }
 
-    fn taken(&mut self, taken: Taken, at_work: AtWork<T>) {
-        let AtWork { work: Work::Take(Taking { path, name, stat, .. }), items, earlier, .. } = at_work else { return };
+    fn taken(&mut self, taken: Taken, item: Item<(Vec<T>, History)>) {
+        let Item { path, name, stat, content: (items, earlier) } = item;
         match taken {
-            Taken::Ours => {
+            Taken::Ours { .. } => {
                 self.succeeded(&name);
                 self.backlog.deleted(&name);
                 let about = self.about(&path, &stat, earlier, 1);
                 // An item of nothing, as Java's producers can put it, is not delivered.
                 if !items.is_empty() {
-                    self.taken.push_back(Delivery::new(items, about, Hold::AtMostOnce));
+                    self.taken.push_back(Ok(Delivery::new(items, about, Hold::AtMostOnce)));
                 }
             }
             Taken::OfAnother => {
@@ -447,11 +439,15 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 self.has_rival();
             }
             Taken::Changed => self.backlog.set_ready(&name, Apart::Taken),
+            Taken::Unknown => {
+                self.backlog.deleted(&name);
+                self.taken.push_back(Err(QueueError::Unknown { path: self.shared.node_text(&name) }));
+            }
         }
     }
 
-    async fn claimed(&mut self, claimed: Claimed, at_work: AtWork<T>) -> Result<(), QueueError> {
-        let AtWork { work: Work::Claim(claiming), items, data, earlier } = at_work else { return Ok(()) };
+    async fn claimed(&mut self, claimed: Claimed, claim: Claim<T>) -> Result<(), QueueError> {
+        let Claim { claiming, items, data, earlier } = claim;
         let name = claiming.name.clone();
         match claimed {
             Claimed::Ours => return self.locked(*claiming, items, data, earlier).await,
@@ -508,7 +504,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         } else if self.shared.options.max_attempts.is_some_and(|most| attempt > most) {
             locked.reject(&format!("not completed in {} deliveries", attempt - 1)).await
         } else {
-            self.taken.push_back(Delivery::new(items, about, Hold::Locked(Box::new(locked))));
+            self.taken.push_back(Ok(Delivery::new(items, about, Hold::Locked(Box::new(locked)))));
             return Ok(());
         };
         match ended {

@@ -68,6 +68,14 @@ pub enum QueueError {
         /// The path of the item's node.
         path: PathText,
     },
+    /// A request without a reply has taken or completed the item, or another consumer has taken it: the session has ended
+    /// before that was known. The item is not delivered by this consumer any more. If it is still in the queue, it is
+    /// delivered again.
+    #[error("the outcome for the item {path} is unknown: the session has ended before the reply to the request")]
+    Unknown {
+        /// The path of the item's node.
+        path: PathText,
+    },
     /// The session has ended, or another client has deleted the item's lock. Another consumer may have the item. Nothing
     /// was changed. Stop the work; the item is delivered again.
     #[error("the delivery of {path} is lost: stop the work, the item is delivered again ({reason})")]
@@ -119,7 +127,11 @@ impl QueueError {
     /// Returns `true` if a write may have been applied although it failed with this error.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
-        matches!(self, Self::Framework(error) if error.outcome_unknown())
+        match self {
+            Self::Framework(error) => error.outcome_unknown(),
+            Self::Unknown { .. } => true,
+            _ => false,
+        }
     }
 
     /// Returns `true` if the error is about one node, and a consumer continues with the others.
@@ -132,6 +144,7 @@ impl QueueError {
                 | Self::Refused { .. }
                 | Self::Replaced { .. }
                 | Self::MixedModes { .. }
+                | Self::Unknown { .. }
         )
     }
 

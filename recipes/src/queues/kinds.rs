@@ -217,7 +217,7 @@ queue! {
     /// | `<path>/queue-<number>` | persistent | the items: version, for each its length and bytes, end mark; after a requeue also the number of deliveries and the first transaction, which Java ignores |
     /// | `<lock path>/<name of the item>` | ephemeral | the token of the claim |
     /// | `<dead letters>/queue-<number>` | persistent | the item, the number of deliveries, the reason |
-    /// | `_c_<uuid>-<name>-put`, beside the queue's path | ephemeral | the marker of a producer: it proves after a lost reply whether a put was applied |
+    /// | `_c_<uuid>-<name>-marker`, beside the queue's path | ephemeral | proves after a lost reply whether a put, or the delete of an item, was applied |
     ///
     /// The queue's path, the lock path and the dead letters are persistent. Their missing parents are containers.
     ///

@@ -6,7 +6,8 @@
 //! | [`simple`] | the queue of ZooKeeper's own recipe |
 //! | [`options`], [`serializer`], [`error`] | what their callers give and get |
 //! | [`shared`] | the part of a queue that its clones share |
-//! | [`put`], [`paths`] | puts, each of which counts once; the paths that they create |
+//! | [`put`], [`paths`] | puts, and the paths that they create |
+//! | [`proving`] | transactions that count once, even if a reply is lost |
 //! | [`consumer`] | the stream of deliveries, and the run of a handler |
 //! | [`engine`] | the steps of a consumer, one delivery after the other |
 //! | [`follower`] | keeps the known names up to date |
@@ -30,6 +31,7 @@ pub(crate) mod kinds;
 mod names;
 pub(crate) mod options;
 mod paths;
+mod proving;
 mod put;
 pub(crate) mod queued;
 mod reads;

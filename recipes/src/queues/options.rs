@@ -56,8 +56,13 @@ impl QueueOptions {
         self
     }
 
-    /// Delivers each item at most once: its node is deleted before the delivery. A crash after that loses the item. This
-    /// is Curator's default. All consumers of the queue must be without a lock path.
+    /// Delivers each item at most once: its node is deleted before the delivery. A crash after that loses the item. A lost
+    /// reply does not, unless the session ends before the next reply: then the consumer reports `QueueError::Unknown`. This is
+    /// Curator's default. All consumers of the queue must be without a lock path.
+    ///
+    /// Two cases have no proof of a delete: over `zookeeper-async`, which has no transactions, and if this client may not
+    /// create a child of the path's parent. There an item that is gone after a lost reply counts as taken by this consumer. If
+    /// another one has taken it in the meantime, both deliver it.
     pub fn at_most_once(mut self) -> Self {
         self.at_most_once = true;
         self

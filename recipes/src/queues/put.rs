@@ -1,18 +1,14 @@
 //! Puts: one transaction, which counts once even if its reply is lost.
 
+use std::sync::Arc;
+
 use curator_framework::recipe::{Budget, RecipeClient as _};
 use curator_framework::spi::Operation;
-use curator_framework::{
-    CreateMode, CuratorFramework, Error, RetryLoop, Session, make_path, node_from_path, parent_of,
-};
-use parking_lot::Mutex;
+use curator_framework::{CreateMode, CuratorFramework, Error, RetryLoop, Session, make_path};
 
-use crate::marker::{self, Marker};
 use crate::queues::error::QueueError;
 use crate::queues::paths::PathsMade;
-
-/// The most markers that stay for further puts.
-const MOST_UNUSED: usize = 16;
+use crate::queues::proving::{Markers, Proving, Settled, Tried};
 
 /// A node that is to be created, with a number that the server appends.
 #[derive(Debug, Clone)]
@@ -22,23 +18,8 @@ pub(super) struct NewNode {
     pub(super) data: Vec<u8>,
 }
 
-/// A marker, and the number of the newest try that it has recorded.
-#[derive(Debug)]
-pub(super) struct Proof {
-    marker: Marker,
-    attempt: u64,
-}
-
-/// A try with an unknown outcome.
-struct Unsettled {
-    proof: Proof,
-    /// The try was to create the marker, so a missing marker proves that it was not applied.
-    creates_marker: bool,
-    error: Error,
-}
-
-/// The outcome of a try.
-enum Tried {
+/// The outcome of an attempt.
+enum Attempt {
     Done,
     NoPath,
     Again,
@@ -61,21 +42,12 @@ pub(super) struct Producer {
     client: CuratorFramework,
     path: String,
     kind: QueuePath,
-    /// The markers that no put uses now.
-    proofs: Mutex<Vec<Proof>>,
+    markers: Arc<Markers>,
 }
 
 impl Producer {
-    pub(super) fn new(client: CuratorFramework, path: String, kind: QueuePath) -> Self {
-        Self { client, path, kind, proofs: Mutex::default() }
-    }
-
-    /// Keeps a marker for the next put. The drop of one too many deletes its node.
-    fn keep(&self, proof: Proof) {
-        let mut proofs = self.proofs.lock();
-        if proofs.len() < MOST_UNUSED {
-            proofs.push(proof);
-        }
+    pub(super) fn new(client: CuratorFramework, path: String, kind: QueuePath, markers: Arc<Markers>) -> Self {
+        Self { client, path, kind, markers }
     }
 
     /// Puts all of the nodes or none.
@@ -94,14 +66,13 @@ impl Producer {
             nodes,
             retries: self.client.retry_loop(),
             paths_made: PathsMade::default(),
-            has_marker: true,
-            unsettled: None,
+            proving: Proving::new(),
             is_sent: false,
         };
         match budget.limit(putting.run()).await {
             Some(done) => done.map(Some),
-            None => match putting.unsettled.take() {
-                Some(earlier) => Err(earlier.error.into()),
+            None => match putting.proving.give_up() {
+                Some(error) => Err(error.into()),
                 None => end_of_budget(&self.client, format!("put into the queue {}", self.path), putting.is_sent),
             },
         }
@@ -114,9 +85,7 @@ struct Putting<'a> {
     nodes: &'a [NewNode],
     retries: RetryLoop,
     paths_made: PathsMade,
-    /// `false` once the server has refused a marker.
-    has_marker: bool,
-    unsettled: Option<Unsettled>,
+    proving: Proving,
     /// A request that creates the nodes is on its way.
     is_sent: bool,
 }
@@ -130,10 +99,10 @@ impl Putting<'_> {
                 Err(error) => return Err(self.first_error(error)),
             };
             let failed = match tried {
-                Ok(Tried::Done) => return Ok(()),
-                Ok(Tried::Again) => Ok(()),
-                Ok(Tried::NoPath) => self.paths_made.create(client, &mut self.retries, path, *kind).await,
-                Ok(Tried::Unknown) => return Err(self.first_error(Error::Closed)),
+                Ok(Attempt::Done) => return Ok(()),
+                Ok(Attempt::Again) => Ok(()),
+                Ok(Attempt::NoPath) => self.paths_made.create(client, &mut self.retries, path, *kind).await,
+                Ok(Attempt::Unknown) => return Err(self.first_error(Error::Closed)),
                 Err(error) => self.retries.failed(error).await,
             };
             if let Err(error) = failed {
@@ -144,34 +113,30 @@ impl Putting<'_> {
 
     /// Returns the error of a try that may have been applied, otherwise this one.
     fn first_error(&mut self, error: Error) -> QueueError {
-        self.unsettled.take().map_or(error, |earlier| earlier.error).into()
+        self.proving.give_up().unwrap_or(error).into()
     }
 
     /// Settles an earlier try, and sends the nodes if that was not applied.
-    async fn attempt(&mut self, session: &Session) -> Result<Tried, Error> {
-        if let Some(earlier) = &mut self.unsettled {
-            if !earlier.proof.marker.is_of(session) {
-                return Ok(Tried::Unknown);
-            }
-            let proof = earlier.proof.marker.proof(earlier.proof.attempt).await?;
-            if proof == marker::Proof::None && !earlier.creates_marker {
-                return Ok(Tried::Unknown);
-            }
-            if let Some(earlier) = self.unsettled.take() {
-                self.producer.keep(earlier.proof);
-            }
-            if proof == marker::Proof::Applied {
-                return Ok(Tried::Done);
-            }
+    async fn attempt(&mut self, session: &Session) -> Result<Attempt, Error> {
+        let markers = &self.producer.markers;
+        match self.proving.settle(markers, session).await? {
+            Settled::Applied => return Ok(Attempt::Done),
+            Settled::Unknown => return Ok(Attempt::Unknown),
+            Settled::NotApplied => {}
         }
         let creates = self.creates(session)?;
         self.is_sent = true;
-        let sent = match session.has_transactions() && self.has_marker {
-            true => self.send(session, creates).await,
+        let sent = match self.proving.is_possible(session) {
+            true => self.proving.send(markers, session, creates).await.and_then(|tried| match tried {
+                Tried::Applied => Ok(Attempt::Done),
+                Tried::Again => Ok(Attempt::Again),
+                Tried::Refused(_, Error::NoNode { .. }) => Ok(Attempt::NoPath),
+                Tried::Refused(_, cause) => Err(cause),
+            }),
             false => send_unproven(session, creates).await,
         };
         // Without a marker nothing settles a lost reply.
-        self.is_sent = self.unsettled.is_none() && sent.as_ref().is_err_and(Error::outcome_unknown);
+        self.is_sent = !self.proving.is_unsettled() && sent.as_ref().is_err_and(Error::outcome_unknown);
         sent
     }
 
@@ -186,75 +151,6 @@ impl Putting<'_> {
             Ok(Operation::Create { path, data, acl, mode })
         };
         self.nodes.iter().map(create).collect()
-    }
-
-    /// Sends the creates and the marker's operation in one transaction.
-    async fn send(&mut self, session: &Session, creates: Vec<Operation>) -> Result<Tried, Error> {
-        let mut proof = self.proof(session);
-        let creates_marker = !proof.marker.stands();
-        proof.attempt += 1;
-        let record = match creates_marker {
-            true => proof.marker.create(proof.attempt),
-            false => proof.marker.record(proof.attempt),
-        };
-        if let Operation::Create { path, data, acl, mode } = &record {
-            if self.producer.client.check_create(path, *mode, data, acl).is_err() {
-                return Ok(self.without_marker(proof));
-            }
-        }
-        let (index_of_marker, mut operations) = (creates.len(), creates);
-        operations.push(record);
-        let Err(error) = session.transaction(operations).await else {
-            proof.marker.applied();
-            self.producer.keep(proof);
-            return Ok(Tried::Done);
-        };
-        match error {
-            Error::Transaction { index, cause, .. } if index >= index_of_marker => Ok(match *cause {
-                // It was deleted by hand. The next try creates another one.
-                Error::NoNode { .. } if !creates_marker => Tried::Again,
-                _ => self.without_marker(proof),
-            }),
-            Error::Transaction { cause, .. } => {
-                proof.marker.refused();
-                self.producer.keep(proof);
-                if let Error::NoNode { .. } = *cause { Ok(Tried::NoPath) } else { Err(*cause) }
-            }
-            error if error.outcome_unknown() => {
-                self.unsettled = Some(Unsettled { proof, creates_marker, error: error.clone() });
-                Err(error)
-            }
-            error => {
-                proof.marker.refused();
-                self.producer.keep(proof);
-                Err(error)
-            }
-        }
-    }
-
-    /// Continues without a marker: the server allows none beside the queue's path.
-    fn without_marker(&mut self, mut proof: Proof) -> Tried {
-        proof.marker.refused();
-        self.has_marker = false;
-        Tried::Again
-    }
-
-    /// Returns a marker of this session that no other put uses.
-    fn proof(&self, session: &Session) -> Proof {
-        let unused = {
-            let mut proofs = self.producer.proofs.lock();
-            let (of_session, of_others) =
-                std::mem::take(&mut *proofs).into_iter().partition(|proof: &Proof| proof.marker.is_of(session));
-            *proofs = of_session;
-            (proofs.pop(), of_others)
-        };
-        let (unused, of_others): (_, Vec<_>) = unused;
-        // Outside of the lock: a drop leaves the node to the session.
-        drop(of_others);
-        unused.unwrap_or_else(|| {
-            let (parent, name) = (parent_of(&self.producer.path), node_from_path(&self.producer.path));
-            Proof { marker: Marker::new(session, parent, &format!("{name}-put")), attempt: 0 }
-        })
     }
 }
 
@@ -271,7 +167,7 @@ pub(super) fn end_of_budget<T>(
 }
 
 /// Sends creates without a marker. After a lost reply they may be sent twice.
-async fn send_unproven(session: &Session, creates: Vec<Operation>) -> Result<Tried, Error> {
+async fn send_unproven(session: &Session, creates: Vec<Operation>) -> Result<Attempt, Error> {
     let sent = match <[Operation; 1]>::try_from(creates) {
         Ok([Operation::Create { path, data, acl, mode }]) => session.create(&path, data, acl, mode).await.map(drop),
         Ok([other]) => session.transaction(vec![other]).await.map(drop),
@@ -279,8 +175,8 @@ async fn send_unproven(session: &Session, creates: Vec<Operation>) -> Result<Tri
     };
     let sent = if let Err(Error::Transaction { cause, .. }) = sent { Err(*cause) } else { sent };
     match sent {
-        Ok(()) => Ok(Tried::Done),
-        Err(Error::NoNode { .. }) => Ok(Tried::NoPath),
+        Ok(()) => Ok(Attempt::Done),
+        Err(Error::NoNode { .. }) => Ok(Attempt::NoPath),
         Err(error) => Err(error),
     }
 }

@@ -17,10 +17,10 @@ use crate::queues::items::{self, Content, History};
 use crate::queues::names::{self, Kind, Ordered};
 use crate::queues::options::{Checked, Mode, QueueOptions};
 use crate::queues::paths::PathsMade;
+use crate::queues::proving::Markers;
 use crate::queues::put::{NewNode, Producer, QueuePath, end_of_budget};
 use crate::queues::queued::QueuedItem;
 use crate::queues::serializer::QueueSerializer;
-use crate::queues::taking::joined_delete;
 
 /// The number of items that one request reads.
 const READ_AT_ONCE: usize = 16;
@@ -34,6 +34,7 @@ pub(super) struct Shared<T> {
     pub(super) kind: Kind,
     pub(super) serializer: Arc<dyn QueueSerializer<T>>,
     pub(super) options: Checked,
+    pub(super) markers: Arc<Markers>,
     producer: Producer,
     /// Held by the put that counts the items, until it is done.
     bound: tokio::sync::Mutex<()>,
@@ -60,8 +61,10 @@ impl<T> Shared<T> {
         if kind == Kind::Id && path.contains('|') {
             return Err(QueueError::invalid("path", "the path of a queue with ids cannot contain '|'"));
         }
-        let producer = Producer::new(client.clone(), path.clone(), QueuePath::Persistent);
-        Ok(Self { client, path, kind, serializer, options, producer, bound: tokio::sync::Mutex::default() })
+        let markers = Arc::new(Markers::new(client.clone(), path.clone()));
+        let producer = Producer::new(client.clone(), path.clone(), QueuePath::Persistent, Arc::clone(&markers));
+        let bound = tokio::sync::Mutex::default();
+        Ok(Self { client, path, kind, serializer, options, markers, producer, bound })
     }
 
     /// Returns the path of the node with this name.
@@ -233,9 +236,10 @@ impl<T> Shared<T> {
         let path = self.node(name);
         let Mode::Locked { lock_path } = &self.options.mode else {
             let deleted = match session.has_transactions() {
-                true => joined_delete(session, &path, None).await,
+                true => session.joined_transaction(vec![Operation::Delete { path, version: None }]).await.map(drop),
                 false => session.delete(&path, None).await,
             };
+            let deleted = if let Err(Error::Transaction { cause, .. }) = deleted { Err(*cause) } else { deleted };
             return match deleted {
                 Err(Error::NoNode { .. }) => Ok(was_sent),
                 deleted => deleted.map(|()| true),

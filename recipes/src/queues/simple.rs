@@ -13,8 +13,9 @@ use tokio::sync::Notify;
 use crate::queues::backlog::{Apart, Backlog};
 use crate::queues::error::QueueError;
 use crate::queues::names::{Kind, SIMPLE_PREFIX};
+use crate::queues::proving::Markers;
 use crate::queues::put::{NewNode, Producer, QueuePath, end_of_budget};
-use crate::queues::taking::{Taken, Taking};
+use crate::queues::taking::{Item, Taken, Taking};
 
 /// The number of names in a row that others have taken before the path is listed again.
 const MOST_MISSES: u32 = 8;
@@ -22,9 +23,12 @@ const MOST_MISSES: u32 = 8;
 /// A queue of bytes: Curator's `SimpleDistributedQueue`, with the names of ZooKeeper's queue recipe. Items are delivered
 /// at most once, in the order of the offers.
 ///
-/// An item is deleted, then returned, so a crash in between loses it. A lost reply does not lose it: the next read shows if this
-/// queue has deleted the item. If another client deletes the same item within that round trip, both return it. For
-/// delivery at least once use a [`DistributedQueue`](crate::DistributedQueue) with a lock path.
+/// An item is deleted, then returned, so a crash in between loses it. A lost reply does not lose it, and does not return an
+/// item twice, unless the session ends before the next reply. Then the call fails with `QueueError::Unknown`. For delivery at
+/// least once use a [`DistributedQueue`](crate::DistributedQueue) with a lock path.
+///
+/// Over `zookeeper-async`, which has no transactions, an item that is gone after a lost reply counts as taken. If another
+/// client has deleted it in the meantime, both return it.
 ///
 /// [Clones](crate#handles) are cheap, and all clones are one object: they share the known names. They keep the client
 /// open.
@@ -59,22 +63,22 @@ const MOST_MISSES: u32 = 8;
 ///
 /// # Permissions
 ///
-/// An `offer` creates children of the path, and of its parent for the node that proves the offer. Without the second
-/// right a lost reply may add an item twice. `peek` reads the path and the item. `poll` and `take` also delete children
-/// of the path.
+/// An `offer` creates children of the path. `peek` reads the path and the item. `poll` and `take` also delete children of the
+/// path. `offer`, `poll` and `take` create a child of the path's parent, which proves the request. Without that right a lost
+/// reply may add an item twice, and return one twice.
 ///
 /// # ZooKeeper layout
 ///
 /// `<path>/qn-<number>`, persistent and sequential, with the item as data. Missing parents, and the path itself, are
-/// created as containers. Other children are ignored. An ephemeral node `_c_<uuid>-<name>-put` beside the path proves
-/// after a lost reply whether an offer was applied.
+/// created as containers. Other children are ignored. An ephemeral node `_c_<uuid>-<name>-marker` beside the path proves
+/// after a lost reply whether a request was applied.
 ///
 /// # Cost
 ///
 /// | call | requests |
 /// | --- | --- |
 /// | `offer` | 1 transaction: a create, and a write of the node beside the path; over `zookeeper-async` 1 create; more for missing parents |
-/// | `poll`, `take` of a known name | 2: a read and a delete |
+/// | `poll`, `take` of a known name | 2: a read, and a transaction: a delete, and a write of the node beside the path |
 /// | the first one, and the next one after all known names are used up | 1 listing more |
 /// | `peek` | 1 read, and a listing without a known name |
 /// | `poll` of an empty queue | 1 listing |
@@ -88,6 +92,7 @@ struct Simple {
     client: CuratorFramework,
     path: String,
     producer: Producer,
+    markers: Arc<Markers>,
     /// Wakes a call that waits for an item, when another call gives its item back.
     returned: Notify,
     known: Mutex<Known>,
@@ -97,7 +102,7 @@ struct Simple {
 struct Known {
     backlog: Backlog,
     /// Items with a delete of an unknown outcome. The calls that sent it have failed or were dropped.
-    unsettled: Vec<Taking>,
+    unsettled: Vec<Taking<Vec<u8>>>,
     /// The number of names in a row that others have taken.
     misses: u32,
 }
@@ -105,7 +110,7 @@ struct Known {
 /// An item that a call works on. Its drop gives the item back.
 struct Work<'a> {
     simple: &'a Simple,
-    taking: Option<Taking>,
+    taking: Option<Taking<Vec<u8>>>,
 }
 
 impl Drop for Work<'_> {
@@ -114,7 +119,7 @@ impl Drop for Work<'_> {
             let mut known = self.simple.known.lock();
             match taking.may_be_deleted() {
                 true => known.unsettled.push(taking),
-                false => known.backlog.set_ready(&taking.name, Apart::Taken),
+                false => taking.names().for_each(|name| known.backlog.set_ready(name, Apart::Taken)),
             }
             drop(known);
             self.simple.returned.notify_one();
@@ -150,9 +155,10 @@ impl SimpleDistributedQueue {
             return Err(QueueError::invalid("path", "it cannot be the root"));
         }
         let known = Known { backlog: Backlog::new(Kind::Simple), unsettled: Vec::new(), misses: 0 };
-        let producer = Producer::new(client.clone(), path.clone(), QueuePath::Container);
+        let markers = Arc::new(Markers::new(client.clone(), path.clone()));
+        let producer = Producer::new(client.clone(), path.clone(), QueuePath::Container, Arc::clone(&markers));
         let (returned, known) = (Notify::new(), Mutex::new(known));
-        Ok(Self { shared: Arc::new(Simple { client, path, producer, returned, known }) })
+        Ok(Self { shared: Arc::new(Simple { client, path, producer, markers, returned, known }) })
     }
 
     /// Returns the queue's path.
@@ -199,8 +205,8 @@ impl SimpleDistributedQueue {
     ///
     /// # Errors
     ///
-    /// The errors of [`peek`](Self::peek). If the outcome of a delete is unknown, the item is returned by a later call of
-    /// this object, if it was deleted.
+    /// The errors of [`peek`](Self::peek). If the outcome of a delete is unknown, a later call of this object returns the
+    /// item, if it was deleted. `QueueError::Unknown`: the session has ended before that was known, and the item is gone.
     ///
     /// # Cancel safety
     ///
@@ -280,7 +286,12 @@ impl Simple {
         }
     }
 
-    async fn attempt(&self, aim: Aim, retries: &mut RetryLoop, is_sent: &AtomicBool) -> Result<Option<Vec<u8>>, Error> {
+    async fn attempt(
+        &self,
+        aim: Aim,
+        retries: &mut RetryLoop,
+        is_sent: &AtomicBool,
+    ) -> Result<Option<Vec<u8>>, QueueError> {
         let mut is_fresh = false;
         loop {
             let session = retries.connected(&self.path).await?;
@@ -296,7 +307,7 @@ impl Simple {
                 if let Some(change) = self.list(&session, aim == Aim::Take).await? {
                     tokio::select! {
                         reason = change => if let WakeReason::SessionEnded(_) = reason {
-                            return Err(session.closed_error(format!("getChildren {}", self.path)));
+                            return Err(session.closed_error(format!("getChildren {}", self.path)).into());
                         },
                         () = self.returned.notified() => {}
                     }
@@ -358,7 +369,7 @@ impl Simple {
         session: &Session,
         (aim, is_sent): (Aim, &AtomicBool),
         reading: &mut Reading<'_>,
-    ) -> Result<Option<Vec<u8>>, Error> {
+    ) -> Result<Option<Vec<u8>>, QueueError> {
         let Some(name) = reading.name.clone() else { return Ok(None) };
         let path = make_path(&self.path, &name);
         if aim == Aim::Peek {
@@ -371,7 +382,7 @@ impl Simple {
                 self.is_gone(&name, true);
                 return Ok(None);
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         };
         // Before the delete: an item that cannot be decompressed stays.
         let data = self.client.from_stored(&path, data, None)?;
@@ -379,11 +390,13 @@ impl Simple {
             return Ok(Some(data));
         }
         reading.name = None;
-        self.take_it(session, Taking::new(path, name, data, stat), is_sent).await
+        let mut taking = Taking::new();
+        taking.add(Item { path, name, stat, content: data });
+        self.take_it(session, taking, is_sent).await
     }
 
     /// Ends the deletes with unknown outcomes. Returns an item that one of them has taken.
-    async fn settle(&self, session: &Session, is_sent: &AtomicBool) -> Result<Option<Vec<u8>>, Error> {
+    async fn settle(&self, session: &Session, is_sent: &AtomicBool) -> Result<Option<Vec<u8>>, QueueError> {
         loop {
             let Some(taking) = self.known.lock().unsettled.pop() else { return Ok(None) };
             if let Some(data) = self.take_it(session, taking, is_sent).await? {
@@ -393,26 +406,35 @@ impl Simple {
     }
 
     /// Deletes an item. `None` if another client has taken it, or if it was written.
-    async fn take_it(&self, session: &Session, taking: Taking, is_sent: &AtomicBool) -> Result<Option<Vec<u8>>, Error> {
+    async fn take_it(
+        &self,
+        session: &Session,
+        taking: Taking<Vec<u8>>,
+        is_sent: &AtomicBool,
+    ) -> Result<Option<Vec<u8>>, QueueError> {
         let mut work = Work { simple: self, taking: Some(taking) };
         let Some(taking) = &mut work.taking else { return Ok(None) };
         is_sent.store(true, Ordering::Relaxed);
-        let taken = taking.delete(session).await;
+        let taken = taking.delete(&self.markers, session).await;
         is_sent.store(taking.may_be_deleted() && taken.is_err(), Ordering::Relaxed);
-        let taken = taken?;
-        let Some(taking) = work.taking.take() else { return Ok(None) };
+        taken?;
+        let Some((item, taken)) = taking.take_decided().pop() else { return Ok(None) };
         match taken {
-            Taken::Ours => {
-                self.is_gone(&taking.name, false);
-                Ok(Some(taking.data))
+            Taken::Ours { .. } => {
+                self.is_gone(&item.name, false);
+                Ok(Some(item.content))
             }
             Taken::OfAnother => {
-                self.is_gone(&taking.name, true);
+                self.is_gone(&item.name, true);
                 Ok(None)
             }
             Taken::Changed => {
-                self.known.lock().backlog.set_ready(&taking.name, Apart::Taken);
+                self.known.lock().backlog.set_ready(&item.name, Apart::Taken);
                 Ok(None)
+            }
+            Taken::Unknown => {
+                self.is_gone(&item.name, true);
+                Err(QueueError::Unknown { path: self.client.path_text(&item.path) })
             }
         }
     }

@@ -1,39 +1,60 @@
-//! The delete that takes an item: at most once, and not lost with a reply.
+//! The deletes that take items: at most once, and not lost with a reply.
+//!
+//! An item that is gone after a delete without a reply may be another consumer's. The marker of the transaction tells. Over
+//! `zookeeper-async`, which has no transactions, and where the server allows no marker, the item counts as taken.
 
 use curator_framework::spi::Operation;
 use curator_framework::{Error, Session, Stat};
+use futures_util::future::join_all;
 
-/// An item that was read, and that its reader wants to have.
+use crate::queues::proving::{Markers, Proving, Settled, Tried};
+
+/// An item that was read, and its reader's knowledge of it.
 #[derive(Debug)]
-pub(super) struct Taking {
+pub(super) struct Item<P> {
     pub(super) path: String,
     pub(super) name: Box<str>,
-    pub(super) data: Vec<u8>,
     pub(super) stat: Stat,
+    pub(super) content: P,
+}
+
+/// Items that their reader wants to have.
+#[derive(Debug)]
+pub(super) struct Taking<P> {
+    items: Vec<Item<P>>,
+    decided: Vec<(Item<P>, Taken)>,
+    proving: Proving,
     /// The session of a delete with an unknown outcome.
     sent_in: Option<Session>,
-    /// The delete joins the deletes of other items.
-    joins: bool,
+    /// The outcome of a delete of an earlier session is unknown.
+    is_doubtful: bool,
 }
 
 /// The outcome of a delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
-    Ours,
+    /// `is_first` is false after an earlier request without a reply.
+    Ours {
+        is_first: bool,
+    },
     OfAnother,
     /// The node was written since it was read.
     Changed,
+    /// The item is gone, and nothing proves which client has taken it.
+    Unknown,
 }
 
-impl Taking {
-    pub(super) const fn new(path: String, name: Box<str>, data: Vec<u8>, stat: Stat) -> Self {
-        Self { path, name, data, stat, sent_in: None, joins: false }
+impl<P> Taking<P> {
+    pub(super) const fn new() -> Self {
+        Self { items: Vec::new(), decided: Vec::new(), proving: Proving::new(), sent_in: None, is_doubtful: false }
     }
 
-    /// Lets the delete join the deletes of other items.
-    pub(super) const fn joining(mut self, joins: bool) -> Self {
-        self.joins = joins;
-        self
+    pub(super) fn add(&mut self, item: Item<P>) {
+        self.items.push(item);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty() && self.decided.is_empty()
     }
 
     /// Returns whether a delete was sent, and its outcome is unknown.
@@ -41,57 +62,121 @@ impl Taking {
         self.sent_in.is_some()
     }
 
-    /// Deletes the node, if it is the one that was read. A node that is gone after an unanswered delete was deleted by
-    /// it.
+    /// Returns the names of the items.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.items.iter().chain(self.decided.iter().map(|(item, _)| item)).map(|item| &*item.name)
+    }
+
+    /// Removes and returns the items with known outcomes.
+    pub(super) fn take_decided(&mut self) -> Vec<(Item<P>, Taken)> {
+        std::mem::take(&mut self.decided)
+    }
+
+    /// Deletes the nodes that are the ones that were read. After an error another call continues.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the node may be deleted. The next call finds out.
-    pub(super) async fn delete(&mut self, session: &Session) -> Result<Taken, Error> {
-        if let Some(earlier) = &self.sent_in {
-            let pinned = session.pinned();
-            pinned.write_barrier().await?;
-            match pinned.exists(&self.path).await? {
-                Some(stat) if stat.czxid == self.stat.czxid => {
-                    // A delete of an earlier session may arrive later than this read.
-                    if earlier.is_same(session) {
-                        self.sent_in = None;
-                    }
-                }
-                _ => return Ok(Taken::Ours),
+    /// When the future is dropped, the nodes may be deleted. The next call finds out.
+    pub(super) async fn delete(&mut self, markers: &Markers, session: &Session) -> Result<(), Error> {
+        let mut is_first = !self.is_doubtful;
+        while !self.items.is_empty() {
+            if self.sent_in.is_some() {
+                is_first = false;
+                self.settle(markers, session).await?;
+                continue;
             }
-        }
-        let earlier = self.sent_in.replace(session.clone());
-        match self.send(session).await {
-            Ok(()) => Ok(Taken::Ours),
-            Err(Error::NoNode { .. }) if earlier.is_some() => Ok(Taken::Ours),
-            Err(Error::NoNode { .. }) => Ok(Taken::OfAnother),
-            Err(Error::BadVersion { .. }) => {
+            self.sent_in = Some(session.clone());
+            let sent = match self.proving.is_possible(session) {
+                true => self.send(markers, session, is_first).await,
+                false => self.send_unproven(session, is_first).await,
+            };
+            if !sent.as_ref().is_err_and(Error::outcome_unknown) {
                 self.sent_in = None;
-                Ok(Taken::Changed)
             }
-            Err(error) => {
-                if !error.outcome_unknown() {
-                    self.sent_in = earlier;
+            sent?;
+        }
+        Ok(())
+    }
+
+    fn decide_all(&mut self, taken: Taken) {
+        self.decided.extend(self.items.drain(..).map(|item| (item, taken)));
+    }
+
+    async fn send(&mut self, markers: &Markers, session: &Session, is_first: bool) -> Result<(), Error> {
+        let delete = |item: &Item<P>| Operation::Delete { path: item.path.clone(), version: Some(item.stat.version) };
+        let deletes = self.items.iter().map(delete).collect();
+        match self.proving.send(markers, session, deletes).await? {
+            Tried::Applied => self.decide_all(Taken::Ours { is_first }),
+            Tried::Again => {}
+            Tried::Refused(index, cause) => {
+                let taken = self.refused(cause)?;
+                let item = self.items.remove(index);
+                self.decided.push((item, taken));
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes one item.
+    async fn send_unproven(&mut self, session: &Session, is_first: bool) -> Result<(), Error> {
+        let Some(item) = self.items.first() else { return Ok(()) };
+        let taken = match session.delete(&item.path, Some(item.stat.version)).await {
+            Ok(()) => Taken::Ours { is_first },
+            Err(error) => self.refused(error)?,
+        };
+        let item = self.items.remove(0);
+        self.decided.push((item, taken));
+        Ok(())
+    }
+
+    /// Returns the outcome of a delete that the server has refused.
+    fn refused(&self, cause: Error) -> Result<Taken, Error> {
+        match cause {
+            Error::NoNode { .. } if self.is_doubtful => Ok(Taken::Unknown),
+            Error::NoNode { .. } => Ok(Taken::OfAnother),
+            Error::BadVersion { .. } => Ok(Taken::Changed),
+            error => Err(error),
+        }
+    }
+
+    /// Finds out if the earlier delete was applied.
+    async fn settle(&mut self, markers: &Markers, session: &Session) -> Result<(), Error> {
+        let is_same = self.sent_in.as_ref().is_some_and(|earlier| earlier.is_same(session));
+        let (gone, sent) = if self.proving.is_unsettled() {
+            match self.proving.settle(markers, session).await? {
+                Settled::Applied => {
+                    self.decide_all(Taken::Ours { is_first: false });
+                    self.sent_in = None;
+                    return Ok(());
                 }
-                Err(error)
+                Settled::NotApplied => {
+                    self.sent_in = None;
+                    return Ok(());
+                }
+                Settled::Unknown => (Taken::Unknown, self.items.len()),
+            }
+        } else if is_same {
+            (Taken::Ours { is_first: false }, 1)
+        } else {
+            (Taken::Unknown, 1)
+        };
+        let pinned = session.pinned();
+        pinned.write_barrier().await?;
+        let reads = self.items[..sent].iter().map(|item| pinned.exists(&item.path));
+        let found = pinned.in_one_write(join_all(reads)).await;
+        let found = found.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let unsent = self.items.split_off(sent);
+        for (item, found) in std::mem::take(&mut self.items).into_iter().zip(found) {
+            match found.is_some_and(|found| found.czxid == item.stat.czxid) {
+                true => self.items.push(item),
+                false => self.decided.push((item, gone)),
             }
         }
-    }
-
-    async fn send(&self, session: &Session) -> Result<(), Error> {
-        let (path, version) = (&self.path, Some(self.stat.version));
-        match self.joins && session.has_transactions() {
-            true => joined_delete(session, path, version).await,
-            false => session.delete(path, version).await,
-        }
-    }
-}
-
-/// Deletes a node in a transaction that joins others.
-pub(super) async fn joined_delete(session: &Session, path: &str, version: Option<i32>) -> Result<(), Error> {
-    match session.joined_transaction(vec![Operation::Delete { path: path.to_owned(), version }]).await {
-        Err(Error::Transaction { cause, .. }) => Err(*cause),
-        deleted => deleted.map(drop),
+        self.items.extend(unsent);
+        // A delete of an earlier session may arrive later than this read.
+        self.is_doubtful |= gone == Taken::Unknown;
+        self.sent_in = None;
+        let _settled = self.proving.give_up();
+        Ok(())
     }
 }

@@ -268,7 +268,7 @@ impl Session {
         Ok(self.in_one_write(futures_util::future::join_all(reads)).await)
     }
 
-    /// Returns the result of one read. The outer error is that of a wrong reply.
+    /// Returns the result of one read. The outer error means a wrong reply.
     fn read_done(&self, read: &Read, done: ReadDone) -> Result<Result<MultiReadResult>> {
         match (read, done) {
             (_, ReadDone::Failed(code)) => {

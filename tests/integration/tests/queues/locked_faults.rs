@@ -143,4 +143,27 @@ on_every_server! {
         drop(delivery);
         assert_eq!(completed(&mut consumer).await, ["item"]);
     }
+
+    async fn completion_without_a_reply_before_the_session_ends_is_an_unknown_outcome(env) {
+        let (direct, path, proxy) = (env.client().await, env.path("queue"), env.proxy());
+        let producer = locked(&direct, &path);
+        in_time(producer.put(&"item".to_owned())).await.unwrap();
+        let client = connected(through(&proxy, LONG)).await;
+        let session = in_time(client.session()).await.unwrap();
+        let delivery = next(&mut locked(&client, &path).consumer()).await;
+        proxy.refuse();
+        proxy.drop_reply(OpCode::Multi, 1);
+        let ends = async {
+            proxy.wait_for_faults(1).await;
+            in_time(env.kill_session(&session)).await;
+            proxy.accept();
+        };
+        let (done, ()) = in_time(async { tokio::join!(delivery.complete(), ends) }).await;
+        let again = in_time(delivery.complete()).await;
+        for unknown in [done.unwrap_err(), again.unwrap_err()] {
+            assert!(matches!(unknown, QueueError::Unknown { .. }), "{unknown:?}");
+            assert!(unknown.outcome_unknown() && !unknown.is_retryable());
+        }
+        assert!(in_time(producer.is_empty()).await.unwrap());
+    }
 }

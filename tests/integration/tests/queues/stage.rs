@@ -3,12 +3,19 @@
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, RetryForever};
+use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, in_time};
 use curator_recipes::{Delivery, DistributedQueue, QueueConsumer, QueueError, QueueOptions, RawSerializer};
 use curator_test::FaultProxy;
+use curator_test::wire::OpCode;
 
 /// A session timeout that no test reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// The request that takes an item at most once.
+pub(crate) fn take() -> OpCode {
+    if is_zookeeper_async() { OpCode::Delete } else { OpCode::Multi }
+}
 
 /// A queue of texts that delivers at most once.
 pub(crate) fn plain(client: &CuratorFramework, path: &str) -> DistributedQueue<String> {

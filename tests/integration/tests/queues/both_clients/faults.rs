@@ -6,10 +6,10 @@ use curator_framework::RetryNTimes;
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::SimpleDistributedQueue;
+use curator_recipes::{QueueError, SimpleDistributedQueue};
 use curator_test::wire::OpCode;
 
-use crate::stage::{LONG, completed, drained, nothing, plain, texts, through};
+use crate::stage::{LONG, completed, drained, error, nothing, plain, take, texts, through};
 
 on_every_server! {
     // Defect 1: Java loses the item.
@@ -24,14 +24,63 @@ on_every_server! {
         let mut consumer = plain(&client, &path).consumer();
         for (number, text) in texts(0..6).into_iter().enumerate() {
             match number % 3 {
-                0 => proxy.drop_reply(OpCode::Delete, 1),
-                1 => proxy.drop_request(OpCode::Delete, 1),
+                0 => proxy.drop_reply(take(), 1),
+                1 => proxy.drop_request(take(), 1),
                 _ if is_zookeeper_async() => proxy.drop_reply(OpCode::GetData, 1),
                 _ => proxy.drop_reply(OpCode::MultiRead, 1),
             }
             assert_eq!(completed(&mut consumer).await, [text]);
         }
+        assert!(proxy.faults_done() >= 4, "{}", proxy.faults_done());
         assert!(in_time(producer.is_empty()).await.unwrap());
+        nothing(&mut consumer).await;
+    }
+
+    async fn item_that_another_consumer_takes_behind_a_lost_request_is_delivered_once(env) {
+        if is_zookeeper_async() {
+            // It has no transactions, and the page says so.
+            return;
+        }
+        let (direct, path, proxy) = (env.client().await, env.path("queue"), env.proxy());
+        let producer = plain(&direct, &path);
+        for text in texts(0..2) {
+            in_time(producer.put(&text)).await.unwrap();
+        }
+        let client = connected(through(&proxy, LONG)).await;
+        let mut consumer = plain(&client, &path).consumer();
+        proxy.refuse();
+        proxy.drop_request(take(), 1);
+        let other = async {
+            proxy.wait_for_faults(1).await;
+            let taken = completed(&mut producer.consumer()).await;
+            proxy.accept();
+            taken
+        };
+        let (ours, others) = tokio::join!(completed(&mut consumer), other);
+        assert_eq!((ours, others), (vec!["1".to_owned()], vec!["0".to_owned()]));
+        nothing(&mut consumer).await;
+    }
+
+    async fn item_of_a_session_that_has_ended_before_the_reply_is_an_unknown_outcome(env) {
+        let (direct, path, proxy) = (env.client().await, env.path("queue"), env.proxy());
+        let producer = plain(&direct, &path);
+        for text in texts(0..2) {
+            in_time(producer.put(&text)).await.unwrap();
+        }
+        let client = connected(through(&proxy, LONG)).await;
+        let session = in_time(client.session()).await.unwrap();
+        let mut consumer = plain(&client, &path).consumer();
+        proxy.refuse();
+        proxy.drop_reply(take(), 1);
+        let ends = async {
+            proxy.wait_for_faults(1).await;
+            in_time(env.kill_session(&session)).await;
+            proxy.accept();
+        };
+        let (unknown, ()) = in_time(async { tokio::join!(error(&mut consumer), ends) }).await;
+        assert!(matches!(&unknown, QueueError::Unknown { path: item } if **item == format!("{path}/queue-0000000000")), "{unknown:?}");
+        assert!(unknown.outcome_unknown() && !unknown.is_retryable());
+        assert_eq!(completed(&mut consumer).await, ["1"]);
         nothing(&mut consumer).await;
     }
 
@@ -87,7 +136,7 @@ on_every_server! {
         in_time(SimpleDistributedQueue::new(direct, &*path).unwrap().offer("item")).await.unwrap();
         let queue = SimpleDistributedQueue::new(connected(through(&proxy, LONG)).await, &*path).unwrap();
         proxy.refuse();
-        proxy.drop_reply(OpCode::Delete, 1);
+        proxy.drop_reply(take(), 1);
         let unknown = in_time(queue.poll_timeout(Duration::from_millis(500))).await.unwrap_err();
         assert!(unknown.outcome_unknown(), "{unknown:?}");
         proxy.accept();

@@ -5,9 +5,8 @@ use std::time::Duration;
 use curator_integration::env::{builder, connected, eventually, in_time, watchers};
 use curator_integration::on_every_server;
 use curator_recipes::{QueueError, SimpleDistributedQueue};
-use curator_test::wire::OpCode;
 
-use crate::stage::{texts, through};
+use crate::stage::{take, texts, through};
 
 on_every_server! {
     // testOffer1, testOffer2, testRemova1.
@@ -91,8 +90,8 @@ on_every_server! {
         }
         for (text, is_reply) in texts(0..4).into_iter().zip([true, false, true, false]) {
             match is_reply {
-                true => proxy.drop_reply(OpCode::Delete, 1),
-                false => proxy.drop_request(OpCode::Delete, 1),
+                true => proxy.drop_reply(take(), 1),
+                false => proxy.drop_request(take(), 1),
             }
             assert_eq!(in_time(queue.take()).await.unwrap(), text.as_bytes());
         }

@@ -146,6 +146,8 @@ public class CuratorPeer {
                 return CuratorGroups.node(client, words);
             case "cache":
                 return CuratorCaches.cache(words);
+            case "queue":
+                return CuratorQueues.run(client, words);
             case "json":
                 return CuratorServices.json(words);
             case "discovery":
@@ -339,7 +341,7 @@ public class CuratorPeer {
         return held.node() == null ? 0 : client.checkExists().forPath(held.node()).getCzxid();
     }
 
-    private static synchronized void say(String thread, String answer) {
+    static synchronized void say(String thread, String answer) {
         System.out.println("> " + thread + " " + answer);
         System.out.flush();
     }

@@ -18,6 +18,7 @@ mod leaders;
 mod limits;
 mod participants;
 mod peer;
+mod queues;
 mod record;
 mod revocation;
 mod rust_peer;

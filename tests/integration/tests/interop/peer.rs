@@ -16,9 +16,9 @@
 //! `downgrade` (to write, and then to read), or `semaphore:LIMIT`, `semaphore:LIMIT:LEASES` or `semaphore:LIMIT:LEASES:HOW`,
 //! where HOW is `wait`, `try`, or a budget in milliseconds.
 //!
-//! The verbs of elections are in [`leaders`](crate::leaders), those of nodes and groups in [`groups`](crate::groups), those
-//! of caches in [`caches`](crate::caches), those of counters and barriers in [`counts`](crate::counts). Service discovery has
-//! its verbs in [`discovery`](crate::discovery).
+//! Other modules have verbs of their own: elections in [`leaders`](crate::leaders), nodes and groups in
+//! [`groups`](crate::groups), caches in [`caches`](crate::caches), counters and barriers in [`counts`](crate::counts), services in
+//! [`discovery`](crate::discovery), queues in [`queues`](crate::queues).
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -241,7 +241,8 @@ fn source(name: &str) -> PathBuf {
 
 /// The folder of the classes of the Java side, which the first test that needs them compiles for all.
 async fn classes(jars: &str) -> PathBuf {
-    let curator = ["CuratorPeer", "CuratorElections", "CuratorGroups", "CuratorCaches", "CuratorCounts"];
+    let curator =
+        ["CuratorPeer", "CuratorElections", "CuratorGroups", "CuratorCaches", "CuratorCounts", "CuratorQueues"];
     let names = [&curator[..], &["CuratorServices", "spring/ZookeeperInstance", "dubbo/ZookeeperInstance"]].concat();
     let sources: Vec<_> = names.iter().map(|name| source(&format!("{name}.java"))).collect();
     let mut hasher = DefaultHasher::new();

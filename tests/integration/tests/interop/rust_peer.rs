@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::groups::group;
 use crate::leaders::{campaign, elect};
 use crate::peer::Peer;
+use crate::queues::{Workers, queue};
 use crate::record::Clock;
 
 /// What the process is told: the server and its session.
@@ -63,7 +64,7 @@ fn a_process_of_its_own_acquires_and_releases() {
     });
 }
 
-fn say(thread: &str, answer: &str) {
+pub(crate) fn say(thread: &str, answer: &str) {
     // In one piece, and not behind what the test runner has begun to say.
     let mut output = std::io::stdout().lock();
     output.write_all(format!("\n> {thread} {answer}\n").as_bytes()).unwrap();
@@ -117,10 +118,13 @@ fn serve() {
 
 /// A thread of the process.
 async fn work(client: CuratorFramework, name: String, mut todo: UnboundedReceiver<Vec<String>>) {
-    let mut held = HashMap::new();
+    let (mut held, mut workers) = (HashMap::new(), Workers::new());
     while let Some(words) = todo.recv().await {
         let words: Vec<_> = words.iter().map(String::as_str).collect();
-        let answer = answer(&client, &name, &words, &mut held).await;
+        let answer = match words[..] {
+            ["queue", ref words @ ..] => queue(&client, &name, words, &mut workers).await,
+            _ => answer(&client, &name, &words, &mut held).await,
+        };
         say(&name, &answer.unwrap_or_else(|error| format!("error {error}")));
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::Parser;
 use curator_examples::{Outcome, Servers, run, say, until};
 use curator_framework::{CreateMode, CuratorFramework, CuratorOp, make_path};
-use curator_recipes::{Delivery, DistributedQueue, QueueError, QueueOptions, RawSerializer};
+use curator_recipes::{Delivery, DistributedQueue, QueueError, QueueOptions, RawCodec};
 use curator_test::FaultProxy;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -38,7 +38,7 @@ const LAST: u32 = 10;
 
 fn queue(client: &CuratorFramework, path: &str) -> Outcome<DistributedQueue<String>> {
     let options = QueueOptions::new().lock_path(format!("{path}/jobs-locks")).max_attempts(MAX_ATTEMPTS);
-    Ok(DistributedQueue::with_options(client.clone(), format!("{path}/jobs"), RawSerializer, options)?)
+    Ok(DistributedQueue::with_options(client.clone(), format!("{path}/jobs"), RawCodec, options)?)
 }
 
 /// Does one job, and writes its effect in the transaction that ends the delivery.

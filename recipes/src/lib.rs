@@ -15,8 +15,8 @@
 //!
 //! The recipes need a tokio runtime with timers and I/O, as `#[tokio::main]` starts it. The paths lead to a copy of
 //! the repository. The cargo feature `zookeeper-async`, on by default, switches on the same feature of
-//! [`curator-framework`](curator_framework#which-client). The feature `metrics` is set here for both crates, the other
-//! features there.
+//! [`curator-framework`](curator_framework#which-client). The feature `metrics` is set here for both crates. The feature
+//! `serde` adds [`JsonCodec`]. The other features are set there.
 //!
 //! | recipe | for |
 //! | --- | --- |
@@ -229,6 +229,7 @@ pub mod batches {}
 mod caches;
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
+mod codec;
 mod content;
 mod counters;
 pub mod curator_methods {
@@ -273,6 +274,9 @@ pub use caches::options::CuratorCacheOptions;
 pub use caches::path_children_cache::{PathChildrenCache, PathChildrenCacheEvent};
 pub use caches::snapshot::CacheSnapshot;
 pub use caches::tree_cache::{TreeCache, TreeCacheBuilder, TreeCacheEvent};
+#[cfg(feature = "serde")]
+pub use codec::JsonCodec;
+pub use codec::{Codec, CodecError, RawCodec};
 pub use counters::error::CounterError;
 pub use counters::{
     AtomicChange, AtomicNumber, AtomicStats, CachedAtomicInteger, CachedAtomicLong, CachedAtomicNumber, Compared,
@@ -310,7 +314,6 @@ pub use queues::error::QueueError;
 pub use queues::kinds::{DistributedDelayQueue, DistributedIdQueue, DistributedPriorityQueue, DistributedQueue};
 pub use queues::options::QueueOptions;
 pub use queues::queued::QueuedItem;
-pub use queues::serializer::{QueueSerializer, RawSerializer};
 pub use queues::simple::SimpleDistributedQueue;
 pub use shared::{Shared, SharedCount, SharedError, SharedValue, VersionedValue};
 pub use standing::changes::Change;

@@ -151,10 +151,10 @@ impl<T> QueueConsumer<T> {
     /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
     /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
     /// # client.start()?;
-    /// use curator_recipes::{Delivery, DistributedQueue, QueueOptions, RawSerializer};
+    /// use curator_recipes::{Delivery, DistributedQueue, QueueOptions, RawCodec};
     ///
     /// let options = QueueOptions::new().lock_path("/jobs-locks");
-    /// let jobs = DistributedQueue::<String>::with_options(client, "/jobs", RawSerializer, options)?;
+    /// let jobs = DistributedQueue::<String>::with_options(client, "/jobs", RawCodec, options)?;
     /// jobs.put(&"last".to_owned()).await?;
     /// let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     /// let mut stop = Some(stop);

@@ -243,10 +243,10 @@ impl<T> Delivery<T> {
     /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
     /// # client.start()?;
     /// use curator_framework::{CreateMode, CuratorOp};
-    /// use curator_recipes::{DistributedQueue, QueueOptions, RawSerializer};
+    /// use curator_recipes::{DistributedQueue, QueueOptions, RawCodec};
     ///
     /// let options = QueueOptions::new().lock_path("/orders-locks");
-    /// let orders = DistributedQueue::<String>::with_options(client.clone(), "/orders", RawSerializer, options)?;
+    /// let orders = DistributedQueue::<String>::with_options(client.clone(), "/orders", RawCodec, options)?;
     /// orders.put(&"order 7".to_owned()).await?;
     /// client.create().for_path("/ledger").await?;
     ///

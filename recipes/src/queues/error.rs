@@ -14,22 +14,22 @@ pub enum QueueError {
     /// An error of the framework: no connection, no permission, a closed client …
     #[error(transparent)]
     Framework(#[from] curator_framework::Error),
-    /// The serializer has refused an item. Nothing was sent.
-    #[error("an item for the queue {path} cannot be serialized")]
-    Serialize {
+    /// The codec has refused an item. Nothing was sent.
+    #[error("an item for the queue {path} cannot be encoded")]
+    Encode {
         /// The queue's path.
         path: PathText,
-        /// The error of the serializer.
+        /// The error of the codec.
         #[source]
         cause: Arc<dyn StdError + Send + Sync>,
     },
     /// The data of a node cannot be decoded. A consumer reports the node once, then skips it. The node stays: read it,
     /// then delete it by hand.
-    #[error("the item {path} cannot be decoded and is skipped: delete the node, or fix the serializer")]
+    #[error("the item {path} cannot be decoded and is skipped: delete the node, or fix the codec")]
     Corrupt {
         /// The node's path.
         path: PathText,
-        /// The defect, or the error of the serializer.
+        /// The defect, or the error of the codec.
         #[source]
         cause: Arc<dyn StdError + Send + Sync>,
     },

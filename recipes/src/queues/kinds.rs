@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use curator_framework::CuratorFramework;
 
+use crate::codec::Codec;
 use crate::queues::consumer::QueueConsumer;
 use crate::queues::error::QueueError;
 use crate::queues::names::{self, Kind};
 use crate::queues::options::QueueOptions;
 use crate::queues::put::NewNode;
 use crate::queues::queued::QueuedItem;
-use crate::queues::serializer::QueueSerializer;
 use crate::queues::shared::{Shared, millis_of};
 
 /// Defines a queue, with what all of them have.
@@ -35,10 +35,10 @@ macro_rules! queue {
             pub fn with_options(
                 client: CuratorFramework,
                 path: impl Into<String>,
-                serializer: impl QueueSerializer<T>,
+                codec: impl Codec<T>,
                 options: QueueOptions,
             ) -> Result<Self, QueueError> {
-                let shared = Shared::new(client, path.into(), $kind, Arc::new(serializer), options)?;
+                let shared = Shared::new(client, path.into(), $kind, Arc::new(codec), options)?;
                 Ok(Self { shared: Arc::new(shared) })
             }
 
@@ -163,10 +163,10 @@ queue! {
     /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
     /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
     /// # client.start()?;
-    /// use curator_recipes::{DistributedQueue, QueueOptions, RawSerializer};
+    /// use curator_recipes::{DistributedQueue, QueueOptions, RawCodec};
     ///
     /// let options = QueueOptions::new().lock_path("/jobs-locks").max_attempts(5);
-    /// let jobs = DistributedQueue::<String>::with_options(client, "/jobs", RawSerializer, options)?;
+    /// let jobs = DistributedQueue::<String>::with_options(client, "/jobs", RawCodec, options)?;
     /// jobs.put(&"first".to_owned()).await?;
     /// // Two items in one transaction: both, or none.
     /// jobs.put_all(&["second".to_owned(), "third".to_owned()]).await?;
@@ -246,10 +246,10 @@ queue! {
     /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
     /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
     /// # client.start()?;
-    /// use curator_recipes::{DistributedIdQueue, QueueOptions, RawSerializer};
+    /// use curator_recipes::{DistributedIdQueue, QueueOptions, RawCodec};
     ///
     /// let options = QueueOptions::new().lock_path("/orders-locks");
-    /// let orders = DistributedIdQueue::<String>::with_options(client, "/orders", RawSerializer, options)?;
+    /// let orders = DistributedIdQueue::<String>::with_options(client, "/orders", RawCodec, options)?;
     /// orders.put(&"paid".to_owned(), "order 7").await?;
     /// orders.put_all([(&"paid".to_owned(), "order 8"), (&"sent".to_owned(), "order 8")]).await?;
     /// assert_eq!(orders.remove("order 8").await?, 2);
@@ -283,10 +283,10 @@ queue! {
     /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
     /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
     /// # client.start()?;
-    /// use curator_recipes::{DistributedPriorityQueue, QueueOptions, RawSerializer};
+    /// use curator_recipes::{DistributedPriorityQueue, QueueOptions, RawCodec};
     ///
     /// let options = QueueOptions::new().lock_path("/mails-locks");
-    /// let mails = DistributedPriorityQueue::<String>::with_options(client, "/mails", RawSerializer, options)?;
+    /// let mails = DistributedPriorityQueue::<String>::with_options(client, "/mails", RawCodec, options)?;
     /// mails.put(&"newsletter".to_owned(), 10).await?;
     /// mails.put_all([(&"password".to_owned(), -1), (&"receipt".to_owned(), 5)]).await?;
     /// let delivery = mails.consumer().next().await.ok_or("the client is closed")??;
@@ -321,10 +321,10 @@ queue! {
     /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
     /// # client.start()?;
     /// use std::time::{Duration, SystemTime};
-    /// use curator_recipes::{DistributedDelayQueue, QueueOptions, RawSerializer};
+    /// use curator_recipes::{DistributedDelayQueue, QueueOptions, RawCodec};
     ///
     /// let options = QueueOptions::new().lock_path("/reminders-locks");
-    /// let reminders = DistributedDelayQueue::<String>::with_options(client, "/reminders", RawSerializer, options)?;
+    /// let reminders = DistributedDelayQueue::<String>::with_options(client, "/reminders", RawCodec, options)?;
     /// let now = SystemTime::now();
     /// reminders.put(&"tomorrow".to_owned(), now + Duration::from_secs(86_400)).await?;
     /// reminders.put_all([(&"second".to_owned(), now), (&"third".to_owned(), now)]).await?;
@@ -356,7 +356,7 @@ macro_rules! puts {
             ///
             /// # Errors
             ///
-            /// * `QueueError::Serialize`: the serializer has refused the item.
+            /// * `QueueError::Encode`: the codec has refused the item.
             /// * `QueueError::InvalidArgument`: an empty id, or a time before 1970.
             /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or the session ended before
             ///   the reply. If [`outcome_unknown`](QueueError::outcome_unknown), the item may be in the queue.

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`kinds`] | the public queues |
 //! | [`simple`] | the queue of ZooKeeper's own recipe |
-//! | [`options`], [`serializer`], [`error`] | what their callers give and get |
+//! | [`options`], [`error`] | what their callers give and get |
 //! | [`shared`] | the part of a queue that its clones share |
 //! | [`put`], [`paths`] | puts, and the paths that they create |
 //! | [`proving`] | transactions that count once, even if a reply is lost |
@@ -35,7 +35,6 @@ mod proving;
 mod put;
 pub(crate) mod queued;
 mod reads;
-pub(crate) mod serializer;
 mod shared;
 pub(crate) mod simple;
 mod taking;

@@ -20,10 +20,10 @@ const MOST_IN_BATCH: u32 = 256;
 /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
 /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
 /// # client.start()?;
-/// use curator_recipes::{DistributedQueue, QueueOptions, RawSerializer};
+/// use curator_recipes::{DistributedQueue, QueueOptions, RawCodec};
 ///
 /// let options = QueueOptions::new().lock_path("/jobs-locks");
-/// let jobs = DistributedQueue::<String>::with_options(client, "/jobs", RawSerializer, options)?;
+/// let jobs = DistributedQueue::<String>::with_options(client, "/jobs", RawCodec, options)?;
 /// # Ok(())
 /// # }
 /// ```

@@ -12,6 +12,7 @@ use curator_framework::{
 use futures_util::future::join_all;
 use tokio::sync::MutexGuard;
 
+use crate::codec::Codec;
 use crate::queues::error::QueueError;
 use crate::queues::items::{self, Content, History};
 use crate::queues::names::{self, Kind, Ordered};
@@ -20,7 +21,6 @@ use crate::queues::paths::PathsMade;
 use crate::queues::proving::Markers;
 use crate::queues::put::{NewNode, Producer, QueuePath, end_of_budget};
 use crate::queues::queued::QueuedItem;
-use crate::queues::serializer::QueueSerializer;
 
 /// The number of items that one request reads.
 const READ_AT_ONCE: usize = 16;
@@ -32,7 +32,7 @@ pub(super) struct Shared<T> {
     pub(super) client: CuratorFramework,
     pub(super) path: String,
     pub(super) kind: Kind,
-    pub(super) serializer: Arc<dyn QueueSerializer<T>>,
+    pub(super) codec: Arc<dyn Codec<T>>,
     pub(super) options: Checked,
     pub(super) markers: Arc<Markers>,
     producer: Producer,
@@ -54,7 +54,7 @@ impl<T> Shared<T> {
         client: CuratorFramework,
         path: String,
         kind: Kind,
-        serializer: Arc<dyn QueueSerializer<T>>,
+        codec: Arc<dyn Codec<T>>,
         options: QueueOptions,
     ) -> Result<Self, QueueError> {
         let options = options.check(&client, &path)?;
@@ -64,7 +64,7 @@ impl<T> Shared<T> {
         let markers = Arc::new(Markers::new(client.clone(), path.clone()));
         let producer = Producer::new(client.clone(), path.clone(), QueuePath::Persistent, Arc::clone(&markers));
         let bound = tokio::sync::Mutex::default();
-        Ok(Self { client, path, kind, serializer, options, markers, producer, bound })
+        Ok(Self { client, path, kind, codec, options, markers, producer, bound })
     }
 
     /// Returns the path of the node with this name.
@@ -101,8 +101,8 @@ impl<T> Shared<T> {
     where
         T: 'static,
     {
-        let refused = |cause| QueueError::Serialize { path: self.client.path_text(&self.path), cause };
-        let bytes = batch.into_iter().map(|item| self.serializer.serialize(item));
+        let refused = |cause| QueueError::Encode { path: self.client.path_text(&self.path), cause };
+        let bytes = batch.into_iter().map(|item| self.codec.encode(item));
         let bytes: Vec<_> = bytes.collect::<Result<_, _>>().map_err(|cause| refused(cause.into()))?;
         items::encode(bytes).map_err(|cause| refused(Arc::new(cause)))
     }
@@ -278,7 +278,7 @@ impl<T: 'static> Shared<T> {
         };
         let plain = self.client.from_stored(path, stored.to_vec(), None).map_err(|error| corrupt(error.into()))?;
         let Content { items, history, .. } = items::decode(&plain).map_err(|error| corrupt(error.into()))?;
-        let items = items.into_iter().map(|item| self.serializer.deserialize(item));
+        let items = items.into_iter().map(|item| self.codec.decode(item));
         let items = items.collect::<Result<_, _>>().map_err(corrupt)?;
         Ok(Decoded { items, history, plain })
     }

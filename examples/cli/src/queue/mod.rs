@@ -9,7 +9,7 @@ mod work;
 use clap::{Args, Subcommand, ValueEnum};
 use curator_recipes::{
     DistributedDelayQueue, DistributedIdQueue, DistributedPriorityQueue, DistributedQueue, QueueConsumer, QueueOptions,
-    RawSerializer,
+    RawCodec,
 };
 
 use self::dead::{Purge, RetryDead};
@@ -94,10 +94,10 @@ impl Source {
     fn consumer(&self, site: &Site) -> Result<QueueConsumer<Vec<u8>>, Failure> {
         let (client, path, options) = (site.client.clone(), &self.paths.path, self.paths.options());
         Ok(match self.kind {
-            Kind::Plain => DistributedQueue::with_options(client, path, RawSerializer, options)?.consumer(),
-            Kind::Id => DistributedIdQueue::with_options(client, path, RawSerializer, options)?.consumer(),
-            Kind::Priority => DistributedPriorityQueue::with_options(client, path, RawSerializer, options)?.consumer(),
-            Kind::Delay => DistributedDelayQueue::with_options(client, path, RawSerializer, options)?.consumer(),
+            Kind::Plain => DistributedQueue::with_options(client, path, RawCodec, options)?.consumer(),
+            Kind::Id => DistributedIdQueue::with_options(client, path, RawCodec, options)?.consumer(),
+            Kind::Priority => DistributedPriorityQueue::with_options(client, path, RawCodec, options)?.consumer(),
+            Kind::Delay => DistributedDelayQueue::with_options(client, path, RawCodec, options)?.consumer(),
         })
     }
 

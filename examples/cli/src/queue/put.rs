@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use curator_recipes::{
-    DistributedDelayQueue, DistributedIdQueue, DistributedPriorityQueue, DistributedQueue, QueueError, RawSerializer,
+    DistributedDelayQueue, DistributedIdQueue, DistributedPriorityQueue, DistributedQueue, QueueError, RawCodec,
 };
 
 use super::Paths;
@@ -64,15 +64,13 @@ impl Target {
         let (client, path, options) = (site.client.clone(), &put.paths.path, put.paths.options());
         Ok(match (put.priority, put.delay, &put.id) {
             (Some(priority), ..) => {
-                Self::Priority(DistributedPriorityQueue::with_options(client, path, RawSerializer, options)?, priority)
+                Self::Priority(DistributedPriorityQueue::with_options(client, path, RawCodec, options)?, priority)
             }
             (_, Some(delay), _) => {
-                Self::Delay(DistributedDelayQueue::with_options(client, path, RawSerializer, options)?, delay)
+                Self::Delay(DistributedDelayQueue::with_options(client, path, RawCodec, options)?, delay)
             }
-            (.., Some(id)) => {
-                Self::Id(DistributedIdQueue::with_options(client, path, RawSerializer, options)?, id.clone())
-            }
-            _ => Self::Plain(DistributedQueue::with_options(client, path, RawSerializer, options)?),
+            (.., Some(id)) => Self::Id(DistributedIdQueue::with_options(client, path, RawCodec, options)?, id.clone()),
+            _ => Self::Plain(DistributedQueue::with_options(client, path, RawCodec, options)?),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Queues, on the page, as JSON and as metrics.
 
 use curator_framework::{Acl, CreateMode, CuratorFramework, Permission};
-use curator_recipes::{Delivery, DistributedQueue, QueueOptions, RawSerializer};
+use curator_recipes::{Delivery, DistributedQueue, QueueOptions, RawCodec};
 use curator_test::wire::OpCode;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ impl Clients {
     fn queue(&self, client: &CuratorFramework, path: &str) -> DistributedQueue<String> {
         let _in = self.runtime.enter();
         let options = QueueOptions::new().lock_path(format!("{path}-locks"));
-        DistributedQueue::with_options(client.clone(), path, RawSerializer, options).unwrap()
+        DistributedQueue::with_options(client.clone(), path, RawCodec, options).unwrap()
     }
 
     fn take(&self, queue: &DistributedQueue<String>) -> Delivery<String> {

@@ -57,8 +57,8 @@ impl Drop for Caller<'_> {
 }
 
 impl Session {
-    /// Applies all of the operations or none, like [`transaction`](Self::transaction). It is sent together with other
-    /// joined transactions of this session: those of callers that are polled in one turn, and those that wait for the
+    /// Applies all of the operations or none, like [`transaction`](Self::transaction). Other joined transactions of this
+    /// session may be in the same request. They come from callers that are polled in one turn, or that have waited for the
     /// reply to an earlier one. Each has its own outcome.
     ///
     /// # Errors

@@ -240,8 +240,8 @@ impl Session {
         all.into_iter().zip(reads).map(|(done, read)| self.read_done(&read, done)).collect()
     }
 
-    /// Returns the data and stat of each node: in one request, or in one write of several if the client or the server
-    /// does not support that, or if all data is too large for one reply.
+    /// Returns the data and stat of each node, in one request. If the client or the server does not support that, or if all
+    /// data is too large for one reply, it is one write of several requests.
     ///
     /// # Errors
     ///

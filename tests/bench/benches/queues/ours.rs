@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use curator_bench::clients::Clients;
 use curator_bench::process::{Commands, Result};
 use curator_framework::CuratorFramework;
-use curator_recipes::{DistributedQueue, QueueOptions, RawSerializer};
+use curator_recipes::{DistributedQueue, QueueOptions, RawCodec};
 use futures_util::future::try_join_all;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -27,7 +27,7 @@ pub(crate) fn queue(client: &CuratorFramework, mode: &str, path: &str) -> Result
         "locked" => QueueOptions::new().lock_path(format!("{path}-locks")),
         _ => return Err(format!("no mode {mode}").into()),
     };
-    Ok(DistributedQueue::with_options(client.clone(), path, RawSerializer, options)?)
+    Ok(DistributedQueue::with_options(client.clone(), path, RawCodec, options)?)
 }
 
 impl All {

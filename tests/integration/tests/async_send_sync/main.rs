@@ -347,6 +347,7 @@ mod recipes {
         InterProcessSemaphoreMutex: Send Sync Unpin;
         InterProcessSemaphoreV2: Send Sync Unpin;
         LatchParticipant: Send Sync Unpin;
+        JsonCodec: Send Sync Unpin;
         Leader: Send Sync Unpin;
         LeaderError: Send Sync Unpin;
         LeaderLatch: Send Sync Unpin;
@@ -396,7 +397,7 @@ mod recipes {
         QueueError: Send Sync Unpin;
         QueueOptions: Send Sync Unpin;
         QueuedItem<u8>: Send Sync Unpin;
-        RawSerializer: Send Sync Unpin;
+        RawCodec: Send Sync Unpin;
         ReadGuard: Send Sync Unpin;
         ReadLock: Send Sync Unpin;
         Release: Send Sync Unpin;

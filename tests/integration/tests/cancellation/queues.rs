@@ -7,7 +7,7 @@ use curator_framework::CuratorFramework;
 use curator_integration::lock_stage::{OURS, QUIET};
 use curator_recipes::{
     Delivery, DistributedDelayQueue, DistributedIdQueue, DistributedPriorityQueue, DistributedQueue, QueueOptions,
-    RawSerializer, SimpleDistributedQueue,
+    RawCodec, SimpleDistributedQueue,
 };
 use tokio::time::{sleep, timeout};
 
@@ -23,7 +23,7 @@ fn locks() -> QueueOptions {
 }
 
 fn locked(client: &CuratorFramework) -> DistributedQueue<String> {
-    DistributedQueue::with_options(client.clone(), PATH, RawSerializer, locks()).unwrap()
+    DistributedQueue::with_options(client.clone(), PATH, RawCodec, locks()).unwrap()
 }
 
 /// The number of items after the call, in the queue and in its dead letters.
@@ -94,7 +94,7 @@ macro_rules! kind {
     ($rows:ident, $queue:ident, [$($name:literal),*], ($($argument:expr)?), $all:expr) => {
         fn $rows() -> Vec<Row> {
             fn queue(client: &CuratorFramework) -> $queue<String> {
-                $queue::with_options(client.clone(), PATH, RawSerializer, locks()).unwrap()
+                $queue::with_options(client.clone(), PATH, RawCodec, locks()).unwrap()
             }
             let [len, is_empty, put, put_timeout, put_batch, put_all] = [$($name),*];
             let item = || "third".to_owned();
@@ -179,7 +179,7 @@ kind!(
 pub(crate) fn puts() -> Vec<Row> {
     let mut rows: Vec<_> = [plain(), ids(), priorities(), delays()].into_iter().flatten().collect();
     rows.push(row("DistributedIdQueue::remove", After::OneLess, async |client| {
-        let queue = DistributedIdQueue::<String>::with_options(client.clone(), PATH, RawSerializer, locks()).unwrap();
+        let queue = DistributedIdQueue::<String>::with_options(client.clone(), PATH, RawCodec, locks()).unwrap();
         // Without an id an item's name is its id.
         assert_eq!(queue.remove("queue-0000000000").await.unwrap(), 1);
     }));
@@ -194,7 +194,7 @@ pub(crate) fn consumers() -> Vec<Row> {
         .also_loses_a_reply(1),
         row("QueueConsumer::next", After::Any, async |client| {
             let options = QueueOptions::new().at_most_once();
-            let queue = DistributedQueue::<String>::with_options(client.clone(), PATH, RawSerializer, options).unwrap();
+            let queue = DistributedQueue::<String>::with_options(client.clone(), PATH, RawCodec, options).unwrap();
             drop(queue.consumer().next().await.unwrap().unwrap());
         })
         .of(", at most once"),

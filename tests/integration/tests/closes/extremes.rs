@@ -21,7 +21,7 @@ use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions,
     LeaderObserver, LeaderSelector, LeaderSelectorOptions, LockOptions, LockOwner, Partition, PartitionOptions,
     PathChildrenCache, PersistentNode, PersistentTtlNode, PersistentTtlNodeOptions, PromotedToLock, QueueOptions,
-    RawSerializer, SemaphoreOptions, SemaphoreProtocol, SharedCount, SharedValue, SimpleDistributedQueue, TreeCache,
+    RawCodec, SemaphoreOptions, SemaphoreProtocol, SharedCount, SharedValue, SimpleDistributedQueue, TreeCache,
     UniqueIds, VersionedValue, queue_order,
 };
 use curator_test::{ClientId, SimulatedEnsemble};
@@ -510,7 +510,7 @@ const ROWS: [Row; 21] = [
                     let path = path();
                     let options = QueueOptions::new().lock_path(format!("{path}-locks"));
                     let options = options.max_items(limit).max_attempts(limit);
-                    let queue = DistributedQueue::<String>::with_options(client.clone(), path, RawSerializer, options);
+                    let queue = DistributedQueue::<String>::with_options(client.clone(), path, RawCodec, options);
                     let Ok(queue) = queue else { continue };
                     let _put = tried(queue.put_timeout(&String::new(), time)).await;
                     let _full = tried(queue.put_timeout(&String::new(), time)).await;

@@ -8,24 +8,24 @@ use std::time::Duration;
 use curator_framework::{CreateMode, CuratorOp, Error, RetryNTimes};
 use curator_integration::env::{children, connected, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{Delivery, DistributedQueue, QueueError, QueueOptions, QueueSerializer, RawSerializer};
+use curator_recipes::{Codec, CodecError, Delivery, DistributedQueue, QueueError, QueueOptions, RawCodec};
 use curator_test::wire::OpCode;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 
 use crate::stage::{LONG, completed, drained, locked, locks, next, plain, texts, through, with};
 
-/// A serializer that panics at the items "panic".
+/// A codec that panics at the items "panic".
 struct Panicking;
 
-impl QueueSerializer<String> for Panicking {
-    fn serialize(&self, item: &String) -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
-        RawSerializer.serialize(item)
+impl Codec<String> for Panicking {
+    fn encode(&self, item: &String) -> Result<Vec<u8>, CodecError> {
+        RawCodec.encode(item)
     }
 
-    fn deserialize(&self, data: &[u8]) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+    fn decode(&self, data: &[u8]) -> Result<String, CodecError> {
         assert_ne!(data, b"panic", "on purpose");
-        RawSerializer.deserialize(data)
+        RawCodec.decode(data)
     }
 }
 
@@ -148,7 +148,7 @@ on_every_server! {
         assert!(in_time(queue.is_empty()).await.unwrap());
     }
 
-    async fn panic_of_the_serializer_strands_no_item(env) {
+    async fn panic_of_the_codec_strands_no_item(env) {
         let (client, path) = (env.client().await, env.path("queue"));
         let queue = DistributedQueue::with_options(client.clone(), &*path, Panicking, locks(&path)).unwrap();
         for text in ["panic", "next"] {

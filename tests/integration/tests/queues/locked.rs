@@ -6,7 +6,7 @@ use curator_framework::{CreateMode, CuratorOp, LossReason};
 use curator_integration::env::{children, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
-    DistributedDelayQueue, DistributedIdQueue, DistributedPriorityQueue, QueueError, RawSerializer, Release,
+    DistributedDelayQueue, DistributedIdQueue, DistributedPriorityQueue, QueueError, RawCodec, Release,
 };
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -96,11 +96,11 @@ on_every_server! {
         in_time(again.complete()).await.unwrap();
 
         let (a, b, c) = (env.path("ids"), env.path("priorities"), env.path("delays"));
-        let ids = DistributedIdQueue::<String>::with_options(client.clone(), &*a, RawSerializer, locks(&a)).unwrap();
+        let ids = DistributedIdQueue::<String>::with_options(client.clone(), &*a, RawCodec, locks(&a)).unwrap();
         in_time(ids.put(&"item".to_owned(), "job")).await.unwrap();
-        let priorities = DistributedPriorityQueue::<String>::with_options(client.clone(), &*b, RawSerializer, locks(&b)).unwrap();
+        let priorities = DistributedPriorityQueue::<String>::with_options(client.clone(), &*b, RawCodec, locks(&b)).unwrap();
         in_time(priorities.put(&"item".to_owned(), -7)).await.unwrap();
-        let delays = DistributedDelayQueue::<String>::with_options(client.clone(), &*c, RawSerializer, locks(&c)).unwrap();
+        let delays = DistributedDelayQueue::<String>::with_options(client.clone(), &*c, RawCodec, locks(&c)).unwrap();
         let due = std::time::UNIX_EPOCH + Duration::from_millis(5000);
         in_time(delays.put(&"item".to_owned(), due)).await.unwrap();
         for mut consumer in [ids.consumer(), priorities.consumer(), delays.consumer()] {
@@ -115,7 +115,7 @@ on_every_server! {
     // testDeletingWithLock, testRequeuingWithLock.
     async fn item_in_work_is_not_removed_by_its_id(env) {
         let (client, path) = (env.client().await, env.path("queue"));
-        let queue = DistributedIdQueue::<String>::with_options(client, &*path, RawSerializer, locks(&path)).unwrap();
+        let queue = DistributedIdQueue::<String>::with_options(client, &*path, RawCodec, locks(&path)).unwrap();
         in_time(queue.put(&"item".to_owned(), "id")).await.unwrap();
         let mut consumer = queue.consumer();
         let delivery = next(&mut consumer).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, RetryForever};
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, in_time};
-use curator_recipes::{Delivery, DistributedQueue, QueueConsumer, QueueError, QueueOptions, RawSerializer};
+use curator_recipes::{Delivery, DistributedQueue, QueueConsumer, QueueError, QueueOptions, RawCodec};
 use curator_test::FaultProxy;
 use curator_test::wire::OpCode;
 
@@ -32,7 +32,7 @@ pub(crate) fn locks(path: &str) -> QueueOptions {
 }
 
 pub(crate) fn with(client: &CuratorFramework, path: &str, options: QueueOptions) -> DistributedQueue<String> {
-    DistributedQueue::with_options(client.clone(), path, RawSerializer, options).unwrap()
+    DistributedQueue::with_options(client.clone(), path, RawCodec, options).unwrap()
 }
 
 /// The next delivery, which is not an error.

@@ -14,7 +14,7 @@ use curator_integration::env::reports_are_made;
 use curator_recipes::{
     CountDownLatch, CuratorCache, CuratorCacheOptions, DistributedDoubleBarrier, DistributedQueue, InterProcessMutex,
     InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderSelector, LeaderState, Leadership, LockOptions,
-    MutexGuard, NodeState, Partition, PartitionOptions, PathChildrenCache, PersistentNode, QueueOptions, RawSerializer,
+    MutexGuard, NodeState, Partition, PartitionOptions, PathChildrenCache, PersistentNode, QueueOptions, RawCodec,
     SemaphoreOptions, SemaphoreProtocol, TermOutcome,
 };
 use curator_test::wire::{ErrorCode, OpCode};
@@ -308,13 +308,13 @@ async fn consume(client: &CuratorFramework, log: &Log) {
     alone.start().unwrap();
     for (client, event) in [(client, "an item cannot be delivered"), (&alone, "a queue is read later")] {
         let options = QueueOptions::new().at_most_once();
-        let queue = DistributedQueue::<String>::with_options(client.clone(), "/jobs", RawSerializer, options).unwrap();
+        let queue = DistributedQueue::<String>::with_options(client.clone(), "/jobs", RawCodec, options).unwrap();
         let work = |delivery| async move { drop(delivery) };
         timeout(PATIENCE, queue.consumer().run_until(log.comes_to(event), 1, work)).await.unwrap().unwrap();
     }
     timeout(PATIENCE, alone.close()).await.unwrap();
     let options = QueueOptions::new().lock_path("/work-locks");
-    let queue = DistributedQueue::<String>::with_options(client.clone(), "/work", RawSerializer, options).unwrap();
+    let queue = DistributedQueue::<String>::with_options(client.clone(), "/work", RawCodec, options).unwrap();
     let mut consumer = queue.consumer();
     for number in 0..2 {
         queue.put(&DATA.to_owned()).await.unwrap();

@@ -28,7 +28,7 @@ use curator_framework::CuratorFramework;
 use curator_integration::env::in_time;
 use curator_recipes::{
     Delivery, DistributedDelayQueue, DistributedIdQueue, DistributedPriorityQueue, DistributedQueue, QueueConsumer,
-    QueueError, QueueOptions, RawSerializer,
+    QueueError, QueueOptions, RawCodec,
 };
 pub(crate) use worker::{Workers, queue};
 
@@ -115,10 +115,10 @@ enum Ours {
 impl Ours {
     fn new(client: CuratorFramework, kind: &str, path: &str, options: QueueOptions) -> Result<Self, QueueError> {
         Ok(match kind {
-            "id" => Self::Id(DistributedIdQueue::with_options(client, path, RawSerializer, options)?),
-            "priority" => Self::Priority(DistributedPriorityQueue::with_options(client, path, RawSerializer, options)?),
-            "delay" => Self::Delay(DistributedDelayQueue::with_options(client, path, RawSerializer, options)?),
-            _ => Self::Plain(DistributedQueue::with_options(client, path, RawSerializer, options)?),
+            "id" => Self::Id(DistributedIdQueue::with_options(client, path, RawCodec, options)?),
+            "priority" => Self::Priority(DistributedPriorityQueue::with_options(client, path, RawCodec, options)?),
+            "delay" => Self::Delay(DistributedDelayQueue::with_options(client, path, RawCodec, options)?),
+            _ => Self::Plain(DistributedQueue::with_options(client, path, RawCodec, options)?),
         })
     }
 

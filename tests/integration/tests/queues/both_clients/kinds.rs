@@ -6,7 +6,7 @@ use curator_framework::CuratorFramework;
 use curator_integration::env::{children, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
-    DistributedDelayQueue, DistributedIdQueue, DistributedPriorityQueue, QueueError, QueueOptions, RawSerializer,
+    DistributedDelayQueue, DistributedIdQueue, DistributedPriorityQueue, QueueError, QueueOptions, RawCodec,
 };
 
 use crate::stage::{completed, drained, next, nothing, plain, texts};
@@ -16,15 +16,15 @@ fn options() -> QueueOptions {
 }
 
 fn ids(client: &CuratorFramework, path: &str) -> DistributedIdQueue<String> {
-    DistributedIdQueue::with_options(client.clone(), path, RawSerializer, options()).unwrap()
+    DistributedIdQueue::with_options(client.clone(), path, RawCodec, options()).unwrap()
 }
 
 fn priorities(client: &CuratorFramework, path: &str) -> DistributedPriorityQueue<String> {
-    DistributedPriorityQueue::with_options(client.clone(), path, RawSerializer, options()).unwrap()
+    DistributedPriorityQueue::with_options(client.clone(), path, RawCodec, options()).unwrap()
 }
 
 fn delays(client: &CuratorFramework, path: &str) -> DistributedDelayQueue<String> {
-    DistributedDelayQueue::with_options(client.clone(), path, RawSerializer, options()).unwrap()
+    DistributedDelayQueue::with_options(client.clone(), path, RawCodec, options()).unwrap()
 }
 
 fn millis(time: SystemTime) -> u128 {
@@ -127,7 +127,7 @@ on_every_server! {
         let client = env.client().await;
         let path = env.path("a|b");
         in_time(plain(&client, &path).put(&"item".to_owned())).await.unwrap();
-        let refused = DistributedIdQueue::<String>::with_options(client, path, RawSerializer, options());
+        let refused = DistributedIdQueue::<String>::with_options(client, path, RawCodec, options());
         assert!(matches!(refused, Err(QueueError::InvalidArgument { argument: "path", .. })));
     }
 }

@@ -7,7 +7,7 @@ use curator_framework::{Acl, CreateMode, Error};
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{DistributedQueue, QueueError, QueueOptions, RawSerializer};
+use curator_recipes::{CodecError, DistributedQueue, JsonCodec, QueueError, QueueOptions, RawCodec};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
@@ -297,11 +297,11 @@ on_every_server! {
     // Defects 10 and 11: the caller learns that an item was not put.
     async fn refused_item_is_an_error_of_its_put(env) {
         struct Refusing;
-        impl curator_recipes::QueueSerializer<String> for Refusing {
-            fn serialize(&self, _: &String) -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
+        impl curator_recipes::Codec<String> for Refusing {
+            fn encode(&self, _: &String) -> Result<Vec<u8>, CodecError> {
                 Err("on purpose".into())
             }
-            fn deserialize(&self, _: &[u8]) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+            fn decode(&self, _: &[u8]) -> Result<String, CodecError> {
                 Err("on purpose".into())
             }
         }
@@ -309,7 +309,7 @@ on_every_server! {
         let options = QueueOptions::new().at_most_once();
         let queue = DistributedQueue::with_options(client.clone(), &*path, Refusing, options).unwrap();
         let put = in_time(queue.put(&String::new())).await;
-        assert!(matches!(put, Err(QueueError::Serialize { .. })), "{put:?}");
+        assert!(matches!(put, Err(QueueError::Encode { .. })), "{put:?}");
         in_time(plain(&client, &path).put(&"item".to_owned())).await.unwrap();
         let refused = error(&mut queue.consumer()).await;
         assert!(matches!(refused, QueueError::Corrupt { .. }), "{refused:?}");
@@ -333,7 +333,7 @@ on_every_server! {
     async fn mode_has_to_be_chosen(env) {
         let client = env.client().await;
         let path = env.path("queue");
-        let new = |options| DistributedQueue::<String>::with_options(client.clone(), &*path, RawSerializer, options);
+        let new = |options| DistributedQueue::<String>::with_options(client.clone(), &*path, RawCodec, options);
         let text = new(QueueOptions::new()).unwrap_err().to_string();
         assert!(text.contains("lock_path") && text.contains("at_most_once"), "{text}");
         for options in [
@@ -350,6 +350,22 @@ on_every_server! {
             assert!(matches!(locked, Err(QueueError::Framework(Error::Unsupported { .. }))), "{locked:?}");
         } else {
             locked.unwrap();
+        }
+    }
+
+    async fn items_of_json_are_delivered_and_others_reported(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        let options = QueueOptions::new().at_most_once();
+        let queue = DistributedQueue::<(String, u32)>::with_options(client.clone(), &*path, JsonCodec, options).unwrap();
+        let job = ("ü".to_owned(), 3);
+        in_time(plain(&client, &path).put(&"no JSON".to_owned())).await.unwrap();
+        in_time(queue.put(&job)).await.unwrap();
+        in_time(plain(&client, &path).put(&r#"["a", 4]"#.to_owned())).await.unwrap();
+        let mut consumer = queue.consumer();
+        let corrupt = in_time(consumer.next()).await.unwrap().unwrap_err();
+        assert!(matches!(corrupt, QueueError::Corrupt { .. }), "{corrupt:?}");
+        for expected in [job, ("a".to_owned(), 4)] {
+            assert_eq!(in_time(consumer.next()).await.unwrap().unwrap().items(), [expected]);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Registers and finds instances.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -333,8 +334,18 @@ impl<P: Payload> ServiceDiscovery<P> {
         Ok(Registration::new(announced, Arc::clone(codec)))
     }
 
+    /// Returns the address that an instance without one gets: this host's address towards the servers, without a request.
+    /// `None` if none is found within 2 s.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn local_address(&self) -> Option<IpAddr> {
+        local_address(&self.shared.client).await
+    }
+
     async fn find_address(&self, name: &str) -> Result<String, DiscoveryError> {
-        let address = local_address(&self.shared.client).await;
+        let address = self.local_address().await;
         let address = address.ok_or_else(|| DiscoveryError::NoAddress { name: name.to_owned() })?;
         if address.is_loopback() {
             tracing::warn!(
@@ -374,8 +385,8 @@ impl<P: Payload> ServiceDiscovery<P> {
         }
     }
 
-    /// Reads the instances of a service, disabled ones too. A node that is not an instance is reported beside the others.
-    /// A service without instances is empty.
+    /// Reads the instances of a service, disabled ones too. A node that is not an instance is reported beside the others,
+    /// apart from one without data that has children: a service with a longer name. A service without instances is empty.
     ///
     /// # Errors
     ///
@@ -399,6 +410,8 @@ impl<P: Payload> ServiceDiscovery<P> {
         let mut all = Instances { found: Vec::new(), broken: Vec::new() };
         while let Some((node, data)) = reads.next().await {
             let decoded = match data {
+                // The part of a longer name, such as `shop` of `shop/cart`.
+                Ok((data, stat)) if data.is_empty() && stat.num_children > 0 => continue,
                 Ok((data, _)) => self.shared.codec.deserialize(&data),
                 // Deleted since the listing.
                 Err(Error::NoNode { .. }) => continue,

@@ -19,6 +19,30 @@
 //! | [`SpringPayload`], [`DubboPayload`] | the payloads of spring-cloud-zookeeper and of Dubbo |
 //! | [`JsonInstanceSerializer`], [`InstanceSerializer`] | the bytes in a node: Java's JSON, or the program's own codec |
 //!
+//! A server registers, and a client chooses:
+//!
+//! ```
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let server = curator_test::TestingServer::start()?;
+//! # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+//! # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+//! # client.start()?;
+//! use curator_discovery::{ServiceCache, ServiceDiscovery, ServiceInstance, ServiceProvider};
+//!
+//! let discovery = ServiceDiscovery::<()>::new(client, "/services")?;
+//! let registration = discovery.register(ServiceInstance::builder("web").port(8080).build()?).await?;
+//!
+//! let cache = ServiceCache::new(&discovery, "web")?;
+//! cache.start()?;
+//! let provider = ServiceProvider::new(cache);
+//! let pick = provider.wait().await?;
+//! println!("send the request to {:?}", pick.host_and_port());
+//! registration.unregister().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Words
 //!
 //! An *instance* is one process, or one port, that serves a *service*. A *registration* is the instance in the process

@@ -7,7 +7,7 @@ use std::net::Ipv6Addr;
 
 use clap::Args;
 use curator_cli::text::shown_session;
-use curator_discovery::{RawPayload, Registration, ServiceDiscovery, ServiceInstance};
+use curator_discovery::{DiscoveryError, RawPayload, Registration, ServiceDiscovery, ServiceInstance};
 use curator_framework::Chain;
 use curator_recipes::NodeState;
 use tokio::sync::watch;
@@ -91,6 +91,7 @@ pub(super) async fn register(site: &Site, register: &Register, signals: &mut Sig
         site.check_chroot().await
     };
     signals.unless_ended(connected).await?;
+    let instance = with_address(instance, &discovery).await?;
     let keeper = Keeper { discovery, instance, path: &path, present: RefCell::default() };
     let (healthy, is_healthy) = watch::channel(false);
     let (command, setting) = (&register.command, &register.setting);
@@ -102,6 +103,22 @@ pub(super) async fn register(site: &Site, register: &Register, signals: &mut Sig
     };
     give_back("instance", keeper.discovery.close()).await;
     outcome
+}
+
+/// Returns the instance with the address that it is to have. It is found before the command starts.
+async fn with_address(
+    mut instance: ServiceInstance<RawPayload>,
+    discovery: &ServiceDiscovery<RawPayload>,
+) -> Result<ServiceInstance<RawPayload>, Failure> {
+    if instance.address.is_none() {
+        let none = || DiscoveryError::NoAddress { name: instance.name.clone() };
+        let address = discovery.local_address().await.ok_or_else(none)?;
+        if address.is_loopback() {
+            tell(&format!("other hosts cannot reach the address {address} of the instance: give --address"));
+        }
+        instance.address = Some(address.to_string());
+    }
+    Ok(instance)
 }
 
 /// Returns an address, unless no consumer could use it.

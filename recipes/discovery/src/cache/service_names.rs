@@ -30,6 +30,30 @@ pub enum NameChange {
 /// Clones are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close), or the drop of the last
 /// clone, ends the cache.
 ///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_discovery::{NameChange, RawPayload, ServiceDiscovery, ServiceInstance, ServiceNames};
+///
+/// let discovery = ServiceDiscovery::<RawPayload>::new(client, "/services")?;
+/// let names = ServiceNames::new(&discovery)?;
+/// let mut changes = names.changes();
+/// names.start()?;
+/// names.initialized().await?;
+/// let web = ServiceInstance::builder("web").address("10.0.0.7").port(8080).build()?;
+/// let _registration = discovery.register(web).await?;
+/// assert_eq!(changes.recv().await, Some(NameChange::Added("web".to_owned())));
+/// assert_eq!(names.names(), ["web"]);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Cost
 ///
 /// | case | requests |

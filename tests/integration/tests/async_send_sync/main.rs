@@ -198,6 +198,8 @@ mod framework {
         spi::Operation: Send Sync Unpin;
         spi::Pacer: Send Sync Unpin;
         spi::Reattached: Send Sync Unpin;
+        spi::Read: Send Sync Unpin;
+        spi::ReadDone: Send Sync Unpin;
         spi::Reply: Send Sync Unpin;
         spi::ReplyFuture: Send Unpin;
         spi::Request: Send Sync Unpin;
@@ -731,6 +733,7 @@ mod discovery {
         ServiceDiscovery<u8>::close(_): Send Sync;
         ServiceDiscovery<u8>::instance(_, _, _): Send;
         ServiceDiscovery<u8>::instances(_, _): Send;
+        ServiceDiscovery<u8>::local_address(_): Send;
         ServiceDiscovery<u8>::names(_): Send;
         ServiceDiscovery<u8>::register(_, _): Send Sync;
         ServiceDiscovery<u8>::register_timeout(_, _, _): Send Sync;

@@ -107,6 +107,9 @@ async fn new_session_replaces_each_instance() {
     }
     let requests = stage.requests().await;
     println!("new session: {requests:?}");
+    let count = |op: OpCode| requests.iter().filter(|one| **one == op).count();
+    // The server has deleted the earlier nodes with their session. The read of each node sets its watch.
+    assert_eq!((count(Create2), count(Exists), count(OpCode::Delete), count(OpCode::Multi)), (50, 50, 0, 0));
     bytes.at_most(&stage, 50_000, 50_000);
 }
 

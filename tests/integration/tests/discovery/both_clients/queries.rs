@@ -103,6 +103,8 @@ on_every_server! {
         let discovery = discovery(&client, &base);
         let _cart = registered(&discovery, instance("shop/cart", "i1")).await;
         assert_eq!(ids(&discovery, "shop/cart").await, ["i1"]);
+        let shop = in_time(discovery.instances("shop")).await.unwrap();
+        assert!(shop.found.is_empty() && shop.broken.is_empty(), "{:?}", shop.broken);
         for name in ["", "a//b", "/a", "zookeeper"] {
             is_invalid(in_time(discovery.instances(name)).await, "name");
         }

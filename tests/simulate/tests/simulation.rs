@@ -297,8 +297,9 @@ fn storms_of(patch: &str, seed: u64) -> Vec<Storm> {
     match () {
         // The marker serves counters and queues.
         () if touches("counters") || patch.contains("+++ b/recipes/src/marker.rs") => {
-            vec![Storm::Together(Together::Counters)]
+            vec![Storm::Together(Together::Counters), Storm::Together(Together::Queues)]
         }
+        () if touches("queues") => vec![Storm::Together(Together::Queues)],
         () if touches("barriers/double") => vec![Storm::Together(Together::Barriers)],
         () if touches("barriers/latch") => vec![Storm::Together(Together::Latches)],
         () if touches("engine/batch") => Storm::BATCHES.to_vec(),

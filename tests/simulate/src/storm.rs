@@ -13,7 +13,7 @@ mod weather;
 use std::fmt;
 
 use self::weather::Weather;
-pub(crate) use self::weather::{PATH, long_children};
+pub(crate) use self::weather::{PATH, RECOVERY, long_children};
 use crate::candidates::Election;
 use crate::contenders::Recipe;
 use crate::registrants::Presence;

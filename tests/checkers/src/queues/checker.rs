@@ -9,6 +9,9 @@ use super::{Delivery, End, Event, Item, Outcome, Put, Queues, Rules};
 use crate::timeline;
 use crate::violation::Found;
 
+/// The time after which the lock of a delivery is watched, with a margin.
+const WATCHED_AFTER: Duration = Duration::from_millis(600);
+
 /// One item.
 struct Known {
     put: Put,
@@ -56,6 +59,8 @@ struct Given {
     since: Duration,
     is_live: bool,
     end: Option<(End, Duration)>,
+    /// The call that ends it was made again.
+    is_repeated: bool,
 }
 
 pub(super) struct Checker<'a> {
@@ -113,9 +118,7 @@ impl<'a> timeline::Checker<'a, Event> for Checker<'a> {
             }
             Event::HasPut(put, is_put) => self.has_put(at, *put, *is_put),
             Event::Delivered(delivery, item, token, number) => self.delivered(at, *delivery, (*item, *token), *number),
-            Event::Lost(delivery) | Event::Dropped(delivery) => {
-                self.deliveries.get_mut(delivery).map(|given| given.is_live = false).is_some()
-            }
+            Event::Lost(delivery) | Event::Dropped(delivery) => self.is_over(at, *delivery),
             Event::Ends(delivery, end) => self.ends(at, *delivery, *end),
             Event::Ended(delivery, outcome) => self.ended(at, *delivery, *outcome),
             Event::ConsumerDropped(items) => {
@@ -306,7 +309,7 @@ impl Checker<'_> {
         if let Some(known) = self.items.get_mut(&item) {
             (known.was_delivered, known.waits) = (true, false);
         }
-        let given = Given { item, token, since: at, is_live: true, end: None };
+        let given = Given { item, token, since: at, is_live: true, end: None, is_repeated: false };
         self.deliveries.insert(delivery, given).is_none()
     }
 
@@ -333,8 +336,7 @@ impl Checker<'_> {
         let Some(claim) = self.claims.get(&claim) else {
             return self.found.broken("a delivery without a lock", at, what.to_owned());
         };
-        let late = self.history.faults.seen_from(at, self.rules.behind);
-        if claim.until.is_some_and(|until| !claim.is_revoked || until < late) {
+        if claim.until.is_some() && !claim.is_revoked {
             self.found.broken("a delivery that was lost before", at, what.to_owned());
         }
         if claim.number != number as usize {
@@ -345,29 +347,48 @@ impl Checker<'_> {
         }
     }
 
-    fn ends(&mut self, at: Duration, delivery: Delivery, end: End) -> bool {
+    /// Takes the time until which a holder relies on a delivery.
+    fn is_over(&mut self, at: Duration, delivery: Delivery) -> bool {
         let Some(given) = self.deliveries.get_mut(&delivery) else { return false };
-        let since = given.end.filter(|(before, _)| *before == end).map_or(at, |(_, since)| since);
-        (given.is_live, given.end) = (false, Some((end, since)));
+        let claim = self.claims.get(&(given.item, given.token));
+        if let (true, Some(until)) = (given.is_live, claim.and_then(|claim| claim.until)) {
+            let (from, notice) = (until.max(given.since), WATCHED_AFTER + self.rules.behind * 4);
+            if self.history.slow.calm(from, at) > notice {
+                self.found.broken_from("a loss without notice", from, at, format!("{delivery:?}"));
+            }
+        }
+        given.is_live = false;
+        true
+    }
+
+    fn ends(&mut self, at: Duration, delivery: Delivery, end: End) -> bool {
+        if !self.is_over(at, delivery) {
+            return false;
+        }
+        let Some(given) = self.deliveries.get_mut(&delivery) else { return false };
+        let before = given.end.replace((end, at)).filter(|(before, _)| *before == end);
+        if let Some((_, since)) = before {
+            (given.end, given.is_repeated) = (Some((end, since)), true);
+        }
         let Some(known) = self.items.get_mut(&given.item) else { return false };
         known.ends.insert((given.token, end as u8));
         true
     }
 
     fn ended(&mut self, at: Duration, delivery: Delivery, outcome: Outcome) -> bool {
-        let Some(Given { item, token, since, end: Some((end, begin)), .. }) = self.deliveries.get(&delivery) else {
-            return false;
-        };
+        let Some(given) = self.deliveries.get(&delivery) else { return false };
+        let Given { item, token, since, end: Some((end, begin)), is_repeated, .. } = given else { return false };
         let (Some(known), what) = (self.items.get(item), format!("{delivery:?} of {item:?} with {end:?}")) else {
             return false;
         };
         let is_newest = known.claims.last() == Some(token);
         // Without its lock and a reply it cannot tell its own delete from another one.
-        let is_unsure = self.is_revoked((*item, *token)) && self.history.slow.touches(*begin, at);
+        let has_no_reply = *is_repeated || self.history.slow.touches(*begin, at);
+        let is_unsure = has_no_reply && (known.by_hand || self.is_revoked((*item, *token)));
         match outcome {
             // Without a lock it sends nothing.
             _ if self.rules.at_most_once => {}
-            Outcome::Done if known.by_hand || is_unsure || *end == End::Retry => {}
+            Outcome::Done if is_unsure || *end == End::Retry => {}
             Outcome::Done if !is_newest && *end != End::Requeue => {
                 self.found.broken("an end of another delivery", at, what);
             }

@@ -5,7 +5,7 @@
 //!
 //! - a confirmed put without its item, and an item that is put twice, or in part
 //! - an item that is deleted although no delivery has ended it, or that is lost on its way to a consumer
-//! - two deliveries of one item at a time, and a delivery without a lock
+//! - two deliveries of one item at a time, a delivery without a lock, and a loss without notice
 //! - a confirmed end of a delivery that has changed nothing, or that has ended the delivery of another consumer
 //! - an effect that a completion makes twice, or without the completion
 //! - a wrong number of a delivery, one above the limit, and a dead letter without a reason

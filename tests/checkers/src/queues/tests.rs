@@ -151,8 +151,10 @@ fn two_deliveries_at_a_time_are_found() {
     let lost = [(3, Event::Lost(FIRST))];
     assert_eq!(after_claim(lost.into_iter().chain(second(4)).chain(completed(5))), []);
     // Its holder could not know it.
-    let revoked = [(3, Event::Revoked("/q-locks/queue-0000000000".into()))];
-    assert_eq!(after_claim(revoked.into_iter().chain(second(4)).chain(completed(5))), []);
+    let revoked = || [(3, Event::Revoked("/q-locks/queue-0000000000".into()))].into_iter();
+    assert_eq!(after_claim(revoked().chain(second(4)).chain(completed(5))), []);
+    let late = revoked().chain(second(4)).chain([(5, Event::Lost(FIRST))]).chain(completed(5));
+    assert_found(&after_claim(late), ["3s to 5s: a loss without notice: Delivery(1)"]);
 }
 
 #[test]
@@ -195,6 +197,13 @@ fn an_end_that_changes_nothing_or_another_delivery_is_found() {
     let refused = [(5, Event::Ends(FIRST, End::Complete)), (5, Event::Ended(FIRST, Outcome::Lost))];
     let events = taken_over.into_iter().chain(refused).chain(ends(6, SECOND, End::Complete));
     assert_found(&after_claim(events), ["5s: a loss in calm: Delivery(1)"]);
+    // A repeated call cannot tell its own delete from another one.
+    let by_hand = [(3, Event::Revoked("/q/queue-0000000000".into())), goes(3)];
+    let call = |at| (at, Event::Ends(FIRST, End::Complete));
+    let done = (5, Event::Ended(FIRST, Outcome::Done));
+    let found = ["5s: an end that has changed nothing: Delivery(1)"];
+    assert_found(&after_claim(by_hand.clone().into_iter().chain([call(4), done.clone()])), found);
+    assert_eq!(after_claim(by_hand.into_iter().chain([call(4), call(5), done])), []);
     let gone = [(3, Event::Ends(FIRST, End::Complete)), (4, Event::Ended(FIRST, Outcome::Gone))];
     assert_found(&after_claim(gone)[..1], ["4s: an item that is not gone: Delivery(1)"]);
 }

@@ -126,11 +126,12 @@ where
 }
 
 impl<E: Recorded> Subject for Timeline<E> {
-    /// Returns the ephemeral nodes, and the items of a queue.
+    /// Returns the ephemeral nodes, and the items of a queue. If the marker of a put is deleted by hand, nothing proves
+    /// that the put was applied, so markers of queues are not among them.
     fn nodes(field: &Field<Self>) -> Vec<(String, i64)> {
         let nodes = caching::below(&field.ensemble, PATH).into_iter();
         let is_item = |path: &str| path.rsplit_once('/').is_some_and(|(parent, _)| parent == QUEUE);
         let nodes = nodes.filter_map(|path| Some((path.clone(), field.ensemble.owner(&path)?)));
-        nodes.filter(|(path, owner)| *owner != 0 || is_item(path)).collect()
+        nodes.filter(|(path, owner)| (*owner != 0 || is_item(path)) && !path.ends_with("-queue-put")).collect()
     }
 }

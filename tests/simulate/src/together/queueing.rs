@@ -13,10 +13,13 @@ use rand::seq::IndexedRandom as _;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Worker;
+use crate::storm::RECOVERY;
 
 const STEPS: u32 = 10;
 /// The limit of the time of a call that does not wait for others.
 const LIMIT: Duration = Duration::from_secs(90);
+/// The time in which the next write comes.
+const LOST_FOR: Duration = Duration::from_secs(10);
 /// The time after which an idle consumer has nothing.
 const IDLE: Duration = Duration::from_secs(5);
 /// The path of the queue, as the servers know it.
@@ -178,15 +181,15 @@ impl Worker<Event> {
             steps += 1;
             self.pause().await;
             self.loses_a_reply();
-            match self.one_of(10) {
-                0..=2 => self.put(&queueing).await,
-                3 => self.consumer_ends(&mut consuming),
-                4 => self.delete_by_hand(),
-                _ => {
-                    let new = || Consuming { consumer: queueing.consumer(), may_have: 0 };
-                    self.consume(&queueing, consuming.get_or_insert_with(new)).await;
-                }
-            }
+            self.step(&queueing, &mut consuming).await;
+        }
+        self.meet().await;
+        // Now only an administrator is in the way.
+        self.consumer_ends(&mut consuming);
+        self.ensemble.repair(self.name);
+        sleep(LOST_FOR + RECOVERY).await;
+        for _ in 0..STEPS {
+            self.step(&queueing, &mut consuming).await;
         }
         self.meet().await;
         let mut consumer = consuming.map_or_else(|| queueing.consumer(), |consuming| consuming.consumer);
@@ -199,6 +202,18 @@ impl Worker<Event> {
                 self.put_all(&queueing).await;
             }
             self.drain(&queueing, &mut queueing.consumer()).await;
+        }
+    }
+
+    async fn step(&mut self, queueing: &Queueing, consuming: &mut Option<Consuming>) {
+        match self.one_of(10) {
+            0..=2 => self.put(queueing).await,
+            3 => self.consumer_ends(consuming),
+            4 => self.delete_by_hand(),
+            _ => {
+                let new = || Consuming { consumer: queueing.consumer(), may_have: 0 };
+                self.consume(queueing, consuming.get_or_insert_with(new)).await;
+            }
         }
     }
 
@@ -217,7 +232,7 @@ impl Worker<Event> {
     fn loses_a_reply(&mut self) {
         if !self.is_calm() && self.one_of(6) == 0 {
             let what = format_args!("the reply to the next write of {:?} is lost", self.name);
-            self.scribe.fault(what, Duration::from_secs(10));
+            self.scribe.fault(what, LOST_FOR);
             self.ensemble.drop_reply(self.name);
         }
     }
@@ -342,6 +357,9 @@ impl Worker<Event> {
         let values = delivery.items();
         if values.iter().any(|value| *value != values[0]) || ![1, 3].contains(&values.len()) {
             self.scribe.wrong(format!("{delivery:?} has {values:?}"));
+        }
+        if !delivery.is_held() {
+            self.scribe.wrong(format!("{delivery:?} is not held"));
         }
         let (token, number) = (delivery.token().czxid().get(), delivery.attempt());
         let item = Item(values[0].parse().unwrap_or_default());

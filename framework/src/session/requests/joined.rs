@@ -58,9 +58,9 @@ impl Drop for Caller<'_> {
 }
 
 impl Session {
-    /// Applies all of the operations or none, like [`transaction`](Self::transaction). It is sent together with other
-    /// joined transactions of this session: those of callers that are polled in one turn, and those that wait for the
-    /// reply to an earlier one. Each has its own outcome.
+    /// Applies all of the operations or none, like [`transaction`](Self::transaction). Joined transactions of this
+    /// session are sent as one if their callers are polled in one turn. So are all that wait for the reply to an
+    /// earlier one. Each has its own outcome.
     ///
     /// # Errors
     ///

@@ -75,8 +75,8 @@ pub(super) struct Checker<'a> {
     locks: BTreeMap<String, (Item, i64)>,
     deliveries: BTreeMap<Delivery, Given>,
     revoked: BTreeSet<String>,
-    /// The drops of consumers, with the number of items that each may have had.
-    drops: Vec<(Duration, usize)>,
+    /// The drops of consumers, with the number of items that each may have had, and the time of their beginning.
+    drops: Vec<(Duration, usize, Duration)>,
     is_alone: bool,
     found: Found,
 }
@@ -121,8 +121,8 @@ impl<'a> timeline::Checker<'a, Event> for Checker<'a> {
             Event::Lost(delivery) | Event::Dropped(delivery) => self.is_over(at, *delivery),
             Event::Ends(delivery, end) => self.ends(at, *delivery, *end),
             Event::Ended(delivery, outcome) => self.ended(at, *delivery, *outcome),
-            Event::ConsumerDropped(items) => {
-                self.drops.push((at, *items));
+            Event::ConsumerDropped(items, since) => {
+                self.drops.push((at, *items, *since));
                 true
             }
             Event::Alone => {
@@ -143,13 +143,14 @@ impl<'a> timeline::Checker<'a, Event> for Checker<'a> {
                 lost.push((known.gone, item));
             }
         }
-        // A consumer that is dropped loses what it has taken before.
         lost.sort();
-        let most = |gone| self.drops.iter().filter(|(at, _)| *at >= gone).map(|(_, items)| *items).sum::<usize>();
-        for (index, (gone, item)) in lost.iter().enumerate() {
-            let may_be_lost = |gone| self.rules.at_most_once && lost.len() - index <= most(gone);
-            if !gone.is_some_and(may_be_lost) {
-                self.found.broken("a lost item", gone.unwrap_or(self.history.end()), format!("{item:?}"));
+        for (gone, item) in lost {
+            // A consumer that is dropped loses what it has taken. A request may be on its way.
+            let is_in = |at, since| gone.is_some_and(|gone| (since..=at + self.rules.behind).contains(&gone));
+            let drop = self.drops.iter_mut().find(|(at, left, since)| *left > 0 && is_in(*at, *since));
+            match drop.filter(|_| self.rules.at_most_once) {
+                Some((_, left, _)) => *left -= 1,
+                None => self.found.broken("a lost item", gone.unwrap_or(self.history.end()), format!("{item:?}")),
             }
         }
     }

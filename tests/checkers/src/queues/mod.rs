@@ -84,8 +84,8 @@ pub enum Event {
     Ended(Delivery, Outcome),
     /// The delivery was dropped.
     Dropped(Delivery),
-    /// A consumer was dropped, which may have had this number of items.
-    ConsumerDropped(usize),
+    /// A consumer was dropped, which may have had this number of items, all of them taken since this time.
+    ConsumerDropped(usize, Duration),
     /// From now on there is a single consumer, which gets what is put before it begins.
     Alone,
 }

@@ -128,12 +128,13 @@ fn a_lost_put_or_item_is_found() {
 fn an_item_at_most_once_is_lost_with_a_consumer_alone() {
     let rules = Rules { at_most_once: true, ..Rules::new("/q") };
     let check_of = |events: &[(u64, Event)]| check_by(&rules, put().into_iter().chain(events.iter().cloned()));
-    let (taken, dropped) = (goes(3), |at| (at, Event::ConsumerDropped(1)));
+    let (taken, dropped) = (goes(3), |since, at| (at, Event::ConsumerDropped(1, seconds(since))));
     assert_eq!(check_of(&[taken.clone(), gets(4, FIRST, 10, 1)]), []);
-    assert_eq!(check_of(&[taken.clone(), dropped(4)]), []);
+    assert_eq!(check_of(&[taken.clone(), dropped(2, 4)]), []);
     let lost = ["3s: a lost item: Item(7)"];
-    assert_found(&check_of(&[taken.clone(), (4, Event::ConsumerDropped(0))]), lost);
-    assert_found(&check_of(&[dropped(2), taken.clone()]), lost);
+    assert_found(&check_of(&[taken.clone(), (4, Event::ConsumerDropped(0, seconds(2)))]), lost);
+    assert_found(&check_of(&[taken.clone(), dropped(4, 5)]), lost);
+    assert_found(&check_of(&[dropped(1, 2), taken.clone()]), lost);
     let early = ["3s: an item that is delivered before it is deleted: Delivery(1) of Item(7)"];
     assert_found(&check_of(&[gets(3, FIRST, 10, 1), goes(4)]), early);
     let twice = |at| [taken.clone(), gets(at, FIRST, 10, 1), gets(at, SECOND, 10, 1)];

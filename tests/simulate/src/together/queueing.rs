@@ -22,6 +22,8 @@ const LIMIT: Duration = Duration::from_secs(90);
 const LOST_FOR: Duration = Duration::from_secs(10);
 /// The time after which an idle consumer has nothing.
 const IDLE: Duration = Duration::from_secs(5);
+/// The time in which consumers get an item that is there.
+const STUCK: Duration = Duration::from_secs(30);
 /// The path of the queue, as the servers know it.
 pub const QUEUE: &str = "/storm/lock/deep/queue";
 /// The items of a queue for a single consumer.
@@ -170,6 +172,8 @@ struct Consuming {
     consumer: QueueConsumer<String>,
     /// The number of items that it may have taken.
     may_have: usize,
+    /// The times of its beginning and of its newest deliveries: at most a batch.
+    times: Vec<Duration>,
 }
 
 impl Worker<Event> {
@@ -211,7 +215,8 @@ impl Worker<Event> {
             3 => self.consumer_ends(consuming),
             4 => self.delete_by_hand(),
             _ => {
-                let new = || Consuming { consumer: queueing.consumer(), may_have: 0 };
+                let times = vec![self.scribe.now()];
+                let new = || Consuming { consumer: queueing.consumer(), may_have: 0, times };
                 self.consume(queueing, consuming.get_or_insert_with(new)).await;
             }
         }
@@ -289,8 +294,8 @@ impl Worker<Event> {
 
     /// Drops a consumer, with the items that it has not delivered.
     fn consumer_ends(&self, consuming: &mut Option<Consuming>) {
-        if let Some(Consuming { may_have, .. }) = consuming.take() {
-            self.scribe.event(Event::ConsumerDropped(may_have));
+        if let Some(Consuming { may_have, times, .. }) = consuming.take() {
+            self.scribe.event(Event::ConsumerDropped(may_have, times[0]));
         }
     }
 
@@ -325,7 +330,7 @@ impl Worker<Event> {
     /// Takes one item, or several at a time.
     async fn consume(&mut self, queueing: &Queueing, consuming: &mut Consuming) {
         let (soon, batch) = (self.time(50..3000), queueing.kind.batch as usize);
-        let Consuming { consumer, may_have } = consuming;
+        let Consuming { consumer, may_have, times } = consuming;
         // What it takes while the future is dropped, or an error is returned.
         *may_have = batch;
         if self.one_of(3) > 0 {
@@ -334,23 +339,27 @@ impl Worker<Event> {
                 Ok(Some(Ok(delivery))) => {
                     *may_have = batch - 1;
                     let id = self.delivered(&delivery);
+                    times.push(self.scribe.now());
                     self.work(queueing, delivery, id, plan).await;
                 }
                 Ok(Some(Err(error))) => self.error(&error),
                 Ok(None) => self.scribe.wrong("a consumer that ends"),
                 Err(_) => {}
             }
+            times.drain(..times.len().saturating_sub(batch));
             return;
         }
         let mut plans: Vec<_> = (0..100).map(|_| self.plan(queueing.kind)).collect();
         let (this, last) = (&*self, self.plan_of_drain());
         let work = |delivery| {
             let id = this.delivered(&delivery);
+            times.push(this.scribe.now());
             this.work(queueing, delivery, id, plans.pop().unwrap_or(last))
         };
         if let Err(error) = consumer.run_until(sleep(soon), 4, work).await {
             self.error(&error);
         }
+        times.drain(..times.len().saturating_sub(batch));
     }
 
     fn delivered(&self, delivery: &Delivery<String>) -> Id {
@@ -427,7 +436,7 @@ impl Worker<Event> {
 
     /// Completes items until none is left.
     async fn drain(&self, queueing: &Queueing, consumer: &mut QueueConsumer<String>) {
-        let began = Instant::now();
+        let (mut left, mut since) = (0, Instant::now());
         let mut plan = self.plan_of_drain();
         if queueing.kind.at_most_once {
             plan.end = Some(End::Complete);
@@ -440,9 +449,14 @@ impl Worker<Event> {
                 }
                 Ok(Some(Err(error))) => self.error(&error),
                 Ok(None) => return self.scribe.wrong("a consumer that ends"),
-                Err(_) if self.ensemble.children(QUEUE).is_empty() => return,
-                Err(_) if began.elapsed() > LIMIT * 2 => return self.scribe.wrong("items that no consumer gets"),
-                Err(_) => {}
+                Err(_) => match self.ensemble.children(QUEUE).len() {
+                    0 => return,
+                    same if same == left && since.elapsed() > STUCK => {
+                        return self.scribe.wrong("items that no consumer gets");
+                    }
+                    same if same == left => {}
+                    other => (left, since) = (other, Instant::now()),
+                },
             }
         }
     }

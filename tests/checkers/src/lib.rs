@@ -15,6 +15,7 @@
 //! | [`barriers`] | the members and waiters of barriers |
 //! | [`latches`] | the counts and waiters of latches |
 //! | [`counters`] | the calls of counters |
+//! | [`queues`] | the items of a queue and their deliveries |
 //! | [`timeline`] | events with their times, which these share |
 //!
 //! # Examples
@@ -44,6 +45,7 @@ pub mod latches;
 pub mod locks;
 mod nodes;
 pub mod partitions;
+pub mod queues;
 pub mod registrations;
 pub mod services;
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Runs locks, elections, nodes that stand, caches, counters and barriers through simulated storms, and checks what
+//! Runs locks, elections, nodes that stand, caches, counters, barriers and queues through simulated storms, and checks what
 //! happened.
 //!
 //! Each seed storms three of the ten locks, in rotation: in a hundred seeds in a row each has thirty storms, in all
 //! kinds of weather. A short storm has a single holder, and a server that refuses its credentials or some of its requests. Half of the seeds also storm an election:
 //! two of three a latch, one a selector. The other half storms nodes that stand. Each seed storms caches, and counters,
-//! barriers or latches. In its hard storm servers refuse reads and credentials, have large replies, and return to backups.
+//! barriers, latches or a queue. In its hard storm servers refuse reads and credentials, have large replies, and return to backups.
 //!
 //! ```text
 //! cargo run --release -p curator-simulate -- --seeds 10000
@@ -42,10 +42,11 @@ enum Only {
     Counters,
     Barriers,
     Latches,
+    Queues,
     Hard,
 }
 
-/// Runs locks, elections, nodes that stand, caches, counters and barriers through simulated storms and checks what happened.
+/// Runs locks, elections, nodes that stand, caches, counters, barriers and queues through simulated storms and checks what happened.
 #[derive(Debug, Clone, Parser)]
 struct Options {
     /// How many seeds
@@ -150,6 +151,7 @@ fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
         Some(Only::Barriers) => vec![Storm::Together(Together::Barriers)],
         Some(Only::Hard) => vec![Storm::hard(seed)],
         Some(Only::Latches) => vec![Storm::Together(Together::Latches)],
+        Some(Only::Queues) => vec![Storm::Together(Together::Queues)],
     };
     for storm in storms {
         let outcome = storm.run(seed);

@@ -164,6 +164,11 @@ impl<B: Book> Scribe<B> {
         })
     }
 
+    /// Returns the time since the beginning.
+    pub fn now(&self) -> Duration {
+        self.write(|_, now| now)
+    }
+
     /// Returns data that no other write has.
     pub fn data(&self) -> Vec<u8> {
         format!("data {}", self.write(|record, _| record.number())).into_bytes()

@@ -13,7 +13,7 @@ mod weather;
 use std::fmt;
 
 use self::weather::Weather;
-pub(crate) use self::weather::{PATH, long_children};
+pub(crate) use self::weather::{PATH, RECOVERY, long_children};
 use crate::candidates::Election;
 use crate::contenders::Recipe;
 use crate::registrants::Presence;
@@ -33,7 +33,7 @@ pub enum Storm {
     Presence(Presence),
     /// Caches.
     Caches,
-    /// Counters, barriers or latches.
+    /// Counters, barriers, latches or a queue.
     Together(Together),
     /// A storm in which servers refuse credentials and reads, have large replies, and return to backups.
     Hard(Hard),
@@ -67,7 +67,7 @@ impl Storm {
         [Self::Lock(Recipe::SharedLeases), Self::Lock(Recipe::Batches), Self::Lock(Recipe::SharedReads)];
 
     /// Returns the storms of one seed: three of locks, one of a single holder, one of an election or of nodes that stand.
-    /// Then one of caches, one of counters, barriers or latches, and the hard one. Even seeds have one of batches, odd seeds
+    /// Then one of caches, one of counters, barriers, latches or a queue, and the hard one. Even seeds have one of batches, odd seeds
     /// one of a service.
     /// A parity of bits chooses between an election and nodes, so that both have all kinds of weather.
     pub fn of(seed: u64) -> Vec<Self> {
@@ -95,7 +95,7 @@ impl Storm {
         Self::Presence(Presence::of(seed))
     }
 
-    /// Returns the storm of counters, barriers or latches that a seed has.
+    /// Returns the storm of counters, barriers, latches or a queue that a seed has.
     pub const fn together(seed: u64) -> Self {
         Self::Together(Together::of(seed))
     }

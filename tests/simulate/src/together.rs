@@ -1,9 +1,10 @@
-//! Clients that count, meet at barriers and wait at latches, and the record of it. Only the storm's faults and servers are
+//! Clients that count, meet at barriers, wait at latches and share queues, and the record of it. Only the storm's faults and servers are
 //! elsewhere.
 
 mod counting;
 mod gathering;
 mod latching;
+mod queueing;
 mod record;
 
 use std::fmt;
@@ -22,6 +23,7 @@ use tokio::time::sleep;
 pub use counting::Counting;
 pub use gathering::Gathering;
 pub use latching::Latching;
+pub use queueing::{Kind, QUEUE, Queueing};
 pub use record::{Recorded, Scribe};
 
 /// The subject of a storm of this kind.
@@ -33,15 +35,18 @@ pub enum Together {
     Barriers,
     /// Count-down latches.
     Latches,
+    /// Queues.
+    Queues,
 }
 
 impl Together {
     /// Returns the subject of a seed: in a hundred seeds in a row each meets all kinds of weather.
     pub const fn of(seed: u64) -> Self {
-        match seed / 4 % 3 {
+        match seed / 4 % 4 {
             0 => Self::Counters,
             1 => Self::Barriers,
-            _ => Self::Latches,
+            2 => Self::Latches,
+            _ => Self::Queues,
         }
     }
 }
@@ -52,6 +57,7 @@ impl fmt::Display for Together {
             Self::Counters => "counters",
             Self::Barriers => "barriers",
             Self::Latches => "latches",
+            Self::Queues => "queues",
         })
     }
 }

@@ -295,10 +295,12 @@ const SERVICES: Storm = Storm::Presence(Presence::Services);
 fn storms_of(patch: &str, seed: u64) -> Vec<Storm> {
     let touches = |folder: &str| patch.contains(&format!("+++ b/recipes/src/{folder}/"));
     match () {
+        () if touches("counters") => vec![Storm::Together(Together::Counters)],
         // The marker serves counters and queues.
-        () if touches("counters") || patch.contains("+++ b/recipes/src/marker.rs") => {
-            vec![Storm::Together(Together::Counters)]
+        () if patch.contains("+++ b/recipes/src/marker.rs") => {
+            vec![Storm::Together(Together::Counters), Storm::Together(Together::Queues)]
         }
+        () if touches("queues") => vec![Storm::Together(Together::Queues)],
         () if touches("barriers/double") => vec![Storm::Together(Together::Barriers)],
         () if touches("barriers/latch") => vec![Storm::Together(Together::Latches)],
         () if touches("engine/batch") => Storm::BATCHES.to_vec(),

@@ -1,7 +1,8 @@
 //! Transactions of several callers that are sent as one.
 //!
 //! A transaction is all or nothing, so one that is refused would refuse the others with it. Then the server has changed
-//! nothing, and names the operation. Its caller gets the error, and the others are sent again without it.
+//! nothing, and names the operation. Its caller gets the error, and the others are sent again without it. If an earlier
+//! one has the same path, it may be the cause: then the refused one is sent again behind the others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -194,8 +195,16 @@ fn settle(mut batch: Vec<Entry>, reply: Result<Vec<Done>>) -> Vec<Entry> {
                 is_in
             });
             let Some(failed) = failed else { return Vec::new() };
-            let entry = batch.remove(failed);
-            answer(entry, Err(Error::Transaction { index: index - first, operation, cause }));
+            let mut entry = batch.remove(failed);
+            let path = entry.operations.get(index - first).map(Operation::path);
+            let mut earlier = batch[..failed].iter().flat_map(|entry| &entry.operations);
+            if earlier.any(|earlier| Some(earlier.path()) == path) {
+                // The earlier one may have refused it, and is not applied. Its caller may be dropped by now.
+                entry.is_alone = true;
+                batch.push(entry);
+            } else {
+                answer(entry, Err(Error::Transaction { index: index - first, operation, cause }));
+            }
             batch
         }
         // One of them is refused before it reaches the server.

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use curator_framework::spi::Operation;
 use curator_integration::env::{children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{Delivery, DistributedQueue, QueueConsumer, QueueError, QueueOptions};
 use curator_test::wire::OpCode;
 use futures_util::future::join_all;
+use futures_util::poll;
 use parking_lot::Mutex;
 
 use crate::stage::{LONG, drained, locks, next, nothing, plain, texts, through, with};
@@ -56,6 +58,19 @@ on_every_server! {
         assert_eq!(sorted(drained(&mut consumer, 2).await), ["5", "7"]);
         assert!(in_time(queue.is_empty()).await.unwrap());
         assert!(children(&client, &format!("{path}-locks")).await.is_empty());
+    }
+
+    async fn refusal_by_a_transaction_that_is_not_applied_is_not_final(env) {
+        let (client, path) = (env.client().await, env.path("item"));
+        in_time(client.create().creating_parents_if_needed().for_path(&path)).await.unwrap();
+        let session = in_time(client.session()).await.unwrap();
+        let delete = || session.joined_transaction(vec![Operation::Delete { path: path.clone(), version: None }]);
+        let (mut first, mut second) = (Box::pin(delete()), Box::pin(delete()));
+        assert!(poll!(&mut first).is_pending() && poll!(&mut second).is_pending());
+        assert!(poll!(&mut first).is_pending(), "both are sent");
+        drop(first);
+        in_time(second).await.unwrap();
+        assert!(in_time(client.check_exists().for_path(&path)).await.unwrap().is_none());
     }
 
     async fn rivals_complete_each_item_once(env) {

@@ -1,4 +1,4 @@
-//! One storm over counters, barriers or latches.
+//! One storm over counters, barriers, latches or a queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,9 @@ use super::stage::{Salt, Stage};
 use super::weather::{PATH, RECOVERY, Weather};
 use crate::caching;
 use crate::scribe::Outcome;
-use crate::together::{Counting, Gathering, Latching, Meeting, Recorded, Scribe, Together, Worker};
+use crate::together::{
+    Counting, Gathering, Kind, Latching, Meeting, QUEUE, Queueing, Recorded, Scribe, Together, Worker,
+};
 
 const MOST_CLIENTS: u32 = 4;
 const DOUBLE: &str = "/storm/lock/deep/double";
@@ -52,6 +54,12 @@ pub(super) async fn storm(seed: u64, together: Together) -> Outcome {
             let stage = Stage::new(seed, SALT, weather, path(), together);
             let rules = |_: &Scribe<_>, _, behind| latches::Rules::new(LATCH).behind(behind);
             run(stage, |_, client, path| Latching::new(client, path), Worker::latch, rules).await
+        }
+        Together::Queues => {
+            let kind = Kind::of(seed);
+            let stage = Stage::new(seed, SALT, weather, path(), format_args!("{kind:?}"));
+            let rules = |_: &Scribe<_>, _, behind| kind.rules(behind);
+            run(stage, |_, client, path| Queueing::new(client, path, kind), Worker::queue, rules).await
         }
     }
 }
@@ -118,11 +126,12 @@ where
 }
 
 impl<E: Recorded> Subject for Timeline<E> {
-    /// Returns the ephemeral nodes.
+    /// Returns the ephemeral nodes, and the items of a queue. If the marker of a put is deleted by hand, nothing proves
+    /// that the put was applied, so markers of queues are not among them.
     fn nodes(field: &Field<Self>) -> Vec<(String, i64)> {
         let nodes = caching::below(&field.ensemble, PATH).into_iter();
-        nodes
-            .filter_map(|path| Some((path.clone(), field.ensemble.owner(&path).filter(|owner| *owner != 0)?)))
-            .collect()
+        let is_item = |path: &str| path.rsplit_once('/').is_some_and(|(parent, _)| parent == QUEUE);
+        let nodes = nodes.filter_map(|path| Some((path.clone(), field.ensemble.owner(&path)?)));
+        nodes.filter(|(path, owner)| (*owner != 0 || is_item(path)) && !path.ends_with("-queue-put")).collect()
     }
 }

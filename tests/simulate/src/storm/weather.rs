@@ -11,7 +11,7 @@ use super::field::{Field, Subject};
 
 pub(super) const SESSION: Duration = Duration::from_secs(6);
 /// The longest time from a fault until its client is back.
-pub(super) const RECOVERY: Duration = Duration::from_secs(14);
+pub(crate) const RECOVERY: Duration = Duration::from_secs(14);
 pub(super) const CLIENTS: u32 = 3;
 pub(super) const WORKERS: u32 = 2;
 pub(crate) const PATH: &str = "/storm/lock";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use curator_checkers::Violation;
 use curator_checkers::timeline::Timeline;
-use curator_checkers::{barriers, counters, latches};
+use curator_checkers::{barriers, counters, latches, queues};
 use curator_test::SimulatedEnsemble;
 use curator_test::nodes::Change;
 
@@ -19,6 +19,12 @@ pub trait Recorded: fmt::Debug + Sized + Send + 'static {
 
     /// Returns the event of a change at the server, if the checker needs it.
     fn server(change: Change) -> Option<Self>;
+
+    /// Returns the event for a node that an administrator is about to delete, perhaps with its session, if the checker
+    /// needs it.
+    fn revoked(_path: String) -> Option<Self> {
+        None
+    }
 
     /// Returns the violations, and the number of successes.
     fn check(timeline: &Timeline<Self>, rules: &Self::Rules) -> (Vec<Violation>, usize);
@@ -75,6 +81,27 @@ impl Recorded for latches::Event {
     }
 }
 
+impl Recorded for queues::Event {
+    type Rules = queues::Rules;
+
+    fn server(change: Change) -> Option<Self> {
+        Some(Self::Server(change))
+    }
+
+    fn revoked(path: String) -> Option<Self> {
+        Some(Self::Revoked(path))
+    }
+
+    fn check(timeline: &Timeline<Self>, rules: &Self::Rules) -> (Vec<Violation>, usize) {
+        (timeline.check(rules), timeline.delivered())
+    }
+
+    fn stale(timeline: &mut Timeline<Self>, from: Duration, until: Duration) {
+        timeline.fault(from, until);
+        timeline.slow(from, until);
+    }
+}
+
 /// The recorder of the events of a storm.
 pub type Scribe<E> = scribe::Scribe<Timeline<E>>;
 
@@ -106,6 +133,12 @@ impl<E: Recorded> Book for Timeline<E> {
             if let Some(event) = E::server(change) {
                 record.book.record(at, event);
             }
+        }
+    }
+
+    fn revoke(record: &mut Record<Self>, now: Duration, paths: Vec<String>) {
+        for event in paths.into_iter().filter_map(E::revoked) {
+            record.event(now, event);
         }
     }
 

@@ -170,7 +170,9 @@ fn a_delivery_without_a_lock_is_found() {
     ];
     assert_found(&check(without), found);
     let late = |at| put().into_iter().chain([claims(2, 20), unlocks(3), gets(at, FIRST, 20, 1)]).chain(complete());
-    assert_found(&check(late(4)), ["4s: a delivery that was lost before: Delivery(1) of Item(7)"]);
+    let found =
+        ["4s: a delivery that was lost before: Delivery(1) of Item(7)", "4s to 8s: a loss without notice: Delivery(1)"];
+    assert_found(&check(late(4)), found);
     assert_found(&check([(1, created("-locks", "x", 20, ""))]), ["1s: a lock of no item: x"]);
 }
 

@@ -203,7 +203,7 @@ impl<T> Delivery<T> {
     /// * `QueueError::AlreadyGone`: another client has deleted the item, such as a Java consumer with an ended session.
     /// * `QueueError::Ended`: the delivery was given back, requeued or rejected.
     /// * `Error::ConnectionLoss`: the retry policy has given up. Call it again.
-    /// * `Error::SessionExpired`: the session ended before the reply. The item may be deleted.
+    /// * `QueueError::Unknown`: the session ended before the reply. The item may be deleted.
     ///
     /// # Cancel safety
     ///
@@ -218,9 +218,9 @@ impl<T> Delivery<T> {
     /// Deletes the item like [`complete`](Self::complete), in one transaction with other changes. So these are made
     /// exactly once for each item, however often it is delivered.
     ///
-    /// If the reply is lost, a read shows whether the item exists. A client that deletes the item and its lock by hand
-    /// in that moment makes the changes look as if they were made. A create that [may
-    /// replace](curator_framework::CuratorOp::or_replace) a node does not.
+    /// If the reply is lost, a read shows whether the item exists. If a client deletes the item or its lock by hand in that
+    /// moment, so that the item goes without this delivery, the changes look as if they were made. With a create that [may
+    /// replace](curator_framework::CuratorOp::or_replace) a node they do not.
     ///
     /// # Errors
     ///

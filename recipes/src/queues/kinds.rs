@@ -351,8 +351,9 @@ macro_rules! puts {
         impl<T: 'static> $name<T> {
             #[doc = concat!("Puts an item", $what, ". Returns once the server has it.")]
             ///
-            /// A lost reply does not put it twice. There are two exceptions: a client over `zookeeper-async`, which has no
-            /// transactions, and a parent of the queue's path where the ACL forbids creating nodes.
+            /// A lost reply does not put it twice. There are three exceptions: a client over `zookeeper-async`, which has no
+            /// transactions; a parent of the queue's path where the ACL forbids creating nodes; and a marker that is
+            /// deleted by hand in that moment.
             ///
             /// # Errors
             ///

@@ -351,9 +351,9 @@ macro_rules! puts {
         impl<T: 'static> $name<T> {
             #[doc = concat!("Puts an item", $what, ". Returns once the server has it.")]
             ///
-            /// A lost reply does not put it twice. There are three exceptions: a client over `zookeeper-async`, which has no
-            /// transactions; a parent of the queue's path where the ACL forbids creating nodes; and a marker that is
-            /// deleted by hand in that moment.
+            /// A lost reply does not put it twice. There are three exceptions. A client over `zookeeper-async` has no
+            /// transactions. The ACL may forbid creating nodes beside the queue's path. And the marker may be deleted by
+            /// hand in that moment.
             ///
             /// # Errors
             ///

@@ -17,6 +17,8 @@ pub(super) struct Markers {
     /// The queue's path.
     path: String,
     unused: Mutex<Vec<Numbered>>,
+    /// The session in which the server has refused a marker.
+    refused_in: Mutex<Option<Session>>,
 }
 
 /// A marker, and the number of the newest try that it has recorded.
@@ -27,12 +29,8 @@ struct Numbered {
 }
 
 /// The tries of one change of the queue.
-#[derive(Debug)]
-pub(super) struct Proving {
-    /// `false` once the server has refused a marker.
-    has_marker: bool,
-    unsettled: Option<Unsettled>,
-}
+#[derive(Debug, Default)]
+pub(super) struct Proving(Option<Unsettled>);
 
 /// A try with an unknown outcome.
 #[derive(Debug)]
@@ -65,7 +63,19 @@ pub(super) enum Tried {
 
 impl Markers {
     pub(super) fn new(client: CuratorFramework, path: String) -> Self {
-        Self { client, path, unused: Mutex::default() }
+        Self { client, path, unused: Mutex::default(), refused_in: Mutex::default() }
+    }
+
+    /// Returns whether transactions of this session have a marker.
+    pub(super) fn are_possible(&self, session: &Session) -> bool {
+        session.has_transactions() && !self.refused_in.lock().as_ref().is_some_and(|refused| refused.is_same(session))
+    }
+
+    /// Continues without markers in this session: the server allows none beside the queue's path.
+    fn are_refused(&self, session: &Session, mut numbered: Numbered) -> Tried {
+        numbered.marker.refused();
+        *self.refused_in.lock() = Some(session.clone());
+        Tried::Again
     }
 
     /// Keeps a marker for the next transaction. The drop of one too many deletes its node.
@@ -95,28 +105,19 @@ impl Markers {
 }
 
 impl Proving {
-    pub(super) const fn new() -> Self {
-        Self { has_marker: true, unsettled: None }
-    }
-
-    /// Returns whether tries in this session have a marker.
-    pub(super) fn is_possible(&self, session: &Session) -> bool {
-        self.has_marker && session.has_transactions()
-    }
-
     /// Returns whether a try was sent, and its outcome is unknown.
     pub(super) const fn is_unsettled(&self) -> bool {
-        self.unsettled.is_some()
+        self.0.is_some()
     }
 
     /// Forgets an earlier try, and returns its error.
     pub(super) fn give_up(&mut self) -> Option<Error> {
-        self.unsettled.take()?.error
+        self.0.take()?.error
     }
 
     /// Finds out if an earlier try was applied.
     pub(super) async fn settle(&mut self, markers: &Markers, session: &Session) -> Result<Settled, Error> {
-        let Some(earlier) = &mut self.unsettled else { return Ok(Settled::NotApplied) };
+        let Some(earlier) = &mut self.0 else { return Ok(Settled::NotApplied) };
         if !earlier.numbered.marker.is_of(session) {
             return Ok(Settled::Unknown);
         }
@@ -124,7 +125,7 @@ impl Proving {
         if proof == Proof::None && !earlier.creates_marker {
             return Ok(Settled::Unknown);
         }
-        if let Some(earlier) = self.unsettled.take() {
+        if let Some(earlier) = self.0.take() {
             markers.keep(earlier.numbered);
         }
         Ok(if proof == Proof::Applied { Settled::Applied } else { Settled::NotApplied })
@@ -150,13 +151,13 @@ impl Proving {
         };
         if let Operation::Create { path, data, acl, mode } = &record {
             if markers.client.check_create(path, *mode, data, acl).is_err() {
-                return Ok(self.without_marker(numbered));
+                return Ok(markers.are_refused(session, numbered));
             }
         }
         operations.push(record);
-        self.unsettled = Some(Unsettled { numbered, creates_marker, error: None });
+        self.0 = Some(Unsettled { numbered, creates_marker, error: None });
         let sent = session.transaction(operations).await;
-        let Some(mut unsettled) = self.unsettled.take() else { return Ok(Tried::Again) };
+        let Some(mut unsettled) = self.0.take() else { return Ok(Tried::Again) };
         let Err(error) = sent else {
             unsettled.numbered.marker.applied();
             markers.keep(unsettled.numbered);
@@ -166,11 +167,11 @@ impl Proving {
             Error::Transaction { index, cause, .. } if index >= index_of_marker => Ok(match *cause {
                 // It was deleted by hand.
                 Error::NoNode { .. } if !creates_marker => Tried::Again,
-                _ => self.without_marker(unsettled.numbered),
+                _ => markers.are_refused(session, unsettled.numbered),
             }),
             error if error.outcome_unknown() => {
                 unsettled.error = Some(error.clone());
-                self.unsettled = Some(unsettled);
+                self.0 = Some(unsettled);
                 Err(error)
             }
             error => {
@@ -182,12 +183,5 @@ impl Proving {
                 }
             }
         }
-    }
-
-    /// Continues without a marker: the server allows none beside the queue's path.
-    fn without_marker(&mut self, mut numbered: Numbered) -> Tried {
-        numbered.marker.refused();
-        self.has_marker = false;
-        Tried::Again
     }
 }

@@ -66,7 +66,7 @@ impl Producer {
             nodes,
             retries: self.client.retry_loop(),
             paths_made: PathsMade::default(),
-            proving: Proving::new(),
+            proving: Proving::default(),
             is_sent: false,
         };
         match budget.limit(putting.run()).await {
@@ -126,7 +126,7 @@ impl Putting<'_> {
         }
         let creates = self.creates(session)?;
         self.is_sent = true;
-        let sent = match self.proving.is_possible(session) {
+        let sent = match markers.are_possible(session) {
             true => self.proving.send(markers, session, creates).await.and_then(|tried| match tried {
                 Tried::Applied => Ok(Attempt::Done),
                 Tried::Again => Ok(Attempt::Again),

@@ -45,8 +45,8 @@ pub(super) enum Taken {
 }
 
 impl<P> Taking<P> {
-    pub(super) const fn new() -> Self {
-        Self { items: Vec::new(), decided: Vec::new(), proving: Proving::new(), sent_in: None, is_doubtful: false }
+    pub(super) fn new() -> Self {
+        Self { items: Vec::new(), decided: Vec::new(), proving: Proving::default(), sent_in: None, is_doubtful: false }
     }
 
     pub(super) fn add(&mut self, item: Item<P>) {
@@ -86,7 +86,7 @@ impl<P> Taking<P> {
                 continue;
             }
             self.sent_in = Some(session.clone());
-            let sent = match self.proving.is_possible(session) {
+            let sent = match markers.are_possible(session) {
                 true => self.send(markers, session, is_first).await,
                 false => self.send_unproven(session, is_first).await,
             };

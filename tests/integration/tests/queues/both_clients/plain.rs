@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use curator_framework::{Acl, CreateMode, Error};
+use curator_framework::{Acl, CreateMode, Error, Permission};
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
@@ -159,6 +159,24 @@ on_every_server! {
         in_time(queue.consumer().run_until(both, 1, work)).await.unwrap();
         nothing(&mut consumer).await;
         assert_eq!(children(&client, &path).await.len(), 1);
+    }
+
+    async fn client_without_the_right_to_a_marker_puts_and_takes(env) {
+        let folder = env.path("folder");
+        let owner = connected(builder(env.address()).authorization("digest", "owner:secret")).await;
+        let acl = [Acl::creator_all(), vec![Acl::new(Permission::READ, "world", "anyone")]].concat();
+        in_time(owner.create().creating_parents_if_needed().with_acl(acl).for_path(&folder)).await.unwrap();
+        let path = format!("{folder}/queue");
+        in_time(owner.create().with_acl(Acl::open_unsafe()).for_path(&path)).await.unwrap();
+        let client = env.client().await;
+        for options in [QueueOptions::new().at_most_once(), QueueOptions::new().at_most_once().batch(3)] {
+            let queue = with(&client, &path, options);
+            for text in texts(0..4) {
+                in_time(queue.put(&text)).await.unwrap();
+            }
+            assert_eq!(drained(&mut queue.consumer(), 4).await, texts(0..4));
+        }
+        assert_eq!(children(&client, &folder).await, ["queue"]);
     }
 
     async fn burst_of_puts_leaves_few_markers(env) {

@@ -257,12 +257,15 @@ mod framework {
         Session::get_children(_, _): Send;
         Session::get_children_watched(_, _): Send;
         Session::get_data(_, _): Send;
+        Session::get_data_of_all(_, _): Send;
         Session::get_data_watched(_, _): Send;
         Session::in_one_write(_, Ready<()>): Send Sync;
         Session::set_acl(_, _, _, _): Send;
         Session::set_data(_, _, _, _): Send;
         Session::subscribe(_, _, _, _): Send;
         Session::sync(_, _): Send;
+        Session::joined_transaction(_, _): Send Sync;
+        Session::multi_read(_, _): Send;
         Session::transaction(_, _): Send;
         Session::write_barrier(_): Send;
         SetAclBuilder::for_path(_, _): Send;
@@ -733,7 +736,7 @@ mod discovery {
         ServiceDiscovery<u8>::close(_): Send Sync;
         ServiceDiscovery<u8>::instance(_, _, _): Send;
         ServiceDiscovery<u8>::instances(_, _): Send;
-        ServiceDiscovery<u8>::local_address(_): Send;
+        ServiceDiscovery<u8>::local_address(_): Send Sync;
         ServiceDiscovery<u8>::names(_): Send;
         ServiceDiscovery<u8>::register(_, _): Send Sync;
         ServiceDiscovery<u8>::register_timeout(_, _, _): Send Sync;

@@ -96,7 +96,7 @@ macro_rules! kind {
             fn queue(client: &CuratorFramework) -> $queue<String> {
                 $queue::with_options(client.clone(), PATH, RawCodec, locks()).unwrap()
             }
-            let [len, is_empty, put, put_timeout, put_batch, put_all] = [$($name),*];
+            let [len, is_empty, put, put_timeout, put_batch, put_all, peek, purge] = [$($name),*];
             let item = || "third".to_owned();
             vec![
                 row(len, After::Same, async |client| assert_eq!(queue(client).len().await.unwrap(), 2)),
@@ -114,6 +114,8 @@ macro_rules! kind {
                     let item = item();
                     queue(client).put_all([$all(&item)]).await.unwrap();
                 }),
+                row(peek, After::Same, async |client| assert!(queue(client).peek(9).await.unwrap().len() <= 2)),
+                row(purge, After::Any, async |client| assert!(queue(client).purge().await.unwrap() <= 2)),
             ]
         }
     };
@@ -128,7 +130,9 @@ kind!(
         "DistributedQueue::put",
         "DistributedQueue::put_timeout",
         "DistributedQueue::put_batch",
-        "DistributedQueue::put_all"
+        "DistributedQueue::put_all",
+        "DistributedQueue::peek",
+        "DistributedQueue::purge"
     ],
     (),
     |item| item
@@ -142,7 +146,9 @@ kind!(
         "DistributedIdQueue::put",
         "DistributedIdQueue::put_timeout",
         "DistributedIdQueue::put_batch",
-        "DistributedIdQueue::put_all"
+        "DistributedIdQueue::put_all",
+        "DistributedIdQueue::peek",
+        "DistributedIdQueue::purge"
     ],
     ("id"),
     |item| (item, "id")
@@ -156,7 +162,9 @@ kind!(
         "DistributedPriorityQueue::put",
         "DistributedPriorityQueue::put_timeout",
         "DistributedPriorityQueue::put_batch",
-        "DistributedPriorityQueue::put_all"
+        "DistributedPriorityQueue::put_all",
+        "DistributedPriorityQueue::peek",
+        "DistributedPriorityQueue::purge"
     ],
     (7),
     |item| (item, 7)
@@ -170,7 +178,9 @@ kind!(
         "DistributedDelayQueue::put",
         "DistributedDelayQueue::put_timeout",
         "DistributedDelayQueue::put_batch",
-        "DistributedDelayQueue::put_all"
+        "DistributedDelayQueue::put_all",
+        "DistributedDelayQueue::peek",
+        "DistributedDelayQueue::purge"
     ],
     (UNIX_EPOCH + Duration::from_secs(1)),
     |item| (item, UNIX_EPOCH + Duration::from_secs(1))

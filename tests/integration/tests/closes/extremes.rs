@@ -497,7 +497,9 @@ const ROWS: [Row; 21] = [
         [
             "queues/consumer run",
             "queues/consumer run_until",
+            "queues/kinds peek",
             "queues/kinds put_timeout",
+            "queues/options batch",
             "queues/options max_attempts",
             "queues/options max_items",
             "queues/simple poll_timeout",
@@ -507,6 +509,8 @@ const ROWS: [Row; 21] = [
                 let simple = SimpleDistributedQueue::new(client.clone(), path()).unwrap();
                 let _polled = tried(simple.poll_timeout(time)).await;
                 for limit in COUNTS {
+                    let options = QueueOptions::new().at_most_once().batch(limit);
+                    drop(DistributedQueue::<String>::with_options(client.clone(), path(), RawCodec, options));
                     let path = path();
                     let options = QueueOptions::new().lock_path(format!("{path}-locks"));
                     let options = options.max_items(limit).max_attempts(limit);
@@ -515,6 +519,7 @@ const ROWS: [Row; 21] = [
                     let _put = tried(queue.put_timeout(&String::new(), time)).await;
                     let _full = tried(queue.put_timeout(&String::new(), time)).await;
                     for size in SIZES {
+                        let _seen = tried(queue.peek(size)).await;
                         let work = |delivery: Delivery<String>| async move { drop(delivery.complete().await) };
                         let _ran = timeout(ENOUGH, queue.consumer().run(size, work)).await;
                         let _ran = tried(queue.consumer().run_until(sleep(ENOUGH), size, work)).await;

@@ -19,7 +19,7 @@ pub(super) fn are_packaged() -> bool {
 /// Returns the class path of Java's Curator, for a program that logs nothing.
 ///
 /// It names `curator-recipes.jar` and `slf4j-nop.jar`, in the default folder of
-/// [`ApacheServerBuilder::jars`](crate::ApacheServerBuilder::jars).
+/// [`ApacheServerBuilder::jars`](crate::ApacheServerBuilder::jars), and `curator-x-discovery.jar` if it is there.
 ///
 /// # Errors
 /// [`ApacheError::NotInstalled`] if one of them is missing.
@@ -29,5 +29,7 @@ pub fn curator_class_path() -> Result<String, ApacheError> {
         let what = format!("{} (package libcurator-recipes-java)", missing.display());
         return Err(ApacheError::NotInstalled { what });
     }
-    Ok(format!("{}:{}", jars[0].display(), jars[1].display()))
+    let discovery = Some(folder().join("curator-x-discovery.jar")).filter(|jar| jar.is_file());
+    let all: Vec<_> = jars.iter().chain(&discovery).map(|jar| jar.display().to_string()).collect();
+    Ok(all.join(":"))
 }

@@ -203,7 +203,7 @@ queue! {
     /// | --- | --- |
     /// | a put | to create children of the queue's path and of its parent, for the marker. Without the second one a lost reply may put an item twice |
     /// | `len`; with `max_items` a put | to read the queue's path |
-    /// | a consumer | to read the queue's path and the items, and to delete children of the path |
+    /// | a consumer | to read the queue's path and the items, and to delete children of the path. At most once also to create children of its parent, for the marker: without it a lost reply may deliver an item twice |
     /// | with a lock path | also to write the items, and to list, create and delete children of the lock path |
     /// | `retry`, `release`, drop | to create children of the queue's path. Without it the item is given back, and Java's consumers learn of it at the next put |
     /// | `requeue`, `reject` | to create children of the queue's path, of the path of the dead letters |
@@ -227,7 +227,7 @@ queue! {
     /// | --- | --- |
     /// | a put | 1 transaction: a create, and a write of the marker; over `zookeeper-async` 1 create |
     /// | with `max_items` | 1 read more; a put that waits lists the path at each change |
-    /// | [a consumer](QueueConsumer#cost) | 2 for each item, 3 with a lock |
+    /// | [a consumer](QueueConsumer#cost) | 1 for each item, 2 with a lock, and 1 read for 16 items; a fraction in [batches](QueueOptions::batch) |
 }
 
 queue! {

@@ -39,9 +39,9 @@ pub enum NameChange {
 /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
 /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
 /// # client.start()?;
-/// use curator_discovery::{NameChange, RawPayload, ServiceDiscovery, ServiceInstance, ServiceNames};
+/// use curator_discovery::{NameChange, ServiceDiscovery, ServiceInstance, ServiceNames};
 ///
-/// let discovery = ServiceDiscovery::<RawPayload>::new(client, "/services")?;
+/// let discovery = ServiceDiscovery::<()>::new(client, "/services")?;
 /// let names = ServiceNames::new(&discovery)?;
 /// let mut changes = names.changes();
 /// names.start()?;

@@ -145,7 +145,7 @@ fn path(side: &Side, Drain { mode, items, consumers }: Drain, round: usize) -> S
 /// Prints the requests of an item, and the bytes from the server.
 pub(crate) async fn requests(ground: &Ground, sides: &mut [Side], report: &mut Report) -> Result<()> {
     report.table("requests and bytes of an item", &names(sides), &[CURATOR]);
-    for mode in ["plain", "locked"] {
+    for mode in ["plain", "locked", "batches"] {
         for drain in ground.drains(mode) {
             let [mut requests, mut bytes] = <[Figures; 2]>::default();
             let mut cells = Vec::new();

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use curator_bench::clients::Clients;
 use curator_bench::process::{Commands, Result};
 use curator_framework::CuratorFramework;
-use curator_recipes::{DistributedQueue, QueueOptions, RawCodec};
+use curator_recipes::{Delivery, DistributedQueue, QueueOptions, RawCodec};
 use futures_util::future::try_join_all;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::ALLOCATOR;
 
+/// The items of a batch, and the work at a time.
+const BATCH: u32 = 64;
 /// Between two looks at the heap.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -25,6 +27,7 @@ pub(crate) fn queue(client: &CuratorFramework, mode: &str, path: &str) -> Result
     let options = match mode {
         "plain" => QueueOptions::new().at_most_once(),
         "locked" => QueueOptions::new().lock_path(format!("{path}-locks")),
+        "batches" => QueueOptions::new().lock_path(format!("{path}-locks")).batch(BATCH),
         _ => return Err(format!("no mode {mode}").into()),
     };
     Ok(DistributedQueue::with_options(client.clone(), path, RawCodec, options)?)
@@ -37,9 +40,16 @@ impl All {
         let began = Instant::now();
         let mut runs = Vec::new();
         for client in &self.clients.0 {
-            let (queue, left) = (queue(client, mode, path)?, left.clone());
+            let (queue, left, in_batches) = (queue(client, mode, path)?, left.clone(), mode == "batches");
             runs.push(tokio::spawn(async move {
                 let (mut consumer, mut none) = (queue.consumer(), left.subscribe());
+                if in_batches {
+                    let work = async |delivery: Delivery<String>| match delivery.complete().await {
+                        Ok(()) => left.send_modify(|left| *left -= delivery.items().len()),
+                        Err(error) => eprintln!("{error}"),
+                    };
+                    return Ok(consumer.run_until(none.wait_for(|left| *left == 0), BATCH as usize, work).await?);
+                }
                 loop {
                     let delivery = tokio::select! {
                         biased;

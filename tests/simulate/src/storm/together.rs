@@ -132,6 +132,6 @@ impl<E: Recorded> Subject for Timeline<E> {
         let nodes = caching::below(&field.ensemble, PATH).into_iter();
         let is_item = |path: &str| path.rsplit_once('/').is_some_and(|(parent, _)| parent == QUEUE);
         let nodes = nodes.filter_map(|path| Some((path.clone(), field.ensemble.owner(&path)?)));
-        nodes.filter(|(path, owner)| (*owner != 0 || is_item(path)) && !path.ends_with("-queue-put")).collect()
+        nodes.filter(|(path, owner)| (*owner != 0 || is_item(path)) && !path.ends_with("-queue-marker")).collect()
     }
 }

@@ -393,7 +393,11 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 Ok(claimed) => self.claimed(claimed, claim).await.err(),
                 Err(error) => Some(self.refused(self.shared.item_error(&claim.claiming.name, error), claim)),
             };
-            first_error = first_error.or(error);
+            match error {
+                // Each of them is reported.
+                Some(error) if error.is_of_one_item() => self.taken.push_back(Err(error)),
+                error => first_error = first_error.or(error),
+            }
         }
         match self.has_lock_path || !self.claims.is_empty() {
             true => self.claims.extend(later),
@@ -513,7 +517,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
         };
         match ended {
             // It is delivered again, or is gone.
-            Ok(()) | Err(QueueError::Lost { .. } | QueueError::AlreadyGone { .. }) => Ok(()),
+            Ok(()) | Err(QueueError::Lost { .. } | QueueError::AlreadyGone { .. } | QueueError::Unknown { .. }) => {
+                Ok(())
+            }
             Err(error) => {
                 if !error.is_retryable() {
                     // The items behind it are not delayed.

@@ -90,7 +90,8 @@ impl<P> Taking<P> {
                 true => self.send(markers, session, is_first).await,
                 false => self.send_unproven(session, is_first).await,
             };
-            if !sent.as_ref().is_err_and(Error::outcome_unknown) {
+            // A doubtful item is looked at again before the next delete.
+            if !sent.as_ref().is_err_and(|error| self.is_doubtful || error.outcome_unknown()) {
                 self.sent_in = None;
             }
             sent?;
@@ -155,7 +156,7 @@ impl<P> Taking<P> {
                 }
                 Settled::Unknown => (Taken::Unknown, self.items.len()),
             }
-        } else if is_same {
+        } else if is_same && !self.is_doubtful {
             (Taken::Ours { is_first: false }, 1)
         } else {
             (Taken::Unknown, 1)

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use curator_framework::spi::Operation;
-use curator_integration::env::{children, connected, eventually, in_time};
+use curator_framework::{Acl, CreateMode, Permission};
+use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{Delivery, DistributedQueue, QueueConsumer, QueueError, QueueOptions};
 use curator_test::wire::OpCode;
@@ -11,7 +12,7 @@ use futures_util::future::join_all;
 use futures_util::poll;
 use parking_lot::Mutex;
 
-use crate::stage::{LONG, drained, locks, next, nothing, plain, texts, through, with};
+use crate::stage::{LONG, drained, error, locks, next, nothing, plain, texts, through, with};
 
 async fn put(queue: &DistributedQueue<String>, count: usize) {
     in_time(queue.put_all(&texts(0..count))).await.unwrap();
@@ -71,6 +72,28 @@ on_every_server! {
         drop(first);
         in_time(second).await.unwrap();
         assert!(in_time(client.check_exists().for_path(&path)).await.unwrap().is_none());
+    }
+
+    async fn each_refused_item_of_a_batch_is_reported(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        let owner = connected(builder(env.address()).authorization("digest", "owner:secret")).await;
+        put(&with(&client, &path, locks(&path)), 1).await;
+        let acl = [Acl::creator_all(), vec![Acl::new(Permission::READ, "world", "anyone")]].concat();
+        let mut hidden = Vec::new();
+        for _ in 0..2 {
+            let create = owner.create().with_mode(CreateMode::PersistentSequential).with_acl(acl.clone());
+            let create = create.with_data(&b"\0\x01\0\x01\x01\0\0\0\x01a\x02"[..]);
+            hidden.push(in_time(create.for_path(&format!("{path}/queue-"))).await.unwrap());
+        }
+        let (mut consumer, mut refused) = (with(&client, &path, locks(&path).batch(8)).consumer(), Vec::new());
+        assert_eq!(drained(&mut consumer, 1).await, ["0"]);
+        while refused.len() < 2 {
+            let QueueError::Refused { path, .. } = error(&mut consumer).await else { panic!() };
+            refused.push(path.to_string());
+        }
+        refused.sort_unstable();
+        assert_eq!(refused, hidden);
+        nothing(&mut consumer).await;
     }
 
     async fn rivals_complete_each_item_once(env) {

@@ -105,7 +105,7 @@ async fn words_report_sessions_and_their_nodes() {
         side.closed(second).await;
         note_all(side, "dump cons").await;
         side.call(third, Delete("/e", -1)).await;
-        side.hang_up(third);
+        side.hang_up(third).await;
         note_all(side, "dump").await;
     })
     .await;

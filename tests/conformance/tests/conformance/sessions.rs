@@ -36,7 +36,7 @@ async fn a_session_goes_on_with_its_password_only() {
         side.closed(second).await;
         let third = side.attach(second, true).await;
         side.call(third, Path(OpCode::GetEphemerals, "")).await;
-        side.hang_up(third);
+        side.hang_up(third).await;
         side.call(0, exists("/e")).await;
         for session_id in [1, -1, 0x7700_0000_0000_0001] {
             let password = session_password(session_id).to_vec();
@@ -70,7 +70,7 @@ async fn a_silent_session_expires() {
         let lost = side.connect(1).await;
         side.call(silent, create("/a", 1)).await;
         side.call(lost, create("/b", 1)).await;
-        side.hang_up(lost);
+        side.hang_up(lost).await;
         // The one that was heard of last is not the first to go.
         side.call(0, watch_exists("/b")).await;
         side.wait_for_event(0).await;

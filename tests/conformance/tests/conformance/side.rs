@@ -375,9 +375,11 @@ impl Side {
         client.seen = client.zxid;
     }
 
-    /// Closes the connection from the client's end. Its session goes on.
-    pub(crate) fn hang_up(&mut self, number: usize) {
-        self.clients[number] = None;
+    /// Closes the connection from the client's end, and waits until the server has closed its end. The session lives.
+    pub(crate) async fn hang_up(&mut self, number: usize) {
+        let mut client = self.clients[number].take().expect("a client");
+        client.stream.shutdown().await.unwrap();
+        while client.frame().await.is_some() {}
     }
 
     pub(crate) fn note(&mut self, line: String) {

@@ -188,7 +188,7 @@ fn children_of_a_forgotten_node_must_have_changed() {
     for (event_type, path) in
         [(EventType::NodeDeleted, "/p/c"), (EventType::NodeCreated, "/p/c"), (EventType::NodeChildrenChanged, "/p")]
     {
-        known.notified(&WatchedEvent { event_type, path: path.to_owned() }, 8);
+        known.notified(&WatchedEvent { event_type, path: path.to_owned() }, Some(8));
         let server = |pzxid| [("/a", stat(1, 5)), ("/p", Stat { pzxid, ..stat(2, 2) })];
         let rounds = vec![vec!["/p".to_owned(), "/a".to_owned()]];
         assert_eq!(compare(&known, &server(9)), (Judgement::Same { up_to: 5 }, rounds));
@@ -262,7 +262,10 @@ fn older_write_proves_nothing_if_newer_ones_are_not_asked_for() {
 fn event_behind_the_largest_transaction_does_not_overflow() {
     let mut known = history(&[("/a", stat(3, 4))]);
     for path in ["/a", "/b", "/b"] {
-        known.notified(&WatchedEvent { event_type: EventType::NodeChildrenChanged, path: path.to_owned() }, i64::MAX);
+        known.notified(
+            &WatchedEvent { event_type: EventType::NodeChildrenChanged, path: path.to_owned() },
+            Some(i64::MAX),
+        );
     }
     assert_eq!(compare(&known, &[("/a", stat(3, 4))]).0, Judgement::Doubtful);
 }

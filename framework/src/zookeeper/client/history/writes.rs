@@ -149,11 +149,10 @@ impl History {
         }
     }
 
-    /// Records the event of a transaction behind this one. After a change of its children, a node has a pzxid of that
-    /// transaction or a later one, even if the client does not read its stat again.
-    pub(crate) fn notified(&mut self, event: &WatchedEvent, zxid: i64) {
-        // A wrong server may send any number.
-        let (path, newer) = (&*event.path, zxid.saturating_add(1));
+    /// Records the event of a transaction behind this one; `None` if it may be any. After a change of its children, a node
+    /// has a pzxid of that transaction or a later one, even if the client does not read its stat again.
+    pub(crate) fn notified(&mut self, event: &WatchedEvent, zxid: Option<i64>) {
+        let path = &*event.path;
         let parent = match event.event_type {
             EventType::NodeDeleted => {
                 self.forget(path);
@@ -163,6 +162,8 @@ impl History {
             EventType::NodeChildrenChanged => path,
             EventType::NodeDataChanged => return,
         };
+        // A wrong server may send any number.
+        let Some(newer) = zxid.map(|zxid| zxid.saturating_add(1)) else { return };
         match (self.writes.get_mut(parent), &mut self.changed) {
             (Some(write), _) => write.pzxid = write.pzxid.max(newer),
             (None, Some((known, pzxid))) if **known == *parent => *pzxid = (*pzxid).max(newer),

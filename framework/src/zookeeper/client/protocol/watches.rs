@@ -8,7 +8,7 @@ use curator_wire::{OpCode, RequestHeader, XID_SET_WATCHES};
 use super::connection::{Asked, Phase, Waiting, watch_of};
 use super::machine::{Event, Protocol};
 use crate::error::Error;
-use crate::model::{AddWatchMode, WatchKind, WatchedEvent};
+use crate::model::{AddWatchMode, EventType, WatchKind, WatchedEvent};
 use crate::zookeeper::client::armed_watches::{known_of, parts_of_known};
 use crate::zookeeper::client::records;
 use crate::zookeeper::{KnownNodes, Response, Resync, WatchSender};
@@ -171,16 +171,20 @@ impl<T> Protocol<T> {
         };
         let was_armed = self.watching.armed.fired(&event);
         let oldest = connection.outstanding.front();
-        // A server sends an event ahead of every reply that shows a transaction as new as the event's, but repeats the
-        // events since the transaction that the client has named.
-        let before = match (oldest.map(|oldest| &oldest.asked), &connection.phase) {
-            (Some(Asked::SetAgain { zxid, .. } | Asked::Known { zxid, .. }), _) => *zxid,
-            (_, Phase::Restoring { parts, .. }) => parts.front().copied().unwrap_or(self.last_seen),
-            _ => self.last_seen,
+        let repeated_since = match (oldest.map(|oldest| &oldest.asked), &connection.phase) {
+            (Some(Asked::SetAgain { zxid, .. } | Asked::Known { zxid, .. }), _) => Some(*zxid),
+            (_, Phase::Restoring { parts, .. }) => parts.front().copied(),
+            _ => None,
+        };
+        // A server sends an event ahead of every reply that shows a transaction as new as the event's. But it repeats the
+        // changes since the transaction that the client has named, and deletions and creations since any.
+        let before = match (repeated_since, event.event_type) {
+            (Some(_), EventType::NodeCreated | EventType::NodeDeleted) => None,
+            // A subscriber may name a transaction that no server has reached.
+            (since, _) => Some(since.unwrap_or(self.last_seen).min(self.last_seen)),
         };
         if !connection.read_only {
-            // A subscriber may name a transaction that no server has reached.
-            self.history.notified(&event, before.min(self.last_seen));
+            self.history.notified(&event, before);
         }
         self.watching.hear(&event, oldest, is_restoring);
         // At most one event for each watch, however many the server sends. The others are those of subscribers.

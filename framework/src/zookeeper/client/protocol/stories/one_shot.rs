@@ -161,6 +161,36 @@ fn children_that_have_changed_are_newer_than_the_stat_that_was_read() {
     }
 }
 
+/// A subscriber may not have taken the event of a creation yet. Servers repeat it, however old it is.
+#[test]
+fn repeated_creation_is_not_taken_for_a_newer_one() {
+    let mut story = Story::connected();
+    let nodes = [("/a", stat(40, 45)), ("/a/b", stat(45, 45))];
+    for (path, stat) in &nodes {
+        story.submit(Request::SetData { path: (*path).into(), data: Vec::new(), version: None }, "write");
+        let write = story.requests()[0].xid;
+        story.reply(write, 45, stat);
+    }
+    let missing = vec!["/a/b".to_owned()];
+    let known = KnownNodes { zxid: Some(Zxid::new(45)), missing, ..KnownNodes::default() };
+    let _subscription = story.subscribed_knowing("/a", PersistentRecursive, &Arc::new(Mutex::new(known)));
+    for _ in 0..2 {
+        story.lose();
+        story.open();
+        story.accept(TIMEOUT);
+        for question in story.requests() {
+            let path = Reader::new(&question.body).string().unwrap().to_owned();
+            let (_, stat) = nodes.iter().find(|node| node.0 == path).unwrap();
+            story.reply(question.xid, 45, stat);
+        }
+        let parts = story.requests();
+        assert_eq!(watches(&parts[0]).0, 45, "the newest write is certain");
+        story.notify(CREATED, "/a/b");
+        parts.iter().for_each(|_| story.reply(XID_SET_WATCHES, 45, &[]));
+        story.events();
+    }
+}
+
 /// Servers repeat the events since the transaction that the client has named. Such an event may be older than the replies.
 #[test]
 fn repeated_event_is_not_taken_for_a_newer_one() {

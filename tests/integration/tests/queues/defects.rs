@@ -13,7 +13,7 @@ use curator_test::wire::OpCode;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 
-use crate::stage::{LONG, completed, drained, locked, locks, next, plain, texts, through, with};
+use crate::stage::{LONG, completed, drained, locked, locks, next, nothing, plain, texts, through, with};
 
 /// A codec that panics at the items "panic".
 struct Panicking;
@@ -68,6 +68,11 @@ on_every_server! {
         let mut consumer = locked(&client, &path).consumer();
         in_time(producer.put(&"first".to_owned())).await.unwrap();
         let delivery = next(&mut consumer).await;
+        // It reads the queue, sets its watch, reads the queue again, and waits.
+        while proxy.replies(OpCode::AddWatch) == 0 {
+            nothing(&mut consumer).await;
+        }
+        nothing(&mut consumer).await;
         let waiting = tokio::spawn(async move { (consumer.next().await, consumer) });
         proxy.refuse();
         proxy.reset();

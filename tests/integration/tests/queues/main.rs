@@ -5,6 +5,7 @@
 mod batches;
 mod both_clients;
 mod costs;
+mod dead_letters;
 mod defects;
 mod locked;
 mod locked_faults;

@@ -9,4 +9,5 @@ mod dead_letters;
 mod defects;
 mod locked;
 mod locked_faults;
+mod promises;
 mod stage;

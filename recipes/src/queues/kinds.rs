@@ -116,8 +116,8 @@ macro_rules! queue {
                 self.shared.remove_all(&self.shared.path, |_| true).await
             }
 
-            /// Returns the first [dead letters](QueueOptions::dead_letters), at most `count`, in the order of the queue, and
-            /// moves none. Each has the reason of its rejection. Its data may be corrupt, as in [`peek`](Self::peek).
+            /// Returns the first [dead letters](QueueOptions::dead_letters), at most `count`, in the order of the queue. Moves
+            /// none. Each has the reason of its rejection. Its data may be corrupt, as in [`peek`](Self::peek).
             ///
             /// It costs one listing of the path of the dead letters, and one read for 16 of them.
             ///
@@ -132,22 +132,22 @@ macro_rules! queue {
                 self.shared.dead_letters(count).await
             }
 
-            /// Moves the dead letter with this name back to the queue, in one transaction. Returns `false` if there is none.
+            /// Moves the dead letter of this name back to the queue, in one transaction. Returns `false` if there is none.
             ///
             /// The item keeps its id, priority or time, and comes last among these. It keeps its
-            /// [`key`](crate::Delivery::key) too, and has a new count of deliveries. The codec is not asked. The move does
-            /// not wait for room below [`max_items`](QueueOptions::max_items).
+            /// [`key`](crate::Delivery::key) too, and has a new count of deliveries. The codec is not asked. The move
+            /// does not wait for room below [`max_items`](QueueOptions::max_items).
             ///
-            /// A lost reply does not put the item twice. If this client may not create a child of the path's parent, a letter
-            /// that is gone after a lost reply counts as moved by this call.
+            /// A lost reply does not put the item twice. If this client may not create a child of the path's parent, a
+            /// letter that is gone after a lost reply counts as moved by this call.
             ///
             /// It costs one read and one transaction.
             ///
             /// # Errors
             ///
             /// * `QueueError::Foreign`: the name is not an item's. `QueueError::Corrupt`: the data is not an item's.
-            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or the session ended before the
-            ///   reply. If [`outcome_unknown`](QueueError::outcome_unknown), the item may be in the queue. Call it again.
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or the session ended before
+            ///   the reply. If [`outcome_unknown`](QueueError::outcome_unknown), the item may be in the queue. Call again.
             /// * `Error::NoNode`: the queue's path does not exist.
             /// * `Error::BadVersion`: another client has written the dead letter in that moment.
             /// * `Error::Unsupported`: `zookeeper-async` has no transactions.

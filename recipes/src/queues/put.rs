@@ -73,8 +73,8 @@ impl Producer {
         }
     }
 
-    /// Deletes the node of this operation, and puts another one, in one transaction. Returns `false` if there is nothing to
-    /// delete. Does not create the queue's path.
+    /// Deletes the node of this operation, and puts another one, in one transaction. Returns `false` if there is nothing
+    /// to delete. Does not create the queue's path.
     pub(super) async fn put_for(&self, delete: Operation, node: NewNode) -> Result<bool, QueueError> {
         Putting::new(self, Some(delete), &[node]).run().await
     }

@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use crate::queues::error::QueueError;
 
-/// An item in a queue, from a queue's method `peek`, or a dead letter, from `dead_letters`. It is not taken: another client
-/// may take it at any time.
+/// An item in a queue, from a queue's method `peek`, or a dead letter, from `dead_letters`. It is not taken: another
+/// client may take it at any time.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct QueuedItem<T> {

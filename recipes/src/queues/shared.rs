@@ -200,8 +200,8 @@ impl<T> Shared<T> {
         self.remove_all(&self.path, |name| names::id(name) == id).await
     }
 
-    /// Removes the items at the queue's path that are wanted and not in work, or dead letters, in transactions of at most
-    /// 64. Returns their number.
+    /// Removes the items at the queue's path that are wanted and not in work, or dead letters, in transactions of at
+    /// most 64. Returns their number.
     pub(super) async fn remove_all(&self, parent: &str, is_wanted: impl Fn(&str) -> bool) -> Result<u64, QueueError> {
         let names = self.names(parent).await?;
         let wanted: Vec<_> = names.iter().map(Ordered::name).filter(|name| is_wanted(name)).collect();

@@ -28,8 +28,8 @@ pub(crate) struct RetryDead {
 }
 
 const RETRY_NOTES: &str = "\
-Each dead letter is moved in one transaction. It keeps its id, priority or time and its CURATOR_ITEM_KEY, comes last among
-these, and has a new count of deliveries.
+Each dead letter is moved in one transaction. It keeps its id, priority or time, and comes last among these. It keeps its
+CURATOR_ITEM_KEY too, and has a new count of deliveries.
 
 Exit status:
     0  done; also without dead letters

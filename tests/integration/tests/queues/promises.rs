@@ -11,6 +11,7 @@ use curator_recipes::{
     Delivery, DistributedDelayQueue, DistributedIdQueue, DistributedQueue, QueueError, QueueOptions, RawCodec, Release,
 };
 use futures_util::poll;
+use tokio::sync::Semaphore;
 
 use crate::stage::{completed, drained, error, locked, locks, next, nothing, plain, texts, with};
 
@@ -168,18 +169,28 @@ on_every_server! {
         in_time(queue.put_all(&texts(0..12))).await.unwrap();
         let refused = in_time(queue.consumer().run(0, |_| async {})).await;
         assert!(matches!(refused, Err(QueueError::InvalidArgument { argument: "concurrency", .. })), "{refused:?}");
-        let (running, most, ended) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-        let (running, most, ended) = (&running, &most, &ended);
+        let (started, ended, gate) = (AtomicUsize::new(0), AtomicUsize::new(0), Semaphore::new(0));
+        let (started, ended, gate) = (&started, &ended, &gate);
         let work = |delivery: Delivery<String>| async move {
-            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            in_time(delivery.verify()).await.unwrap();
+            started.fetch_add(1, Ordering::SeqCst);
+            drop(gate.acquire().await.unwrap());
             in_time(delivery.complete()).await.unwrap();
-            running.fetch_sub(1, Ordering::SeqCst);
             ended.fetch_add(1, Ordering::SeqCst);
         };
-        let all = eventually("all are done", async || ended.load(Ordering::SeqCst) == 12);
-        in_time(queue.consumer().run_until(all, 3, work)).await.unwrap();
-        assert_eq!((most.load(Ordering::SeqCst), running.load(Ordering::SeqCst)), (3, 0));
+        let mut consumer = queue.consumer();
+        let mut run = Box::pin(consumer.run(3, work));
+        tokio::select! {
+            ended = &mut run => panic!("{ended:?}"),
+            () = eventually("three are in work", async || started.load(Ordering::SeqCst) >= 3) => {}
+        }
+        let early = tokio::time::timeout(Duration::from_millis(300), &mut run).await;
+        assert!(early.is_err(), "{early:?}");
+        assert_eq!(started.load(Ordering::SeqCst), 3);
+        gate.add_permits(3);
+        tokio::select! {
+            ended = run => panic!("{ended:?}"),
+            () = eventually("all are done", async || ended.load(Ordering::SeqCst) == 12) => {}
+        }
     }
 
     async fn dropped_run_gives_its_items_back(env) {

@@ -132,8 +132,7 @@ fn oldest_first(names: Vec<String>) -> VecDeque<String> {
 
 /// Splits the name of an item into its part before the number that the server has appended, and the number. A number
 /// that has become negative counts on. Returns `None` for a name without such a number.
-#[must_use]
-pub fn split(name: &str) -> Option<(&str, u32)> {
+fn split(name: &str) -> Option<(&str, u32)> {
     let at = name.len().checked_sub(DIGITS)?;
     let (start, digits) = (name.get(..at)?, name.get(at..)?);
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -164,7 +164,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let Some(first) = names.first() else { return Ok(self.wait(session, now).await?) };
         if !self.reads.has(first) {
             let shared = &self.shared;
-            let failed = |name: &str, error| shared.item_error(name, error);
+            let failed = |name: &str, error| shared.item_error(&shared.node(name), error);
             if self.reads.read(session, &shared.path, &mut self.backlog, (now, place), failed).await? {
                 self.has_rival();
             }
@@ -391,7 +391,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         for (claim, sent) in claims.into_iter().zip(all_sent) {
             let error = match sent {
                 Ok(claimed) => self.claimed(claimed, claim).await.err(),
-                Err(error) => Some(self.refused(self.shared.item_error(&claim.claiming.name, error), claim)),
+                Err(error) => Some(self.refused(self.shared.item_error(&claim.claiming.path, error), claim)),
             };
             match error {
                 // Each of them is reported.

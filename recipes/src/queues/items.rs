@@ -65,6 +65,10 @@ pub(super) struct Content<'a> {
     /// The number of bytes up to the end mark, with it.
     pub(super) length: usize,
     pub(super) history: History,
+    /// The bytes of others after the end mark.
+    pub(super) others: &'a [u8],
+    /// The reason of a rejection.
+    pub(super) reason: Option<&'a [u8]>,
 }
 
 /// Reads the data of a node, as leniently as Java.
@@ -89,30 +93,34 @@ pub(super) fn decode(data: &[u8]) -> Result<Content<'_>, CorruptItem> {
         at = start + item.len();
     }
     let length = at + 1;
-    Ok(Content { items, length, history: history(&data[length..]) })
+    let (history, rest) = split_history(&data[length..]);
+    let (others, reason) = match rest.windows(REASON.len()).position(|bytes| bytes == REASON) {
+        Some(at) => (&rest[..at], Some(&rest[at + REASON.len()..])),
+        None => (rest, None),
+    };
+    Ok(Content { items, length, history, others, reason })
 }
 
-/// Returns the history in the bytes after the end mark. Other bytes there are not one.
-fn history(tail: &[u8]) -> History {
+/// Splits the bytes after the end mark into the history and the bytes behind it.
+fn split_history(tail: &[u8]) -> (History, &[u8]) {
     let read = || {
         let rest = tail.strip_prefix(&HISTORY)?;
         let (attempts, rest) = rest.split_first_chunk()?;
-        let first_czxid = rest.first_chunk()?;
-        Some(History { attempts: u32::from_be_bytes(*attempts), first_czxid: i64::from_be_bytes(*first_czxid) })
+        let (first_czxid, rest) = rest.split_first_chunk()?;
+        let attempts = u32::from_be_bytes(*attempts);
+        Some((History { attempts, first_czxid: i64::from_be_bytes(*first_czxid) }, rest))
     };
-    read().unwrap_or_default()
+    read().unwrap_or((History::default(), tail))
 }
 
-/// Returns the data of a node with the same items and another history. Bytes of others after the end mark stay.
+/// Returns the data of a node with the same items, with another history and without a reason. Bytes of others after the
+/// end mark stay.
 pub(super) fn with_history(data: &[u8], content: &Content<'_>, history: History) -> Vec<u8> {
     let mut new = data[..content.length].to_vec();
     new.extend(HISTORY);
     new.extend(history.attempts.to_be_bytes());
     new.extend(history.first_czxid.to_be_bytes());
-    let tail = &data[content.length..];
-    let own = HISTORY.len() + size_of::<u32>() + size_of::<i64>();
-    let of_others = if tail.starts_with(&HISTORY) && tail.len() >= own { &tail[own..] } else { tail };
-    new.extend(of_others);
+    new.extend(content.others);
     new
 }
 
@@ -135,7 +143,8 @@ mod tests {
         for (items, data) in [(&["ab"][..], &AB[..]), (&["a", "bc", ""], &THREE), (&[], &NONE)] {
             assert_eq!(encode(items).unwrap(), data);
             let items = items.iter().map(|item| item.as_bytes()).collect();
-            assert_eq!(decode(data), Ok(Content { items, length: data.len(), history: History::default() }));
+            let history = History::default();
+            assert_eq!(decode(data), Ok(Content { items, length: data.len(), history, others: b"", reason: None }));
         }
     }
 
@@ -160,6 +169,24 @@ mod tests {
         assert!(second.ends_with(b"trace"));
         for cut in AB.len()..first.len() - 5 {
             assert_eq!(decode(&first[..cut]).unwrap().history, History::default(), "{cut}");
+        }
+    }
+
+    #[test]
+    fn reason_is_found_behind_the_history_and_goes_with_the_next_one() {
+        // The mark of a reason inside of a number is not one.
+        let history = History { attempts: 5, first_czxid: 0x0052_4a01 };
+        for others in [&b""[..], b"trace"] {
+            let data = [&AB[..], others].concat();
+            let requeued = with_history(&data, &decode(&data).unwrap(), history);
+            assert_eq!(decode(&requeued).unwrap().reason, None);
+            let rejected = [requeued.clone(), reason("exit status 65")].concat();
+            let content = decode(&rejected).unwrap();
+            assert_eq!(
+                (content.history, content.others, content.reason),
+                (history, others, Some(&b"exit status 65"[..]))
+            );
+            assert_eq!(with_history(&rejected, &content, history), requeued);
         }
     }
 

@@ -113,7 +113,67 @@ macro_rules! queue {
             ///
             /// When the future is dropped, some items may be removed.
             pub async fn purge(&self) -> Result<u64, QueueError> {
-                self.shared.remove_all(|_| true).await
+                self.shared.remove_all(&self.shared.path, |_| true).await
+            }
+
+            /// Returns the first [dead letters](QueueOptions::dead_letters), at most `count`, in the order of the queue. Moves
+            /// none. Each has the reason of its rejection. Its data may be corrupt, as in [`peek`](Self::peek).
+            ///
+            /// It costs one listing of the path of the dead letters, and one read for 16 of them.
+            ///
+            /// # Errors
+            ///
+            /// The errors of [`peek`](Self::peek).
+            ///
+            /// # Cancel safety
+            ///
+            /// Nothing is lost when the future is dropped.
+            pub async fn dead_letters(&self, count: usize) -> Result<Vec<QueuedItem<T>>, QueueError> {
+                self.shared.dead_letters(count).await
+            }
+
+            /// Moves the dead letter of this name back to the queue, in one transaction. Returns `false` if there is none.
+            ///
+            /// The item keeps its id, priority or time, and comes last among these. It keeps its
+            /// [`key`](crate::Delivery::key) too, and has a new count of deliveries. The codec is not asked. The move
+            /// does not wait for room below [`max_items`](QueueOptions::max_items).
+            ///
+            /// A lost reply does not put the item twice. If this client may not create a child of the path's parent, a
+            /// letter that is gone after a lost reply counts as moved by this call.
+            ///
+            /// It costs one read and one transaction.
+            ///
+            /// # Errors
+            ///
+            /// * `QueueError::Foreign`: the name is not an item's. `QueueError::Corrupt`: the data is not an item's.
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or the session ended before
+            ///   the reply. If [`outcome_unknown`](QueueError::outcome_unknown), the item may be in the queue. Call again.
+            /// * `Error::NoNode`: the queue's path does not exist.
+            /// * `Error::BadVersion`: another client has written the dead letter in that moment.
+            /// * `Error::Unsupported`: `zookeeper-async` has no transactions.
+            /// * `Error::NoAuth` and the other errors of a put; `Error::NotStarted`, `Error::Closed`.
+            ///
+            /// # Cancel safety
+            ///
+            /// When the future is dropped, the item may be in the queue. Call it again.
+            pub async fn retry_dead(&self, name: &str) -> Result<bool, QueueError> {
+                self.shared.retry_dead(name).await
+            }
+
+            /// Deletes all dead letters, and returns their number. Nodes with other names stay, and so does the path.
+            ///
+            /// It costs one listing of the path of the dead letters, and one transaction for 64 of them. Over
+            /// `zookeeper-async` it is one request for each.
+            ///
+            /// # Errors
+            ///
+            /// The errors of [`purge`](Self::purge).
+            ///
+            /// # Cancel safety
+            ///
+            /// When the future is dropped, some dead letters may be deleted.
+            pub async fn purge_dead(&self) -> Result<u64, QueueError> {
+                self.shared.remove_all(&self.shared.options.dead_letters, |_| true).await
             }
         }
 
@@ -207,6 +267,7 @@ queue! {
     /// | with a lock path | also to write the items, and to list, create and delete children of the lock path |
     /// | `retry`, `release`, drop | to create children of the queue's path. Without it the item is given back, and Java's consumers learn of it at the next put |
     /// | `requeue`, `reject` | to create children of the queue's path, of the path of the dead letters |
+    /// | `dead_letters`, `retry_dead`, `purge_dead` | to read the path of the dead letters and its children, and to delete these; `retry_dead` also has the permissions of a put |
     ///
     /// The items have the client's default access control list, so it has to let the consumers write them.
     ///
@@ -227,6 +288,7 @@ queue! {
     /// | --- | --- |
     /// | a put | 1 transaction: a create, and a write of the marker; over `zookeeper-async` 1 create |
     /// | with `max_items` | 1 read more; a put that waits lists the path at each change |
+    /// | `retry_dead` | 1 read, and 1 transaction |
     /// | [a consumer](QueueConsumer#cost) | 1 for each item, 2 with a lock, and 1 read for 16 items; a fraction in [batches](QueueOptions::batch) |
 }
 

@@ -102,6 +102,15 @@ pub(super) fn prefix(kind: Kind, name: &str) -> &str {
     name.get(..length).unwrap_or(name)
 }
 
+/// Returns the name of an item without the number that the server has appended, whatever kind its queue has. `None` if
+/// it is not an item's.
+pub(super) fn prefix_of_any_kind(name: &str) -> Option<&str> {
+    // A name of a delay queue has the form of one with an id.
+    let kinds = [Kind::Plain, Kind::Id, Kind::Priority];
+    let kind = kinds.into_iter().find(|kind| kind.is_item(name) && sequence(*kind, name).is_some())?;
+    Some(prefix(kind, name))
+}
+
 /// Returns the places of the first two bars.
 fn bars(name: &str) -> Option<(usize, usize)> {
     let first = name.find('|')?;
@@ -235,6 +244,14 @@ mod tests {
             let name = format!("{prefix}{number}");
             assert_eq!(super::prefix(kind, &name), prefix, "{name}");
             assert_eq!(sequence(kind, &name), number.parse().ok(), "{name}");
+            assert_eq!(prefix_of_any_kind(&name), Some(prefix).filter(|_| kind != Kind::Simple), "{name}");
+        }
+        for name in ["queue-", "queue-last", "notes-0000000007", "queue-|a|", "queue-1000000ä00000000001", ""] {
+            assert_eq!(prefix_of_any_kind(name), None, "{name}");
+        }
+        // The smallest and the largest priority.
+        for prefix in ["queue-080000000", "queue-17FFFFFFF"] {
+            assert_eq!(prefix_of_any_kind(&format!("{prefix}0000000007")), Some(prefix));
         }
         assert_eq!(sequence(Kind::Plain, "queue-last"), None);
         assert_eq!(prefix(Kind::Plain, "q"), "q");

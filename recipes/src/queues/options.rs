@@ -88,6 +88,10 @@ impl QueueOptions {
 
     /// Sets the path that gets the items which are [rejected](crate::Delivery::reject). Default: the queue's path with
     /// `-dead` after it.
+    ///
+    /// [`dead_letters`](crate::DistributedQueue::dead_letters) reads them,
+    /// [`retry_dead`](crate::DistributedQueue::retry_dead) moves one back, and
+    /// [`purge_dead`](crate::DistributedQueue::purge_dead) deletes them.
     pub fn dead_letters(mut self, path: impl Into<String>) -> Self {
         self.dead_letters = Some(path.into());
         self

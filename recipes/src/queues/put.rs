@@ -21,6 +21,8 @@ pub(super) struct NewNode {
 /// The outcome of an attempt.
 enum Attempt {
     Done,
+    /// The node that is to be deleted with the put does not exist.
+    Gone,
     NoPath,
     Again,
     /// An earlier try may have been applied, and nothing can prove it.
@@ -61,27 +63,28 @@ impl Producer {
         if nodes.is_empty() {
             return Ok(Some(()));
         }
-        let mut putting = Putting {
-            producer: self,
-            nodes,
-            retries: self.client.retry_loop(),
-            paths_made: PathsMade::default(),
-            proving: Proving::default(),
-            is_sent: false,
-        };
+        let mut putting = Putting::new(self, None, nodes);
         match budget.limit(putting.run()).await {
-            Some(done) => done.map(Some),
+            Some(done) => done.map(|_| Some(())),
             None => match putting.proving.give_up() {
                 Some(error) => Err(error.into()),
                 None => end_of_budget(&self.client, format!("put into the queue {}", self.path), putting.is_sent),
             },
         }
     }
+
+    /// Deletes the node of this operation, and puts another one, in one transaction. Returns `false` if there is nothing
+    /// to delete. Does not create the queue's path.
+    pub(super) async fn put_for(&self, delete: Operation, node: NewNode) -> Result<bool, QueueError> {
+        Putting::new(self, Some(delete), &[node]).run().await
+    }
 }
 
 /// A put under way.
 struct Putting<'a> {
     producer: &'a Producer,
+    /// The first operation of the transaction: a node moves to the queue.
+    delete: Option<Operation>,
     nodes: &'a [NewNode],
     retries: RetryLoop,
     paths_made: PathsMade,
@@ -90,8 +93,13 @@ struct Putting<'a> {
     is_sent: bool,
 }
 
-impl Putting<'_> {
-    async fn run(&mut self) -> Result<(), QueueError> {
+impl<'a> Putting<'a> {
+    fn new(producer: &'a Producer, delete: Option<Operation>, nodes: &'a [NewNode]) -> Self {
+        let (retries, paths_made, proving) = (producer.client.retry_loop(), PathsMade::default(), Proving::default());
+        Self { producer, delete, nodes, retries, paths_made, proving, is_sent: false }
+    }
+
+    async fn run(&mut self) -> Result<bool, QueueError> {
         let Producer { client, path, kind, .. } = self.producer;
         loop {
             let tried = match self.retries.connected(path).await {
@@ -99,7 +107,8 @@ impl Putting<'_> {
                 Err(error) => return Err(self.first_error(error)),
             };
             let failed = match tried {
-                Ok(Attempt::Done) => return Ok(()),
+                Ok(Attempt::Done) => return Ok(true),
+                Ok(Attempt::Gone) => return Ok(false),
                 Ok(Attempt::Again) => Ok(()),
                 Ok(Attempt::NoPath) => self.paths_made.create(client, &mut self.retries, path, *kind).await,
                 Ok(Attempt::Unknown) => return Err(self.first_error(Error::Closed)),
@@ -124,17 +133,24 @@ impl Putting<'_> {
             Settled::Unknown => return Ok(Attempt::Unknown),
             Settled::NotApplied => {}
         }
-        let creates = self.creates(session)?;
-        self.is_sent = true;
+        let mut operations = self.creates(session)?;
+        if let Some(delete) = &self.delete {
+            operations.insert(0, delete.clone());
+        }
+        let (moves, was_sent) = (self.delete.is_some(), std::mem::replace(&mut self.is_sent, true));
         let sent = match markers.are_possible(session) {
-            true => self.proving.send(markers, session, creates).await.and_then(|tried| match tried {
-                Tried::Applied => Ok(Attempt::Done),
-                Tried::Again => Ok(Attempt::Again),
-                Tried::Refused(_, Error::NoNode { .. }) => Ok(Attempt::NoPath),
-                Tried::Refused(_, cause) => Err(cause),
-            }),
-            false => send_unproven(session, creates).await,
+            true => self.proving.send(markers, session, operations).await,
+            false => send_unproven(session, operations).await,
         };
+        let sent = sent.and_then(|tried| match tried {
+            Tried::Applied => Ok(Attempt::Done),
+            Tried::Again => Ok(Attempt::Again),
+            Tried::Refused(0, Error::NoNode { .. }) if moves => {
+                Ok(if was_sent { Attempt::Done } else { Attempt::Gone })
+            }
+            Tried::Refused(_, Error::NoNode { .. }) if !moves => Ok(Attempt::NoPath),
+            Tried::Refused(_, cause) => Err(cause),
+        });
         // Without a marker nothing settles a lost reply.
         self.is_sent = !self.proving.is_unsettled() && sent.as_ref().is_err_and(Error::outcome_unknown);
         sent
@@ -166,17 +182,17 @@ pub(super) fn end_of_budget<T>(
     }
 }
 
-/// Sends creates without a marker. After a lost reply they may be sent twice.
-async fn send_unproven(session: &Session, creates: Vec<Operation>) -> Result<Attempt, Error> {
-    let sent = match <[Operation; 1]>::try_from(creates) {
+/// Sends operations without a marker. After a lost reply they may be sent twice.
+async fn send_unproven(session: &Session, operations: Vec<Operation>) -> Result<Tried, Error> {
+    let sent = match <[Operation; 1]>::try_from(operations) {
         Ok([Operation::Create { path, data, acl, mode }]) => session.create(&path, data, acl, mode).await.map(drop),
         Ok([other]) => session.transaction(vec![other]).await.map(drop),
         Err(several) => session.transaction(several).await.map(drop),
     };
-    let sent = if let Err(Error::Transaction { cause, .. }) = sent { Err(*cause) } else { sent };
     match sent {
-        Ok(()) => Ok(Attempt::Done),
-        Err(Error::NoNode { .. }) => Ok(Attempt::NoPath),
+        Ok(()) => Ok(Tried::Applied),
+        Err(Error::Transaction { index, cause, .. }) => Ok(Tried::Refused(index, *cause)),
+        Err(missing @ Error::NoNode { .. }) => Ok(Tried::Refused(0, missing)),
         Err(error) => Err(error),
     }
 }

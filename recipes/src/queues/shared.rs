@@ -8,6 +8,7 @@ use curator_framework::recipe::{Budget, RecipeClient as _};
 use curator_framework::spi::Operation;
 use curator_framework::{
     Chain, CreateMode, CuratorFramework, Error, PathText, RetryLoop, Session, Stat, WakeReason, make_path,
+    node_from_path,
 };
 use futures_util::future::join_all;
 use tokio::sync::MutexGuard;
@@ -79,8 +80,8 @@ impl<T> Shared<T> {
 
     /// Returns the error of a read or a claim of an item. What the server refuses for this item alone is an error of its
     /// own.
-    pub(super) fn item_error(&self, name: &str, error: Error) -> QueueError {
-        let path = self.node_text(name);
+    pub(super) fn item_error(&self, path: &str, error: Error) -> QueueError {
+        let path = self.client.path_text(path);
         let is_of_item = match &error {
             Error::NoAuth { path: of } | Error::ReplyTooLarge { path: of, .. } => *of == path,
             Error::RequestTooLarge { .. } => true,
@@ -175,16 +176,16 @@ impl<T> Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Returns the names of the items, in their order.
-    async fn names(&self) -> Result<Vec<Ordered>, QueueError> {
+    /// Returns the names of the items at the queue's path, or of the dead letters, in their order.
+    async fn names(&self, parent: &str) -> Result<Vec<Ordered>, QueueError> {
         let mut retries = self.client.retry_loop();
         loop {
-            let session = retries.connected(&self.path).await?;
-            let listed = match session.get_children(&self.path).await {
+            let session = retries.connected(parent).await?;
+            let listed = match session.get_children(parent).await {
                 Err(Error::NoNode { .. }) => return Ok(Vec::new()),
                 listed => listed,
             };
-            if let Some(listed) = retries.done(listed, &self.path).await? {
+            if let Some(listed) = retries.done(listed, parent).await? {
                 let items = listed.iter().filter(|name| self.kind.is_item(name));
                 let mut items: Vec<_> = items.map(|name| Ordered::new(self.kind, name)).collect();
                 items.sort_unstable();
@@ -196,27 +197,33 @@ impl<T> Shared<T> {
     /// Removes the items with an id that are not in work. Returns their number.
     pub(super) async fn remove(&self, id: &str) -> Result<u64, QueueError> {
         let id = names::clean_id(id);
-        self.remove_all(|name| names::id(name) == id).await
+        self.remove_all(&self.path, |name| names::id(name) == id).await
     }
 
-    /// Removes the items that are wanted and not in work, in transactions of at most 64. Returns their number.
-    pub(super) async fn remove_all(&self, is_wanted: impl Fn(&str) -> bool) -> Result<u64, QueueError> {
-        let names = self.names().await?;
+    /// Removes the items at the queue's path that are wanted and not in work, or dead letters, in transactions of at
+    /// most 64. Returns their number.
+    pub(super) async fn remove_all(&self, parent: &str, is_wanted: impl Fn(&str) -> bool) -> Result<u64, QueueError> {
+        let names = self.names(parent).await?;
         let wanted: Vec<_> = names.iter().map(Ordered::name).filter(|name| is_wanted(name)).collect();
         let mut removed = 0;
         for part in wanted.chunks(REMOVED_AT_ONCE) {
-            for was_there in join_all(part.iter().map(|name| self.remove_by_name(name))).await {
+            for was_there in join_all(part.iter().map(|name| self.remove_by_name(parent, name))).await {
                 removed += u64::from(was_there?);
             }
         }
         Ok(removed)
     }
 
-    async fn remove_by_name(&self, name: &str) -> Result<bool, QueueError> {
+    async fn remove_by_name(&self, parent: &str, name: &str) -> Result<bool, QueueError> {
+        let lock_path = match &self.options.mode {
+            Mode::Locked { lock_path } if parent == self.path => Some(&**lock_path),
+            _ => None,
+        };
+        let path = make_path(parent, name);
         let (mut is_sent, mut retries) = (false, self.client.retry_loop());
         loop {
             let session = retries.connected(&self.path).await?;
-            let done = self.remove_item(&session, name, is_sent, &mut retries).await;
+            let done = self.remove_item(&session, (&path, lock_path), is_sent, &mut retries).await;
             is_sent |= done.as_ref().is_err_and(Error::outcome_unknown);
             if let Some(was_there) = retries.done(done, &self.path).await? {
                 return Ok(was_there);
@@ -229,15 +236,15 @@ impl<T> Shared<T> {
     async fn remove_item(
         &self,
         session: &Session,
-        name: &str,
+        (path, lock_path): (&str, Option<&str>),
         was_sent: bool,
         retries: &mut RetryLoop,
     ) -> Result<bool, Error> {
-        let path = self.node(name);
-        let Mode::Locked { lock_path } = &self.options.mode else {
+        let delete = Operation::Delete { path: path.to_owned(), version: None };
+        let Some(lock_path) = lock_path else {
             let deleted = match session.has_transactions() {
-                true => session.joined_transaction(vec![Operation::Delete { path, version: None }]).await.map(drop),
-                false => session.delete(&path, None).await,
+                true => session.joined_transaction(vec![delete]).await.map(drop),
+                false => session.delete(path, None).await,
             };
             let deleted = if let Err(Error::Transaction { cause, .. }) = deleted { Err(*cause) } else { deleted };
             return match deleted {
@@ -245,11 +252,11 @@ impl<T> Shared<T> {
                 deleted => deleted.map(|()| true),
             };
         };
-        let lock = make_path(lock_path, name);
+        let lock = make_path(lock_path, node_from_path(path));
         let (acl, mode) = (session.acl_for(&lock), CreateMode::Ephemeral);
         let operations = vec![
             Operation::Create { path: lock.clone(), data: Vec::new(), acl, mode },
-            Operation::Delete { path, version: None },
+            delete,
             Operation::Delete { path: lock, version: None },
         ];
         match session.joined_transaction(operations).await {
@@ -259,7 +266,7 @@ impl<T> Shared<T> {
                 (0, missing @ Error::NoNode { .. }) => {
                     PathsMade::default().create(&self.client, retries, lock_path, QueuePath::Persistent).await?;
                     retries.pause_after(missing).await?;
-                    Box::pin(self.remove_item(session, name, was_sent, retries)).await
+                    Box::pin(self.remove_item(session, (path, Some(lock_path)), was_sent, retries)).await
                 }
                 (_, Error::NoNode { .. }) => Ok(was_sent),
                 (_, cause) => Err(cause),
@@ -272,51 +279,99 @@ impl<T> Shared<T> {
 impl<T: 'static> Shared<T> {
     /// Returns the content of an item's node.
     pub(super) fn decode(&self, path: &str, stored: &[u8]) -> Result<Decoded<T>, QueueError> {
-        let corrupt = |cause: Box<dyn std::error::Error + Send + Sync>| QueueError::Corrupt {
-            path: self.client.path_text(path),
-            cause: cause.into(),
-        };
-        let plain = self.client.from_stored(path, stored.to_vec(), None).map_err(|error| corrupt(error.into()))?;
-        let Content { items, history, .. } = items::decode(&plain).map_err(|error| corrupt(error.into()))?;
-        let items = items.into_iter().map(|item| self.codec.decode(item));
-        let items = items.collect::<Result<_, _>>().map_err(corrupt)?;
-        Ok(Decoded { items, history, plain })
+        let plain = self.plain(path, stored)?;
+        let content = self.content(path, &plain)?;
+        Ok(Decoded { items: self.items(path, &content)?, history: content.history, plain })
+    }
+
+    fn corrupt(&self, path: &str, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> QueueError {
+        QueueError::Corrupt { path: self.client.path_text(path), cause: cause.into().into() }
+    }
+
+    /// Returns the data of a node, decompressed.
+    fn plain(&self, path: &str, stored: &[u8]) -> Result<Vec<u8>, QueueError> {
+        self.client.from_stored(path, stored.to_vec(), None).map_err(|error| self.corrupt(path, error))
+    }
+
+    fn content<'a>(&self, path: &str, plain: &'a [u8]) -> Result<Content<'a>, QueueError> {
+        items::decode(plain).map_err(|error| self.corrupt(path, error))
+    }
+
+    fn items(&self, path: &str, content: &Content<'_>) -> Result<Vec<T>, QueueError> {
+        let items = content.items.iter().map(|item| self.codec.decode(item));
+        items.collect::<Result<_, _>>().map_err(|error| self.corrupt(path, error))
     }
 
     /// Reads the first items.
     pub(super) async fn peek(&self, most: usize) -> Result<Vec<QueuedItem<T>>, QueueError> {
-        let mut names = self.names().await?;
+        self.first(&self.path, most).await
+    }
+
+    /// Reads the first dead letters.
+    pub(super) async fn dead_letters(&self, most: usize) -> Result<Vec<QueuedItem<T>>, QueueError> {
+        self.first(&self.options.dead_letters, most).await
+    }
+
+    async fn first(&self, parent: &str, most: usize) -> Result<Vec<QueuedItem<T>>, QueueError> {
+        let mut names = self.names(parent).await?;
         names.truncate(most);
         let (mut found, mut retries) = (Vec::new(), self.client.retry_loop());
         for part in names.chunks(READ_AT_ONCE) {
-            let paths: Vec<String> = part.iter().map(|name| self.node(name.name())).collect();
+            let paths: Vec<String> = part.iter().map(|name| make_path(parent, name.name())).collect();
             let read = loop {
-                let session = retries.connected(&self.path).await?;
-                if let Some(read) = retries.done(session.get_data_of_all(paths.clone()).await, &self.path).await? {
+                let session = retries.connected(parent).await?;
+                if let Some(read) = retries.done(session.get_data_of_all(paths.clone()).await, parent).await? {
                     break read;
                 }
             };
-            for (name, read) in part.iter().zip(read) {
+            for (path, read) in paths.iter().zip(read) {
                 match read {
-                    Ok((data, stat)) => found.push(self.queued(name.name(), &data, &stat)),
+                    Ok((data, stat)) => found.push(self.queued(path, &data, &stat)),
                     // It was taken since the listing.
                     Err(Error::NoNode { .. }) => {}
-                    Err(error) => return Err(self.item_error(name.name(), error)),
+                    Err(error) => return Err(self.item_error(path, error)),
                 }
             }
         }
         Ok(found)
     }
 
-    fn queued(&self, name: &str, data: &[u8], stat: &Stat) -> QueuedItem<T> {
-        let decoded = self.decode(&self.node(name), data);
-        let earlier = decoded.as_ref().map_or(0, |decoded| decoded.history.attempts);
+    fn queued(&self, path: &str, data: &[u8], stat: &Stat) -> QueuedItem<T> {
+        let plain = self.plain(path, data);
+        let content = plain.as_ref().map_err(Clone::clone).and_then(|plain| self.content(path, plain));
+        let (earlier, reason) = content.as_ref().map_or((0, None), |it| (it.history.attempts, it.reason));
         QueuedItem {
-            name: name.to_owned(),
-            items: decoded.map(|decoded| decoded.items),
-            created: time_of(stat.ctime),
+            name: node_from_path(path).to_owned(),
             attempts: earlier.saturating_add(u32::try_from(stat.version).unwrap_or_default()),
+            reason: reason.map(|reason| String::from_utf8_lossy(reason).into_owned()),
+            created: time_of(stat.ctime),
+            items: content.and_then(|content| self.items(path, &content)),
         }
+    }
+
+    /// Moves a dead letter back to the queue, with a new count of deliveries. Returns `false` if it does not exist.
+    pub(super) async fn retry_dead(&self, name: &str) -> Result<bool, QueueError> {
+        let path = make_path(&self.options.dead_letters, name);
+        let Some(prefix) = names::prefix_of_any_kind(name) else {
+            return Err(QueueError::Foreign { path: self.client.path_text(&path) });
+        };
+        self.client.check_transactions(&format!("move the dead letter {path} back"))?;
+        let mut retries = self.client.retry_loop();
+        let (stored, stat) = loop {
+            let session = retries.connected(&path).await?;
+            let read = match session.get_data(&path).await {
+                Err(Error::NoNode { .. }) => return Ok(false),
+                read => read,
+            };
+            if let Some(read) = retries.done(read, &path).await? {
+                break read;
+            }
+        };
+        let plain = self.plain(&path, &stored)?;
+        let content = self.content(&path, &plain)?;
+        let data = items::with_history(&plain, &content, History { attempts: 0, ..content.history });
+        let delete = Operation::Delete { path, version: Some(stat.version) };
+        self.producer.put_for(delete, NewNode { name: prefix.to_owned(), data }).await
     }
 }
 

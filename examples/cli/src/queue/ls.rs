@@ -8,16 +8,20 @@ use clap::builder::BoolishValueParser;
 use curator_cli::queues::{OldestItem, QueueReader, QueueState, list as names_at};
 use curator_cli::text::{age, rfc3339, seconds, shown, shown_session};
 use curator_framework::{CuratorFramework, Error, SessionId, make_path};
+use curator_recipes::{DistributedQueue, QueueError, QueuedItem};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde::Serialize;
 
 use super::Paths;
-use super::dead::{AT_ONCE, DeadLetter, NONE};
+use super::dead::NONE;
 use crate::failure::Failure;
 use crate::fields::{DataFields, shown_data};
 use crate::output::{print, tell};
 use crate::show::line;
 use crate::site::Site;
+
+/// The most requests at once.
+const AT_ONCE: usize = 32;
 
 /// The options of `queue ls`.
 #[derive(Debug, Args)]
@@ -46,13 +50,17 @@ pub(super) async fn list(site: &Site, ls: &Ls) -> Result<u8, Failure> {
     let (client, paths) = (&site.client, &ls.paths);
     site.first_session(None).await?;
     let (locks, dead) = (paths.locks(), paths.dead());
+    let queue = paths.queue(site)?;
     let mut reader = QueueReader::new(&paths.path, locks.clone(), dead.clone());
     let Some(state) = reader.read(client).await? else {
         site.check_chroot().await?;
         tell(&format!("no queue {}: no client has put an item yet", paths.path));
         return Ok(NONE);
     };
-    let names = if ls.names { Some(Names::read(client, &paths.path, &locks, &dead).await?) } else { None };
+    let names = match ls.names {
+        true => Some(Names { items: items(client, &paths.path, &locks).await?, dead: letters(&queue).await? }),
+        false => None,
+    };
     let text = match ls.json {
         true => line(&Shot::new(&paths.path, &state, names.as_ref()))?,
         false => summary(&paths.path, &dead, &state) + &names.map(|names| names.table()).unwrap_or_default(),
@@ -81,7 +89,7 @@ fn since(time: SystemTime) -> Duration {
 struct Names {
     /// The names in the order of the listing, with the session that works on the item.
     items: Vec<(String, State)>,
-    dead: Vec<(String, Vec<u8>)>,
+    dead: Vec<QueuedItem<Vec<u8>>>,
 }
 
 enum State {
@@ -100,36 +108,34 @@ impl State {
     }
 }
 
-impl Names {
-    async fn read(client: &CuratorFramework, path: &str, lock_path: &str, dead: &str) -> Result<Self, Error> {
-        let (names, locked, letters) =
-            tokio::try_join!(names_at(client, path), names_at(client, lock_path), names_at(client, dead))?;
-        let locked: HashSet<String> = locked.into_iter().collect();
-        let state = async |name: String| {
-            let state = match locked.contains(&name) {
-                _ if !name.starts_with("queue-") => State::Foreign,
-                false => State::Ready,
-                true => match client.check_exists().for_path(&make_path(lock_path, &name)).await? {
-                    Some(lock) => State::InWork(SessionId::new(lock.ephemeral_owner)),
-                    None => State::Ready,
-                },
-            };
-            Ok::<_, Error>((name, state))
+/// Reads the names of the items, with their states.
+async fn items(client: &CuratorFramework, path: &str, lock_path: &str) -> Result<Vec<(String, State)>, Error> {
+    let (mut names, locked) = tokio::try_join!(names_at(client, path), names_at(client, lock_path))?;
+    names.sort_unstable();
+    let locked: HashSet<String> = locked.into_iter().collect();
+    let state = async |name: String| {
+        let state = match locked.contains(&name) {
+            _ if !name.starts_with("queue-") => State::Foreign,
+            false => State::Ready,
+            true => match client.check_exists().for_path(&make_path(lock_path, &name)).await? {
+                Some(lock) => State::InWork(SessionId::new(lock.ephemeral_owner)),
+                None => State::Ready,
+            },
         };
-        let read = async |name: String| match client.get_data().for_path(&make_path(dead, &name)).await {
-            Ok((data, _)) => Ok(Some((name, data))),
-            Err(Error::NoNode { .. }) => Ok(None),
-            Err(error) => Err(error),
-        };
-        let sorted = |mut names: Vec<String>| {
-            names.sort_unstable();
-            names
-        };
-        let items = stream::iter(sorted(names)).map(state).buffered(AT_ONCE).try_collect().await?;
-        let dead = stream::iter(sorted(letters)).map(read).buffered(AT_ONCE);
-        Ok(Self { items, dead: dead.try_filter_map(async |letter| Ok(letter)).try_collect().await? })
-    }
+        Ok::<_, Error>((name, state))
+    };
+    stream::iter(names).map(state).buffered(AT_ONCE).try_collect().await
+}
 
+/// Reads the dead letters.
+async fn letters(queue: &DistributedQueue<Vec<u8>>) -> Result<Vec<QueuedItem<Vec<u8>>>, Failure> {
+    queue.dead_letters(usize::MAX).await.map_err(|error| match error {
+        QueueError::Refused { cause, .. } => cause.into(),
+        error => error.into(),
+    })
+}
+
+impl Names {
     fn table(&self) -> String {
         let row =
             |state: &str, name: &str, rest: &str| format!("{state:<7}  {name}  {rest}").trim_end().to_owned() + "\n";
@@ -141,18 +147,18 @@ impl Names {
             };
             text += &row(state.word(), &shown(name.as_bytes()), &rest);
         }
-        for (name, data) in &self.dead {
-            let rest = match DeadLetter::of(data) {
-                None => "its data is not an item's".to_owned(),
-                Some(letter) => {
-                    let deliveries = letter.attempts.map(|attempts| format!("deliveries: {attempts}, "));
+        for letter in &self.dead {
+            let rest = match &letter.items {
+                Err(_) => "its data is not an item's".to_owned(),
+                Ok(items) => {
+                    let deliveries = attempts(letter).map(|attempts| format!("deliveries: {attempts}, "));
                     let reason = letter.reason.as_deref().unwrap_or("no reason");
-                    let items: Vec<String> = letter.items.iter().map(|item| shown_data(item)).collect();
+                    let items: Vec<String> = items.iter().map(|item| shown_data(item)).collect();
                     let (deliveries, reason) = (deliveries.unwrap_or_default(), shown(reason.as_bytes()));
                     format!("{deliveries}{reason}: {}", items.join(", "))
                 }
             };
-            text += &row("dead", &shown(name.as_bytes()), &rest);
+            text += &row("dead", &shown(letter.name.as_bytes()), &rest);
         }
         text
     }
@@ -191,7 +197,7 @@ struct Item<'a> {
 struct Letter<'a> {
     name: &'a str,
     attempts: Option<u32>,
-    reason: Option<String>,
+    reason: Option<&'a str>,
     /// `None`: the data is not an item's.
     items: Option<Vec<DataFields<'a>>>,
 }
@@ -221,13 +227,17 @@ impl<'a> Shot<'a> {
 }
 
 impl<'a> Letter<'a> {
-    fn of((name, data): &'a (String, Vec<u8>)) -> Self {
-        let letter = DeadLetter::of(data);
+    fn of(letter: &'a QueuedItem<Vec<u8>>) -> Self {
         Self {
-            name,
-            attempts: letter.as_ref().and_then(|letter| letter.attempts),
-            reason: letter.as_ref().and_then(|letter| letter.reason.clone()),
-            items: letter.map(|letter| letter.items.into_iter().map(DataFields::new).collect()),
+            name: &letter.name,
+            attempts: attempts(letter),
+            reason: letter.reason.as_deref(),
+            items: letter.items.as_ref().ok().map(|items| items.iter().map(|item| DataFields::new(item)).collect()),
         }
     }
+}
+
+/// Returns the number of deliveries of a dead letter, if it is known.
+const fn attempts(letter: &QueuedItem<Vec<u8>>) -> Option<u32> {
+    if letter.attempts == 0 { None } else { Some(letter.attempts) }
 }

@@ -65,6 +65,11 @@ impl Paths {
     fn options(&self) -> QueueOptions {
         QueueOptions::new().lock_path(self.locks()).dead_letters(self.dead())
     }
+
+    /// Returns the queue for a command that does not depend on its kind.
+    fn queue(&self, site: &Site) -> Result<DistributedQueue<Vec<u8>>, Failure> {
+        Ok(DistributedQueue::with_options(site.client.clone(), &self.path, RawCodec, self.options())?)
+    }
 }
 
 /// The kind of a queue, which decides the names and the order of its items.

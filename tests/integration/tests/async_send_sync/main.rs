@@ -624,6 +624,7 @@ mod recipes {
         Delivery<u8>::requeue(_): Send;
         Delivery<u8>::retry(_): Send;
         Delivery<u8>::verify(_): Send;
+        DistributedDelayQueue<u8>::dead_letters(_, _): Send;
         DistributedDelayQueue<u8>::is_empty(_): Send;
         DistributedDelayQueue<u8>::len(_): Send;
         DistributedDelayQueue<u8>::peek(_, _): Send;
@@ -632,6 +633,9 @@ mod recipes {
         DistributedDelayQueue<u8>::put_batch(_, Vec<&'static u8>, _): Send;
         DistributedDelayQueue<u8>::put_timeout(_, _, _, _): Send;
         DistributedDelayQueue<u8>::purge(_): Send;
+        DistributedDelayQueue<u8>::purge_dead(_): Send;
+        DistributedDelayQueue<u8>::retry_dead(_, _): Send;
+        DistributedIdQueue<u8>::dead_letters(_, _): Send;
         DistributedIdQueue<u8>::is_empty(_): Send;
         DistributedIdQueue<u8>::len(_): Send;
         DistributedIdQueue<u8>::peek(_, _): Send;
@@ -640,7 +644,10 @@ mod recipes {
         DistributedIdQueue<u8>::put_batch(_, Vec<&'static u8>, _): Send;
         DistributedIdQueue<u8>::put_timeout(_, _, _, _): Send;
         DistributedIdQueue<u8>::purge(_): Send;
+        DistributedIdQueue<u8>::purge_dead(_): Send;
         DistributedIdQueue<u8>::remove(_, _): Send;
+        DistributedIdQueue<u8>::retry_dead(_, _): Send;
+        DistributedPriorityQueue<u8>::dead_letters(_, _): Send;
         DistributedPriorityQueue<u8>::is_empty(_): Send;
         DistributedPriorityQueue<u8>::len(_): Send;
         DistributedPriorityQueue<u8>::peek(_, _): Send;
@@ -649,6 +656,9 @@ mod recipes {
         DistributedPriorityQueue<u8>::put_batch(_, Vec<&'static u8>, _): Send;
         DistributedPriorityQueue<u8>::put_timeout(_, _, _, _): Send;
         DistributedPriorityQueue<u8>::purge(_): Send;
+        DistributedPriorityQueue<u8>::purge_dead(_): Send;
+        DistributedPriorityQueue<u8>::retry_dead(_, _): Send;
+        DistributedQueue<u8>::dead_letters(_, _): Send;
         DistributedQueue<u8>::is_empty(_): Send;
         DistributedQueue<u8>::len(_): Send;
         DistributedQueue<u8>::peek(_, _): Send;
@@ -657,6 +667,8 @@ mod recipes {
         DistributedQueue<u8>::put_batch(_, Vec<&'static u8>): Send;
         DistributedQueue<u8>::put_timeout(_, _, _): Send;
         DistributedQueue<u8>::purge(_): Send;
+        DistributedQueue<u8>::purge_dead(_): Send;
+        DistributedQueue<u8>::retry_dead(_, _): Send;
         QueueConsumer<u8>::next(_): Send Sync;
         QueueConsumer<u8>::run(_, _, fn(Delivery<u8>) -> Ready<()>): Send Sync;
         QueueConsumer<u8>::run_until(_, Ready<()>, _, fn(Delivery<u8>) -> Ready<()>): Send Sync;

@@ -90,13 +90,21 @@ fn delivery(
     })
 }
 
+/// Rejects the first item, and returns the name of its dead letter.
+async fn rejected(client: &CuratorFramework) -> String {
+    let queue = locked(client);
+    let delivery = queue.consumer().next().await.unwrap().unwrap();
+    delivery.reject("on purpose").await.unwrap();
+    queue.dead_letters(1).await.unwrap().remove(0).name
+}
+
 macro_rules! kind {
     ($rows:ident, $queue:ident, [$($name:literal),*], ($($argument:expr)?), $all:expr) => {
         fn $rows() -> Vec<Row> {
             fn queue(client: &CuratorFramework) -> $queue<String> {
                 $queue::with_options(client.clone(), PATH, RawCodec, locks()).unwrap()
             }
-            let [len, is_empty, put, put_timeout, put_batch, put_all, peek, purge] = [$($name),*];
+            let [len, is_empty, put, put_timeout, put_batch, put_all, peek, purge, letters, retry, purge_dead] = [$($name),*];
             let item = || "third".to_owned();
             vec![
                 row(len, After::Same, async |client| assert_eq!(queue(client).len().await.unwrap(), 2)),
@@ -116,6 +124,15 @@ macro_rules! kind {
                 }),
                 row(peek, After::Same, async |client| assert!(queue(client).peek(9).await.unwrap().len() <= 2)),
                 row(purge, After::Any, async |client| assert!(queue(client).purge().await.unwrap() <= 2)),
+                row(letters, After::Same, async |client| assert!(queue(client).dead_letters(9).await.unwrap().is_empty())),
+                row(retry, After::Same, async |client| {
+                    assert!(queue(client).retry_dead(&rejected(client).await).await.unwrap());
+                })
+                .also_loses_a_reply(3),
+                row(purge_dead, After::OneLess, async |client| {
+                    rejected(client).await;
+                    assert_eq!(queue(client).purge_dead().await.unwrap(), 1);
+                }),
             ]
         }
     };
@@ -132,7 +149,10 @@ kind!(
         "DistributedQueue::put_batch",
         "DistributedQueue::put_all",
         "DistributedQueue::peek",
-        "DistributedQueue::purge"
+        "DistributedQueue::purge",
+        "DistributedQueue::dead_letters",
+        "DistributedQueue::retry_dead",
+        "DistributedQueue::purge_dead"
     ],
     (),
     |item| item
@@ -148,7 +168,10 @@ kind!(
         "DistributedIdQueue::put_batch",
         "DistributedIdQueue::put_all",
         "DistributedIdQueue::peek",
-        "DistributedIdQueue::purge"
+        "DistributedIdQueue::purge",
+        "DistributedIdQueue::dead_letters",
+        "DistributedIdQueue::retry_dead",
+        "DistributedIdQueue::purge_dead"
     ],
     ("id"),
     |item| (item, "id")
@@ -164,7 +187,10 @@ kind!(
         "DistributedPriorityQueue::put_batch",
         "DistributedPriorityQueue::put_all",
         "DistributedPriorityQueue::peek",
-        "DistributedPriorityQueue::purge"
+        "DistributedPriorityQueue::purge",
+        "DistributedPriorityQueue::dead_letters",
+        "DistributedPriorityQueue::retry_dead",
+        "DistributedPriorityQueue::purge_dead"
     ],
     (7),
     |item| (item, 7)
@@ -180,7 +206,10 @@ kind!(
         "DistributedDelayQueue::put_batch",
         "DistributedDelayQueue::put_all",
         "DistributedDelayQueue::peek",
-        "DistributedDelayQueue::purge"
+        "DistributedDelayQueue::purge",
+        "DistributedDelayQueue::dead_letters",
+        "DistributedDelayQueue::retry_dead",
+        "DistributedDelayQueue::purge_dead"
     ],
     (UNIX_EPOCH + Duration::from_secs(1)),
     |item| (item, UNIX_EPOCH + Duration::from_secs(1))

@@ -497,6 +497,7 @@ const ROWS: [Row; 21] = [
         [
             "queues/consumer run",
             "queues/consumer run_until",
+            "queues/kinds dead_letters",
             "queues/kinds peek",
             "queues/kinds put_timeout",
             "queues/options batch",
@@ -520,6 +521,7 @@ const ROWS: [Row; 21] = [
                     let _full = tried(queue.put_timeout(&String::new(), time)).await;
                     for size in SIZES {
                         let _seen = tried(queue.peek(size)).await;
+                        let _letters = tried(queue.dead_letters(size)).await;
                         let work = |delivery: Delivery<String>| async move { drop(delivery.complete().await) };
                         let _ran = timeout(ENOUGH, queue.consumer().run(size, work)).await;
                         let _ran = tried(queue.consumer().run_until(sleep(ENOUGH), size, work)).await;

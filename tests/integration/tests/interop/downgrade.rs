@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_integration::env::{Env, Kind, eventually, in_time};
+use curator_integration::env::{Env, Kind, eventually, in_time, watchers};
 use curator_integration::on_every_server;
 use curator_recipes::InterProcessReadWriteLock;
 
@@ -53,9 +53,12 @@ async fn our_queued_writer_gets_in_over_javas_before_curator_5_5() {
     both.acquire("read", &path).await;
     both.release("write", &path).await;
     let gets_in = java.curator_version().await < [5, 5];
+    // The notification of the writer precedes this listing.
+    env.wait_for_children(&client, &path, 2).await;
     match gets_in {
         true => eventually("it writes", async || writer.is_finished()).await,
-        false => tokio::time::sleep(A_WHILE).await,
+        // For the node ahead, and for its own.
+        false => eventually("it waits for the reader", async || watchers(std::slice::from_ref(&client)) == 2).await,
     }
     assert_eq!(writer.is_finished(), gets_in);
     assert_eq!(both.ask(&format!("holds read {path}")).await, "true");

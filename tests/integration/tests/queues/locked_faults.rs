@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use curator_framework::LossReason;
-use curator_integration::env::{connected, in_time};
+use curator_integration::env::{children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::QueueError;
 use curator_test::wire::OpCode;
 
-use crate::stage::{LONG, completed, drained, locked, next, nothing, texts, through};
+use crate::stage::{LONG, completed, drained, locked, locks, next, nothing, texts, through, with};
 
 on_every_server! {
     // Defect 3: Java's item waits for the end of the session.
@@ -35,7 +35,7 @@ on_every_server! {
             assert!(direct.check_exists().for_path(&effect).await.unwrap().is_some());
         }
         assert!(in_time(producer.is_empty()).await.unwrap());
-        assert!(curator_integration::env::children(&direct, &format!("{path}-locks")).await.is_empty());
+        assert!(children(&direct, &format!("{path}-locks")).await.is_empty());
     }
 
     async fn lost_reply_to_a_retry_a_requeue_or_a_rejection_counts_once(env) {
@@ -54,7 +54,7 @@ on_every_server! {
             }
         }
         assert!(in_time(producer.is_empty()).await.unwrap());
-        assert_eq!(curator_integration::env::children(&direct, &format!("{path}-dead")).await.len(), 1);
+        assert_eq!(children(&direct, &format!("{path}-dead")).await.len(), 1);
         nothing(&mut consumer).await;
     }
 
@@ -142,6 +142,38 @@ on_every_server! {
         assert!(direct.check_exists().for_path(&effect).await.unwrap().is_none());
         drop(delivery);
         assert_eq!(completed(&mut consumer).await, ["item"]);
+    }
+
+    async fn poison_item_with_an_unknown_rejection_is_rejected_in_the_next_session(env) {
+        let direct = env.client().await;
+        for is_applied in [false, true] {
+            let (path, proxy) = (env.path(&format!("queue-{is_applied}")), env.proxy());
+            let (producer, dead) = (locked(&direct, &path), format!("{path}-dead"));
+            in_time(direct.create().creating_parents_if_needed().for_path(&dead)).await.unwrap();
+            in_time(producer.put(&"poison".to_owned())).await.unwrap();
+            let client = connected(through(&proxy, LONG)).await;
+            let session = in_time(client.session()).await.unwrap();
+            let mut consumer = with(&client, &path, locks(&path).max_attempts(1)).consumer();
+            in_time(next(&mut consumer).await.retry()).await.unwrap();
+            proxy.refuse();
+            // The claim comes first.
+            match is_applied {
+                true => proxy.drop_reply(OpCode::Multi, 2),
+                false => proxy.drop_request(OpCode::Multi, 2),
+            }
+            let ends = async {
+                proxy.wait_for_faults(1).await;
+                in_time(env.kill_session(&session)).await;
+                proxy.accept();
+                eventually("it is rejected", async || children(&direct, &dead).await.len() == 1).await;
+                in_time(producer.put(&"next".to_owned())).await.unwrap();
+            };
+            let (delivered, ()) = tokio::join!(completed(&mut consumer), ends);
+            assert_eq!(delivered, ["next"]);
+            nothing(&mut consumer).await;
+            assert_eq!(children(&direct, &dead).await.len(), 1, "{is_applied}");
+            assert!(in_time(producer.is_empty()).await.unwrap());
+        }
     }
 
     async fn completion_without_a_reply_before_the_session_ends_is_an_unknown_outcome(env) {

@@ -5,7 +5,9 @@
 mod batches;
 mod both_clients;
 mod costs;
+mod dead_letters;
 mod defects;
 mod locked;
 mod locked_faults;
+mod promises;
 mod stage;

@@ -4,4 +4,5 @@ mod faults;
 mod kinds;
 mod path;
 mod plain;
+mod promises;
 mod simple;

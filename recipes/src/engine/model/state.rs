@@ -128,6 +128,8 @@ pub(super) struct Locks {
     pub(super) contenders: Vec<Contender>,
     /// The newest listings that the sessions keep.
     pub(super) newest: Vec<Option<Newest>>,
+    /// The nodes of writers that the sessions know.
+    pub(super) writers: Vec<Nodes>,
     /// The contender that has the turn to take a lease.
     pub(super) turn: Option<usize>,
     /// The path's data.

@@ -196,6 +196,19 @@ fn read_write_lock_of_three_contenders_survives_faults() {
 }
 
 #[test]
+fn read_write_lock_whose_contenders_share_what_they_know_survives_faults() {
+    for kinds in [[Write, Read, Read], [Write, Write, Read], [Write, Read, Write], [Write, Write, Write]] {
+        nothing_is_found([read_write(&kinds, &[0, 1, 1], 1), with_downgrades(read_write(&kinds, &[0, 0, 0], 0))]);
+        nothing_is_found([with_downgrades(read_write(&kinds, &[0, 1, 1], 0)).thorough()]);
+        if is_long() {
+            nothing_is_found([with_downgrades(read_write(&kinds, &[0, 1, 1], 1)).thorough()]);
+        }
+    }
+    // Behind two writers of other sessions.
+    nothing_is_found([read_write(&[Write, Write, Read, Read], &[0, 1, 2, 2], 0)]);
+}
+
+#[test]
 fn broken_planners_of_a_read_write_lock_are_found() {
     let untrue = "proves nothing";
     is_found(read_write(&[Write, Read], &[0, 1], 0), Quirk::ReaderIgnoresTheLastWriter, untrue);
@@ -204,6 +217,11 @@ fn broken_planners_of_a_read_write_lock_are_found() {
     is_found(read_write(&[Write, Read], &[0, 0], 1), Quirk::UnknownIsOtherSession, untrue);
     let downgrades = with_downgrades(read_write(&[Write, Write], &[0, 1], 0));
     is_found(downgrades, Quirk::WriterTrustsADeletion, untrue);
+    let downgrades = with_downgrades(read_write(&[Write, Write, Write], &[0, 1, 1], 0));
+    is_found(downgrades, Quirk::WriterReadsItsNode, untrue);
+    is_found(read_write(&[Write, Write, Read], &[0, 1, 1], 1), Quirk::NothingKnownIsNothingAhead, untrue);
+    let stuck = "although it could be granted";
+    is_found(read_write(&[Write, Read, Read], &[0, 1, 1], 0), Quirk::ReaderWaitsForReaders, stuck);
 }
 
 /// Candidates of an election, with a hand-over to any of them.

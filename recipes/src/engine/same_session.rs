@@ -22,6 +22,9 @@ use crate::engine::driver::{WRITE_NAME, is_far_from_the_end, standard_sequence};
 use crate::engine::plan::{Ahead, Epoch};
 use crate::engine::shared_reads::SharedReads;
 
+/// The most readers that list with their creates at once. Later ones share a listing behind these.
+const MOST_LISTING: usize = 8;
+
 /// The contenders of one session in this process.
 #[derive(Debug, Default)]
 pub(super) struct Contenders(Mutex<Known>);
@@ -37,7 +40,7 @@ struct Known {
 /// of its writers.
 type QueueKey = (Arc<str>, &'static str);
 
-/// A contender's part in a queue whose contenders share what they know.
+/// A contender's part in a queue of contenders that share what they know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// One contender holds the lock at a time.
@@ -57,6 +60,17 @@ struct Queue {
     /// The nodes of writers, by their numbers: of the session, and others that its contenders have found ahead.
     writers: BTreeMap<i64, Arc<str>>,
     reads: Arc<SharedReads>,
+}
+
+impl Queue {
+    /// Returns the nearest writer's node below a number, as far as the process knows.
+    fn writer_below(&self, number: i64) -> Option<&Arc<str>> {
+        let is_there = |(number, node): &(&i64, &Arc<str>)| {
+            // Without a contender of the session it is another client's.
+            self.nodes.get(number).is_none_or(|own| !own.has_kept(node) || own.is_there())
+        };
+        self.writers.range(..number).rev().find(is_there).map(|(_, node)| node)
+    }
 }
 
 /// Removes a writer's node. Another one may have the number behind the deletion of all nodes.
@@ -186,13 +200,17 @@ impl Entry {
         queue.is_some_and(|queue| queue.coming > own || queue.nodes.values().rev().any(is_other))
     }
 
-    /// Returns whether the contender will probably wait for what the session knows in the queue. Other readers are no
-    /// reason to wait.
+    /// Returns whether the contender will probably wait for what the session knows in the queue. A reader does not wait for
+    /// other readers, but of many that come at once only the [first](MOST_LISTING) list on their own.
     pub(super) fn may_wait(&self) -> bool {
         match self.queue.as_deref() {
-            Some(Place { key, role: Role::Reader, .. }) => {
-                self.contenders.0.lock().queues.get(key).is_some_and(|queue| !queue.writers.is_empty())
-            }
+            Some(Place { key, role: Role::Reader, .. }) => self
+                .contenders
+                .0
+                .lock()
+                .queues
+                .get(key)
+                .is_some_and(|queue| queue.writer_below(i64::MAX).is_some() || queue.coming > MOST_LISTING),
             _ => self.has_company(),
         }
     }
@@ -219,26 +237,24 @@ impl Entry {
 
     /// Records that a node ahead is there, for which the contender waits. Later readers wait for it too, if it is a writer's.
     pub(super) fn has_found(&self, node: &str) {
-        self.change_writers(node, |writers, number| {
-            if writers.get(&number).is_none_or(|known| **known != *node) {
-                writers.insert(number, node.into());
-            }
-        });
-    }
-
-    /// Records that a node ahead has gone.
-    pub(super) fn has_gone(&self, node: &str) {
-        self.change_writers(node, |writers, number| forget(writers, number, node));
-    }
-
-    /// Calls `change` with the known writers of a read-write lock, if the node is a writer's with this number.
-    fn change_writers(&self, node: &str, change: impl FnOnce(&mut BTreeMap<i64, Arc<str>>, i64)) {
         let Some(place) = self.queue.as_ref().filter(|place| place.role != Role::Exclusive) else { return };
         let number = standard_sequence(node, WRITE_NAME).filter(|number| is_far_from_the_end(*number));
         let (Some(number), mut known) = (number, self.contenders.0.lock()) else { return };
-        if let Some(queue) = known.queues.get_mut(&place.key) {
-            change(&mut queue.writers, number);
+        let Some(queue) = known.queues.get_mut(&place.key) else { return };
+        if queue.writers.get(&number).is_none_or(|known| **known != *node) {
+            queue.writers.insert(number, node.into());
         }
+    }
+
+    /// Records that a node ahead with this number has gone.
+    pub(super) fn has_gone(&self, number: i64, node: &str) {
+        let (Some(place), mut known) = (&self.queue, self.contenders.0.lock()) else { return };
+        let Some(queue) = known.queues.get_mut(&place.key) else { return };
+        // Its contender may not know it yet.
+        if queue.nodes.get(&number).is_some_and(|facts| facts.has_kept(node)) {
+            queue.nodes.remove(&number);
+        }
+        forget(&mut queue.writers, number, node);
     }
 
     /// Returns the nearest contender ahead in the queue that the session knows, and that the contender waits for: of the
@@ -248,8 +264,8 @@ impl Entry {
         let known = self.contenders.0.lock();
         let queue = known.queues.get(&place.key)?;
         if place.role == Role::Reader {
-            let (_, node) = queue.writers.range(..own).next_back()?;
-            return Some(Ahead { node: Arc::clone(node), is_next: false });
+            let node = Arc::clone(queue.writer_below(own)?);
+            return Some(Ahead { node, is_next: false });
         }
         let mut before = queue.nodes.range(..own).rev();
         let (number, facts) = before.find(|(_, facts)| facts.is_there())?;

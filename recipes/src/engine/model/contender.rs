@@ -155,7 +155,7 @@ impl Locks {
     pub(super) fn new_owner(&mut self, contender: usize) {
         let session = self.contenders[contender].session;
         self.contenders[contender].owner = self.owners.len();
-        self.owners.push(Owner { session, is_entered: true, node: None, says_first: None, delete: Delete::Idle });
+        self.owners.push(Owner::new(session, true));
     }
 
     /// Begins a first try, which the planner has no part in.
@@ -237,7 +237,7 @@ impl Locks {
     pub(super) fn downgrade(&mut self, contender: usize) {
         let Contender { session, node, .. } = self.contenders[contender];
         self.contenders[contender].phase = Phase::Downgrades(self.owners.len());
-        self.owners.push(Owner { session, is_entered: false, node: None, says_first: None, delete: Delete::Idle });
+        self.owners.push(Owner::new(session, false));
         self.send(contender, What::CreateReader);
         if let Some(node) = node {
             self.send(contender, What::Exists(node));
@@ -315,8 +315,10 @@ impl Locks {
             return;
         }
         let is_there = |node: usize| self.world.nodes[node].exists_at(position);
-        if matches!(request.what, What::ReadNode(node) if !is_there(node)) {
-            self.have_gone(request.contender, epoch, |gone| What::ReadNode(gone) == request.what);
+        if let What::ReadNode(node) = request.what {
+            if !is_there(node) {
+                self.has_gone(request.contender, epoch, node);
+            }
         }
         if let What::Exists(node) = request.what {
             return self.is_downgraded(request.contender, self.world.nodes[node].exists_at(position));
@@ -572,7 +574,7 @@ impl Locks {
         if event == Event::Changed {
             return Some((Input::Written, None));
         }
-        self.have_gone(contender, epoch, |gone| gone == node);
+        self.has_gone(contender, epoch, node);
         let it = &mut self.contenders[contender];
         let set_in = found.map_or(epoch, |found| found.epoch);
         let epoch = if scenario.quirk == Some(Quirk::ReplayIsOfTheOldConnection) { set_in } else { epoch };
@@ -715,13 +717,20 @@ impl Locks {
             *index != contender && kind.shares() && other.session == session && other.phase != Phase::Idle
         });
         let owners = others.map(|(_, other)| &self.owners[other.owner]);
-        owners.filter(|owner| owner.is_entered && owner.delete == Delete::Idle)
+        owners.filter(|owner| owner.is_entered && owner.delete == Delete::Idle && !owner.is_gone)
+    }
+
+    /// Returns the known writers, except those of the session that have begun to delete their nodes.
+    fn known_writers(&self, session: usize) -> Nodes {
+        let leaves = |owner: &&Owner| owner.session == session && owner.delete != Delete::Idle;
+        let leaving = self.owners.iter().filter(leaves).filter_map(|owner| owner.node);
+        leaving.fold(self.writers[session], |known, node| known & !(1 << node))
     }
 
     /// Returns whether a contender creates its node without a listing.
     fn may_wait(&self, contender: usize) -> bool {
         match self.contenders[contender] {
-            Contender { kind: Kind::Read, session, .. } => self.writers[session] != 0,
+            Contender { kind: Kind::Read, session, .. } => self.known_writers(session) != 0,
             _ => self.company(contender).next().is_some(),
         }
     }
@@ -740,13 +749,23 @@ impl Locks {
         is_listed(own).then(|| ahead.fold(1 << own, |known, node| known | 1 << node))
     }
 
-    /// Records that nodes have gone, as a connection has shown.
-    fn have_gone(&mut self, contender: usize, epoch: u64, are_gone: impl Fn(usize) -> bool) {
+    /// Records that a node has gone, as a connection has shown.
+    fn has_gone(&mut self, contender: usize, epoch: u64, node: usize) {
         let Contender { session, kind, .. } = self.contenders[contender];
-        let newest = self.newest[session].as_mut().filter(|it| kind.shares() && it.epoch == epoch);
-        let gone = (0..self.world.nodes.len()).filter(|node| are_gone(*node)).fold(0, |gone, node| gone | 1 << node);
-        self.writers[session] &= !gone;
-        newest.into_iter().for_each(|newest| newest.listed &= !gone);
+        if !kind.shares() {
+            return;
+        }
+        self.writers[session] &= !(1 << node);
+        let is_gone = |owner: &&mut Owner| owner.session == session && owner.node == Some(node);
+        self.owners.iter_mut().filter(is_gone).for_each(|owner| owner.is_gone = true);
+        self.are_not_listed(session, epoch, 1 << node);
+    }
+
+    /// Removes nodes that have gone from the session's newest listing, if it is of this connection.
+    fn are_not_listed(&mut self, session: usize, epoch: u64, gone: Nodes) {
+        if let Some(newest) = self.newest[session].as_mut().filter(|newest| newest.epoch == epoch) {
+            newest.listed &= !gone;
+        }
     }
 
     /// Returns the nearest contender ahead that the session knows: its own with one node that is certain, or for a reader
@@ -757,7 +776,8 @@ impl Locks {
         let own = number(node?);
         let is_reader = kind == Kind::Read && scenario.quirk != Some(Quirk::ReaderWaitsForReaders);
         let nearest = if is_reader {
-            let known = (0..self.world.nodes.len()).filter(|node| self.writers[session] & 1 << node != 0);
+            let known = self.known_writers(session);
+            let known = (0..self.world.nodes.len()).filter(|node| known & 1 << node != 0);
             known.filter(|node| number(*node) < own).max_by_key(|node| number(*node))?
         } else {
             let nodes = self.company(contender).filter_map(|owner| owner.node);
@@ -900,9 +920,10 @@ impl Locks {
         (it.awaited, it.awaited_owner, it.has_come) = (None, None, false);
         let says = (it.kind == Kind::Mutex).then_some(epoch);
         let number = it.node.map(|node| self.world.nodes[node].data.number);
-        let numbers: Vec<_> = self.world.nodes.iter().map(|node| node.data.number).collect();
-        if says.is_some() {
-            self.have_gone(contender, epoch, |node| number.is_some_and(|own| numbers[node] < own));
+        if let Some(own) = number.filter(|_| says.is_some()) {
+            let numbers = self.world.nodes.iter().map(|node| node.data.number).enumerate();
+            let before = numbers.filter(|(_, number)| *number < own).fold(0, |before, (node, _)| before | 1 << node);
+            self.are_not_listed(self.contenders[contender].session, epoch, before);
         }
         let it = &mut self.contenders[contender];
         self.owners[it.owner].says_first = self.owners[it.owner].says_first.or(says);

@@ -166,8 +166,16 @@ pub(super) struct Owner {
     pub(super) is_entered: bool,
     /// Its one node.
     pub(super) node: Option<usize>,
+    /// Another contender of the session has seen that the node is gone.
+    pub(super) is_gone: bool,
     pub(super) says_first: Option<u64>,
     pub(super) delete: Delete,
+}
+
+impl Owner {
+    pub(super) fn new(session: usize, is_entered: bool) -> Self {
+        Self { session, is_entered, node: None, is_gone: false, says_first: None, delete: Delete::Idle }
+    }
 }
 
 /// A delete by the owner.

@@ -309,9 +309,10 @@ impl Contender<'_> {
 
     /// Records that a contender ahead has gone, as a connection has shown.
     fn has_gone(&self, epoch: Option<Epoch>, name: &str) {
-        self.entry.has_gone(name);
-        let reads = self.entry.reads().filter(|_| self.entry.number().is_some());
-        if let (Some(epoch), Some(reads), Some(number)) = (epoch, reads, self.lock.sequence(name)) {
+        let Some(reads) = self.entry.reads() else { return };
+        let Some(number) = self.lock.sequence(name) else { return };
+        self.entry.has_gone(number, name);
+        if let (Some(epoch), Some(_)) = (epoch, self.entry.number()) {
             reads.is_gone(epoch, number, name);
         }
     }

@@ -131,7 +131,7 @@ impl Ground {
     }
 }
 
-/// Checks that no writer was granted before one ahead of it, and nobody before a writer ahead.
+/// Checks that each writer was granted after all ahead of it, and before all behind it.
 fn are_in_order(order: &[(Half, FencingToken)]) {
     for (position, (_, writer)) in order.iter().enumerate().filter(|(_, (half, _))| *half == Write) {
         let (before, behind) = (&order[..position], &order[position + 1..]);

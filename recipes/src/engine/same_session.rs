@@ -200,8 +200,8 @@ impl Entry {
         queue.is_some_and(|queue| queue.coming > own || queue.nodes.values().rev().any(is_other))
     }
 
-    /// Returns whether the contender will probably wait for what the session knows in the queue. A reader does not wait for
-    /// other readers, but of many that come at once only the [first](MOST_LISTING) list on their own.
+    /// Returns whether the contender will probably wait for what the session knows in the queue. A reader does not wait
+    /// for other readers, but of many that come at once only the [first](MOST_LISTING) list on their own.
     pub(super) fn may_wait(&self) -> bool {
         match self.queue.as_deref() {
             Some(Place { key, role: Role::Reader, .. }) => self
@@ -235,7 +235,7 @@ impl Entry {
         }
     }
 
-    /// Records that a node ahead is there, for which the contender waits. Later readers wait for it too, if it is a writer's.
+    /// Records that a node ahead is there, for which the contender waits. If it is a writer's, later readers wait for it.
     pub(super) fn has_found(&self, node: &str) {
         let Some(place) = self.queue.as_ref().filter(|place| place.role != Role::Exclusive) else { return };
         let number = standard_sequence(node, WRITE_NAME).filter(|number| is_far_from_the_end(*number));
@@ -257,8 +257,8 @@ impl Entry {
         forget(&mut queue.writers, number, node);
     }
 
-    /// Returns the nearest contender ahead in the queue that the session knows, and that the contender waits for: of the
-    /// session, or for a reader of any.
+    /// Returns the nearest contender ahead in the queue that the session knows, and that the contender waits for: one of
+    /// the session, or for a reader any writer.
     pub(super) fn ahead(&self) -> Option<Ahead> {
         let (place, own) = (self.queue.as_ref()?, self.number()?);
         let known = self.contenders.0.lock();

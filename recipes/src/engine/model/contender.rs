@@ -720,7 +720,7 @@ impl Locks {
         owners.filter(|owner| owner.is_entered && owner.delete == Delete::Idle && !owner.is_gone)
     }
 
-    /// Returns the known writers, except those of the session that have begun to delete their nodes.
+    /// Returns the known writers, without the session's own ones that have begun to delete their nodes.
     fn known_writers(&self, session: usize) -> Nodes {
         let leaves = |owner: &&Owner| owner.session == session && owner.delete != Delete::Idle;
         let leaving = self.owners.iter().filter(leaves).filter_map(|owner| owner.node);

@@ -223,7 +223,7 @@ on_every_server! {
         ground.close().await;
     }
 
-    async fn nodes_that_are_deleted_by_hand_cost_few_listings(env) {
+    async fn waiters_with_nodes_that_are_deleted_by_hand_are_served_in_order(env) {
         let mut ground = Ground::new(env).await;
         let theirs = in_time(acquire(ground.lock(&ground.other), Write)).await;
         let half = |number| if number % 5 == 2 { Write } else { Read };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, node_from_path};
+use curator_framework::CuratorFramework;
 use curator_integration::env::{eventually, in_time};
 use curator_integration::in_process::client;
 use curator_recipes::{FencingToken, InterProcessMutex, MutexGuard};
@@ -161,31 +161,6 @@ async fn waiters_that_give_up_at_once_cost_few_listings() {
     println!("{gone:?}");
     assert!(of(&gone, OpCode::GetChildren) + of(&gone, OpCode::GetChildren2) <= 5, "{gone:?}");
     drain(holder, waiters).await;
-    stage.client.close().await;
-}
-
-/// The waiter of the deleted node looks for it much later.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiter_behind_a_node_that_is_deleted_by_hand_needs_no_listing() {
-    let stage = Stage::new(LOCK).await;
-    let holder = in_time(lock(&stage.observer).acquire()).await.unwrap();
-    let mut waiting = Vec::new();
-    let mut names = vec![node_from_path(holder.node_path()).to_owned()];
-    for _ in 0..3 {
-        waiting.extend(waiters(&stage, 1));
-        eventually("it waits", async || nodes(&stage.server) == names.len() + 1).await;
-        let all = stage.server.children(LOCK).unwrap();
-        names.extend(all.into_iter().find(|name| !names.contains(name)));
-    }
-    quiet(&stage.server).await;
-    counted(&stage.server);
-    stage.observer.delete().for_path(&format!("{LOCK}/{}", names[2])).await.unwrap();
-    quiet(&stage.server).await;
-    let counts = counted(&stage.server);
-    println!("{counts:?}");
-    assert_eq!(of(&counts, OpCode::GetChildren) + of(&counts, OpCode::GetChildren2), 0, "{counts:?}");
-    waiting.remove(1).abort();
-    drain(holder, waiting).await;
     stage.client.close().await;
 }
 

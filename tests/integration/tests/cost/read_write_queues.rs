@@ -72,6 +72,25 @@ impl Ground {
         tasks
     }
 
+    /// Lets tasks of the other client wait for these halves, one after the other.
+    async fn others(&self, halves: impl IntoIterator<Item = Half>) -> Vec<JoinHandle<LockGuard>> {
+        let mut tasks = Vec::new();
+        for half in halves {
+            let before = self.nodes().await;
+            tasks.push(tokio::spawn(acquire(self.lock(&self.other), half)));
+            eventually("it waits", async || self.nodes().await == before + 1).await;
+        }
+        tasks
+    }
+
+    /// Lets a waiter of the other client give up.
+    async fn gives_up(&self, waiter: Option<JoinHandle<LockGuard>>) {
+        let before = self.nodes().await;
+        waiter.unwrap().abort();
+        eventually("it is gone", async || self.nodes().await == before - 1).await;
+        self.quiet().await;
+    }
+
     /// Waits until nothing has come from the server for some looks in a row.
     async fn quiet(&self) {
         let mut same = (0, 0);
@@ -149,8 +168,12 @@ async fn joins_and_gets_the_lock(env: Env, half: impl Fn(usize) -> Half) {
     assert!(bytes <= EACH * WAITERS as u64, "{bytes} bytes");
     let before = ground.counted();
     assert!(theirs.release().await.unwrap().is_released());
-    are_in_order(&ground.served(tasks.len()).await);
-    ground.since("are served", before);
+    let order = ground.served(tasks.len()).await;
+    are_in_order(&order);
+    let (listings, _) = ground.since("are served", before);
+    // Each writer lists.
+    let writers = order.iter().filter(|(half, _)| *half == Write).count();
+    assert!(listings <= writers + WAITERS / 20, "{listings} listings");
     ground.close().await;
 }
 
@@ -197,6 +220,37 @@ on_every_server! {
         drop(readers);
         assert!(in_time(theirs).await.unwrap().release().await.unwrap().is_released());
         ground.readers(1).await;
+        ground.close().await;
+    }
+
+    async fn reader_finds_a_writer_ahead_of_other_readers_in_an_earlier_listing(env) {
+        let mut ground = Ground::new(env).await;
+        let theirs = in_time(acquire(ground.lock(&ground.other), Write)).await;
+        let mut others = ground.others([Read; 8].into_iter().chain([Write; 2])).await;
+        ground.join([Read; 2]).await;
+        // They list behind the first one that gives up, and use that listing behind the second one.
+        let before = ground.counted();
+        ground.gives_up(others.pop()).await;
+        ground.gives_up(others.pop()).await;
+        let (listings, _) = ground.since("two give up", before);
+        assert!(ground.granted.1.try_recv().is_err(), "the first writer holds the lock");
+        assert!(listings <= 2, "{listings} listings");
+        assert!(theirs.release().await.unwrap().is_released());
+        ground.readers(2).await;
+        ground.close().await;
+    }
+
+    async fn writer_lists_behind_the_last_node_of_an_earlier_listing(env) {
+        let mut ground = Ground::new(env).await;
+        let theirs = in_time(ground.lock(&ground.other).write_lock().acquire()).await.unwrap();
+        let mut others = ground.others([Write]).await;
+        ground.join([Write; 2]).await;
+        ground.gives_up(others.pop()).await;
+        let reading = in_time(theirs.downgrade()).await.unwrap();
+        ground.quiet().await;
+        assert!(ground.granted.1.try_recv().is_err(), "the writer became a reader");
+        assert!(reading.release().await.unwrap().is_released());
+        ground.served(2).await;
         ground.close().await;
     }
 

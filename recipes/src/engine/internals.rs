@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::engine::acquired::Acquired;
 use crate::engine::caller::Origin;
 use crate::engine::candidacy::Candidacy;
-use crate::engine::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
+use crate::engine::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, WRITE_NAME};
 use crate::engine::error::LockError;
 use crate::engine::hold::Hold;
 use crate::engine::label::Label;
@@ -20,6 +20,7 @@ use crate::engine::options::LockOptions;
 use crate::engine::places::{MOST_WAITING, Places};
 use crate::engine::plan::Rules;
 use crate::engine::revocation::Revocation;
+use crate::engine::same_session::Role;
 use crate::engine::slot::Slots;
 use crate::engine::wait_mode::WaitMode;
 use crate::engine::waits;
@@ -45,8 +46,9 @@ pub(crate) struct LockSpec {
     pub(crate) limit: Arc<Limit>,
     /// See [`Rules::signals_successor`].
     pub(crate) signals_successor: bool,
-    /// See [`Rules::is_queue`].
-    pub(crate) is_queue: bool,
+    /// The part of the contenders in a queue that none joins ahead of another. `None` for candidates, for leases, and for a
+    /// program's driver.
+    pub(crate) role: Option<Role>,
     /// The contenders have [places](crate::engine::places). False for candidates, for leases, and for a program's driver.
     pub(crate) has_places: bool,
     /// The data of the parent, if it is created.
@@ -73,7 +75,7 @@ impl LockSpec {
             driver,
             limit,
             signals_successor: false,
-            is_queue: false,
+            role: None,
             has_places: false,
             parent_data: &[],
             has_containers: true,
@@ -86,7 +88,8 @@ impl LockSpec {
 
     /// Creates the properties of a lock that one contender holds at a time, in the order of the queue.
     pub(crate) fn queue(lock_name: &'static str) -> Self {
-        Self { is_queue: true, has_places: true, ..Self::exclusive(lock_name, Arc::new(StandardLockInternalsDriver)) }
+        let spec = Self::exclusive(lock_name, Arc::new(StandardLockInternalsDriver));
+        Self { role: Some(Role::Exclusive), has_places: true, ..spec }
     }
 }
 
@@ -164,22 +167,28 @@ impl LockInternals {
 
     /// Returns the rules that all contenders share.
     pub(super) fn rules(&self, mode: WaitMode) -> Rules<'_> {
-        let &LockSpec { ref driver, ref limit, signals_successor, is_queue, .. } = &self.spec;
+        let &LockSpec { ref driver, ref limit, signals_successor, .. } = &self.spec;
         Rules {
             driver: &**driver,
-            is_queue,
+            is_queue: self.is_queue(),
             limit_is_fixed: limit.is_fixed(),
             signals_successor,
             // With extra patterns this contender counts more nodes than other holders may, so it does not rely on them.
-            hears_holders: self.shared_queue().is_some(),
+            hears_holders: self.is_queue() && self.shared_queue().is_some(),
             asks_once: mode == WaitMode::Once,
         }
     }
 
-    /// Returns the name of the lock's nodes, if its contenders share their [reads](super::shared_reads): they have one
-    /// order, and none joins ahead of another.
-    pub(super) fn shared_queue(&self) -> Option<&'static str> {
-        (self.spec.is_queue && self.spec.extra_lock_patterns.is_empty()).then_some(self.spec.lock_name)
+    /// See [`Rules::is_queue`].
+    pub(super) fn is_queue(&self) -> bool {
+        self.spec.role == Some(Role::Exclusive)
+    }
+
+    /// Returns the name of the queue, and the part of this lock's contenders in it, if the contenders of a session share
+    /// [what they know](super::same_session) and their [reads](super::shared_reads).
+    pub(super) fn shared_queue(&self) -> Option<(&'static str, Role)> {
+        let role = self.spec.role.filter(|_| self.spec.extra_lock_patterns.is_empty())?;
+        Some((if role == Role::Exclusive { self.spec.lock_name } else { WRITE_NAME }, role))
     }
 
     pub(crate) fn label(&self) -> &Label {

@@ -62,6 +62,7 @@ pub(crate) use self::limit::Limit;
 pub(crate) use self::places::Places;
 pub(crate) use self::queue_node::adopt;
 pub(crate) use self::requests::{children_of, verify_in_session};
+pub(crate) use self::same_session::Role;
 pub(crate) use self::wait_mode::{Contention, WaitMode};
 
 pub use self::driver::{

@@ -6,7 +6,9 @@
 //! it.
 //!
 //! A contender of a queue also finds here the nearest contender of its session ahead. It is not granted before that one
-//! is gone, so it waits for it without a listing, and the cost of joining does not grow with the queue.
+//! is gone, so it waits for it without a listing, and the cost of joining does not grow with the queue. A reader waits
+//! for the nearest writer ahead that the session knows: one of its own, or another client's that a contender has found.
+//! What is known only says where to wait. If it is out of date, that costs a read and a listing, and never grants.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -16,8 +18,12 @@ use curator_framework::{Session, node_from_path};
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 
+use crate::engine::driver::{WRITE_NAME, is_far_from_the_end, standard_sequence};
 use crate::engine::plan::{Ahead, Epoch};
 use crate::engine::shared_reads::SharedReads;
+
+/// The most readers that list with their creates at once. Later ones share a listing behind these.
+const MOST_LISTING: usize = 8;
 
 /// The contenders of one session in this process.
 #[derive(Debug, Default)]
@@ -30,8 +36,19 @@ struct Known {
     queues: HashMap<QueueKey, Queue>,
 }
 
-/// The path of a lock as the server knows it, and the name of its nodes.
+/// The path of a lock as the server knows it, and the name of its nodes. Both halves of a read-write lock have the name
+/// of its writers.
 type QueueKey = (Arc<str>, &'static str);
+
+/// A contender's part in a queue of contenders that share what they know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// One contender holds the lock at a time.
+    Exclusive,
+    Reader,
+    /// As `Exclusive`, but a node may come ahead: a writer ahead may become a reader.
+    Writer,
+}
 
 /// The contenders of one lock.
 #[derive(Debug, Default)]
@@ -40,7 +57,27 @@ struct Queue {
     coming: usize,
     /// Those with one certain node, by its number.
     nodes: BTreeMap<i64, Arc<SharedFacts>>,
+    /// The nodes of writers, by their numbers: of the session, and others that its contenders have found ahead.
+    writers: BTreeMap<i64, Arc<str>>,
     reads: Arc<SharedReads>,
+}
+
+impl Queue {
+    /// Returns the nearest writer's node below a number, as far as the process knows.
+    fn writer_below(&self, number: i64) -> Option<&Arc<str>> {
+        let is_there = |(number, node): &(&i64, &Arc<str>)| {
+            // Without a contender of the session it is another client's.
+            self.nodes.get(number).is_none_or(|own| !own.has_kept(node) || own.is_there())
+        };
+        self.writers.range(..number).rev().find(is_there).map(|(_, node)| node)
+    }
+}
+
+/// Removes a writer's node. Another one may have the number behind the deletion of all nodes.
+fn forget(writers: &mut BTreeMap<i64, Arc<str>>, number: i64, node: &str) {
+    if writers.get(&number).is_some_and(|known| **known == *node) {
+        writers.remove(&number);
+    }
 }
 
 /// The facts of a contender that the session's other contenders may read.
@@ -111,23 +148,24 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 struct Place {
     key: QueueKey,
+    role: Role,
     /// Set once the contender's node is certain: its number, if that orders the node.
     number: OnceLock<Option<i64>>,
     reads: Arc<SharedReads>,
 }
 
 impl Entry {
-    /// Enters a contender before its create is sent, if need be into the queue of the lock with this name for its nodes.
-    pub(super) fn new(contenders: &Arc<Contenders>, owned: &OwnedNode, queue: Option<&'static str>) -> Self {
+    /// Enters a contender before its create is sent, if need be in this role into the queue with this name.
+    pub(super) fn new(contenders: &Arc<Contenders>, owned: &OwnedNode, queue: Option<(&'static str, Role)>) -> Self {
         let id = owned.protected_id();
         let facts = Arc::new(SharedFacts { id, is_first: SetOnce::new(), delete: OnceLock::new() });
         let mut known = contenders.0.lock();
         known.by_id.insert(id, Arc::clone(&facts));
-        let queue = queue.map(|name| {
+        let queue = queue.map(|(name, role)| {
             let key = (owned.full_parent(), name);
             let queue = known.queues.entry(key.clone()).or_default();
             queue.coming += 1;
-            Box::new(Place { key, number: OnceLock::new(), reads: Arc::clone(&queue.reads) })
+            Box::new(Place { key, role, number: OnceLock::new(), reads: Arc::clone(&queue.reads) })
         });
         drop(known);
         Self { contenders: Arc::clone(contenders), facts, queue }
@@ -154,12 +192,27 @@ impl Entry {
     }
 
     /// Returns whether another contender of the session is in the queue.
-    pub(super) fn has_company(&self) -> bool {
+    fn has_company(&self) -> bool {
         let known = self.contenders.0.lock();
         let queue = self.queue.as_ref().and_then(|place| known.queues.get(&place.key));
         let own = usize::from(self.is_coming());
         let is_other = |facts: &Arc<SharedFacts>| !Arc::ptr_eq(facts, &self.facts) && facts.is_there();
         queue.is_some_and(|queue| queue.coming > own || queue.nodes.values().rev().any(is_other))
+    }
+
+    /// Returns whether the contender will probably wait for what the session knows in the queue. A reader does not wait
+    /// for other readers, but of many that come at once only the [first](MOST_LISTING) list on their own.
+    pub(super) fn may_wait(&self) -> bool {
+        match self.queue.as_deref() {
+            Some(Place { key, role: Role::Reader, .. }) => self
+                .contenders
+                .0
+                .lock()
+                .queues
+                .get(key)
+                .is_some_and(|queue| queue.writer_below(i64::MAX).is_some() || queue.coming > MOST_LISTING),
+            _ => self.has_company(),
+        }
     }
 
     /// Records the contender's one node: no lost reply has left another. It is in its queue from now on, if a number
@@ -175,15 +228,46 @@ impl Entry {
             queue.coming = queue.coming.saturating_sub(1);
             if let Some(number) = number {
                 queue.nodes.insert(number, Arc::clone(&self.facts));
+                if let (Role::Writer, Some(node)) = (place.role, owned.node_name()) {
+                    queue.writers.insert(number, node.into());
+                }
             }
         }
     }
 
-    /// Returns the nearest contender of the session ahead in the queue.
+    /// Records that a node ahead is there, for which the contender waits. If it is a writer's, later readers wait for it.
+    pub(super) fn has_found(&self, node: &str) {
+        let Some(place) = self.queue.as_ref().filter(|place| place.role != Role::Exclusive) else { return };
+        let number = standard_sequence(node, WRITE_NAME).filter(|number| is_far_from_the_end(*number));
+        let (Some(number), mut known) = (number, self.contenders.0.lock()) else { return };
+        let Some(queue) = known.queues.get_mut(&place.key) else { return };
+        if queue.writers.get(&number).is_none_or(|known| **known != *node) {
+            queue.writers.insert(number, node.into());
+        }
+    }
+
+    /// Records that a node ahead with this number has gone.
+    pub(super) fn has_gone(&self, number: i64, node: &str) {
+        let (Some(place), mut known) = (&self.queue, self.contenders.0.lock()) else { return };
+        let Some(queue) = known.queues.get_mut(&place.key) else { return };
+        // Its contender may not know it yet.
+        if queue.nodes.get(&number).is_some_and(|facts| facts.has_kept(node)) {
+            queue.nodes.remove(&number);
+        }
+        forget(&mut queue.writers, number, node);
+    }
+
+    /// Returns the nearest contender ahead in the queue that the session knows, and that the contender waits for: one of
+    /// the session, or for a reader any writer.
     pub(super) fn ahead(&self) -> Option<Ahead> {
         let (place, own) = (self.queue.as_ref()?, self.number()?);
         let known = self.contenders.0.lock();
-        let mut before = known.queues.get(&place.key)?.nodes.range(..own).rev();
+        let queue = known.queues.get(&place.key)?;
+        if place.role == Role::Reader {
+            let node = Arc::clone(queue.writer_below(own)?);
+            return Some(Ahead { node, is_next: false });
+        }
+        let mut before = queue.nodes.range(..own).rev();
         let (number, facts) = before.find(|(_, facts)| facts.is_there())?;
         let node = node_from_path(facts.delete.get()?.full_path()).into();
         Some(Ahead { node, is_next: number + 1 == own })
@@ -206,11 +290,16 @@ impl Drop for Entry {
         let Some(Place { key, number, .. }) = self.queue.as_deref() else { return };
         let Some(queue) = known.queues.get_mut(key) else { return };
         match number.get() {
-            // Behind the deletion of all nodes another contender may have the number.
-            Some(Some(number)) if queue.nodes.get(number).is_some_and(|facts| Arc::ptr_eq(facts, &self.facts)) => {
-                queue.nodes.remove(number);
+            Some(Some(number)) => {
+                // Behind the deletion of all nodes another contender may have the number.
+                if queue.nodes.get(number).is_some_and(|facts| Arc::ptr_eq(facts, &self.facts)) {
+                    queue.nodes.remove(number);
+                }
+                if let Some(delete) = self.facts.delete.get() {
+                    forget(&mut queue.writers, *number, node_from_path(delete.full_path()));
+                }
             }
-            Some(_) => {}
+            Some(None) => {}
             None => queue.coming = queue.coming.saturating_sub(1),
         }
         if queue.coming + queue.nodes.len() < 2 {

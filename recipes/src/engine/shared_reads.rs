@@ -44,7 +44,7 @@ pub(super) struct Shown {
 #[derive(Debug)]
 pub(super) struct KnownAhead {
     pub(super) queue: SortedChildren,
-    /// No other contender is ahead.
+    /// The contender waits for no other one.
     pub(super) is_all: bool,
 }
 
@@ -186,14 +186,21 @@ impl SharedReads {
         }
     }
 
-    /// Returns a contender, and the [nearest](NEAREST) ahead, of the newest listing of a connection, without those that
-    /// are known to have gone. `None` if the contender is not in it.
-    pub(super) fn ahead_of(&self, epoch: Epoch, own: i64, name: &str) -> Option<KnownAhead> {
+    /// Returns a contender, and the [nearest](NEAREST) ahead that it waits for, of the newest listing of a connection,
+    /// without those that are known to have gone. `None` if the contender is not in it.
+    pub(super) fn ahead_of(
+        &self,
+        epoch: Epoch,
+        own: i64,
+        name: &str,
+        waits_for: impl Fn(&str) -> bool,
+    ) -> Option<KnownAhead> {
         let newest = self.newest.lock();
         let newest = newest.as_ref().filter(|newest| newest.shown.epoch == epoch)?;
         let queue = &newest.shown.queue;
         let own = queue.position_of(own, name)?;
-        let mut ahead = (newest.first..own).rev().filter(|position| !newest.gone[*position]);
+        let is_ahead = |position: &usize| !newest.gone[*position] && queue.get(*position).is_some_and(&waits_for);
+        let mut ahead = (newest.first..own).rev().filter(is_ahead);
         let [least, most] = NEAREST;
         let nearest: Vec<_> = ahead.by_ref().take((queue.len() / LISTED_A_READ).clamp(least, most)).collect();
         let is_all = ahead.next().is_none();
@@ -244,7 +251,7 @@ mod tests {
         reads.keep(&shown(1, 1..=6));
         let ahead_of = |own: i64, gone: i64| {
             reads.is_gone(1, gone, &format!("lock-{gone}"));
-            let found = reads.ahead_of(1, own, &format!("lock-{own}"))?;
+            let found = reads.ahead_of(1, own, &format!("lock-{own}"), |_| true)?;
             assert!(found.is_all);
             Some(found.queue.numbered().map(|(number, _)| number).collect::<Vec<_>>())
         };
@@ -263,17 +270,26 @@ mod tests {
         for (length, shown_ahead, is_all) in [(7, 6, true), (8, 6, false), (80, 10, false), (800, 64, false)] {
             let reads = SharedReads::default();
             reads.keep(&shown(1, 1..=length));
-            let known = reads.ahead_of(1, length, &format!("lock-{length}")).unwrap();
+            let known = reads.ahead_of(1, length, &format!("lock-{length}"), |_| true).unwrap();
             assert_eq!((known.queue.len() - 1, known.is_all), (shown_ahead, is_all), "{length}");
         }
+    }
+
+    #[test]
+    fn a_reader_is_shown_the_writers_ahead_of_any_number_of_readers() {
+        let reads = SharedReads::default();
+        reads.keep(&shown(1, 1..=800));
+        let known = reads.ahead_of(1, 800, "lock-800", |name| name == "lock-1").unwrap();
+        assert_eq!(known.queue.names().collect::<Vec<_>>(), ["lock-1", "lock-800"]);
+        assert!(known.is_all);
     }
 
     #[test]
     fn only_a_listing_of_the_same_connection_counts() {
         let reads = SharedReads::default();
         reads.keep(&shown(1, 1..=3));
-        assert!(reads.ahead_of(1, 3, "lock-3").is_some());
-        assert!(reads.ahead_of(2, 3, "lock-3").is_none());
+        assert!(reads.ahead_of(1, 3, "lock-3", |_| true).is_some());
+        assert!(reads.ahead_of(2, 3, "lock-3", |_| true).is_none());
     }
 
     /// A server that answers when the test does.

@@ -14,7 +14,7 @@ use crate::engine::options::LockOptions;
 use crate::engine::owner::LockOwner;
 use crate::engine::participants::{Participant, ParticipantKind};
 use crate::engine::read_write_driver::{ReadDriver, WriteDriver, kind_of};
-use crate::engine::{Acquired, Contention, LockInternals, LockSpec, Sharing, WaitMode, no_end};
+use crate::engine::{Acquired, Contention, LockInternals, LockSpec, Role, Sharing, WaitMode, no_end};
 use crate::locks::acquire_methods::{acquire_methods, owner_methods};
 use crate::locks::guard::kinds;
 use crate::locks::guard::lock_guard::LockGuard;
@@ -87,8 +87,14 @@ use crate::locks::reentrant::{OwnerState, Reentrant};
 ///
 /// # Cost
 ///
-/// Acquire and release cost as much as those of the [mutex](crate::InterProcessMutex#cost). A downgrade sends one
-/// create, two requests that check the write lock, a read that watches the new node, and one delete in the background.
+/// Acquire and release cost as much as for a [mutex](crate::InterProcessMutex#cost), but a writer lists before each
+/// grant. A reader joins without a listing if its client knows a writer ahead: its own, or one that another reader
+/// waits for. A writer joins without one behind any contender of its client. So a further waiter of a client costs the
+/// same in a queue of any length: about 200 bytes from the server for a reader, 300 for a writer. A reader lists if it
+/// knows no writer.
+///
+/// A downgrade sends one create, two requests that check the write lock, a read that watches the new node, and one
+/// delete in the background.
 #[derive(Clone)]
 pub struct InterProcessReadWriteLock {
     halves: Arc<Halves>,
@@ -152,17 +158,19 @@ impl InterProcessReadWriteLock {
         options: LockOptions,
     ) -> Result<Self, LockError> {
         let path = path.into();
-        let half = |recipe, name, driver: Arc<dyn LockInternalsDriver>, sharing| {
-            let spec = LockSpec { recipe, sharing, has_places: true, ..LockSpec::exclusive(name, driver) };
+        let half = |recipe, name, driver: Arc<dyn LockInternalsDriver>, role, sharing| {
+            let role = Some(role);
+            let spec = LockSpec { recipe, sharing, role, has_places: true, ..LockSpec::exclusive(name, driver) };
             LockInternals::new(client.clone(), path.clone(), spec, options.clone())
         };
         // Shared, so that an owner's acquires of the two halves cannot overlap and miss an upgrade.
         let owner_locks = Arc::default();
         let read = Reentrant::new(
-            half("read_lock", READ_NAME, Arc::new(ReadDriver), Sharing::Together)?,
+            half("read_lock", READ_NAME, Arc::new(ReadDriver), Role::Reader, Sharing::Together)?,
             Arc::clone(&owner_locks),
         );
-        let write = Reentrant::new(half("write_lock", WRITE_NAME, Arc::new(WriteDriver), Sharing::Path)?, owner_locks);
+        let write = half("write_lock", WRITE_NAME, Arc::new(WriteDriver), Role::Writer, Sharing::Path)?;
+        let write = Reentrant::new(write, owner_locks);
         Ok(Self { halves: Arc::new(Halves { read, write }) })
     }
 

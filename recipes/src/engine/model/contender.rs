@@ -155,7 +155,7 @@ impl Locks {
     pub(super) fn new_owner(&mut self, contender: usize) {
         let session = self.contenders[contender].session;
         self.contenders[contender].owner = self.owners.len();
-        self.owners.push(Owner { session, is_entered: true, node: None, says_first: None, delete: Delete::Idle });
+        self.owners.push(Owner::new(session, true));
     }
 
     /// Begins a first try, which the planner has no part in.
@@ -192,7 +192,7 @@ impl Locks {
             self.send(contender, What::Clean);
         }
         let Contender { session, kind, asks_once, follows, owner, limit, .. } = self.contenders[contender];
-        self.owners[owner].is_entered = false;
+        self.leaves(owner);
         let spec = Spec { session, kind, asks_once, tries: false, follows };
         self.contenders[contender] = Contender::new(&spec, limit);
         self.new_owner(contender);
@@ -200,13 +200,23 @@ impl Locks {
 
     /// Ends the contender: it holds nothing, and sends nothing more.
     pub(super) fn is_done(&mut self, contender: usize) {
+        self.leaves(self.contenders[contender].owner);
         let it = &mut self.contenders[contender];
-        self.owners[it.owner].is_entered = false;
         (it.plan, it.phase, it.early, it.awaited_owner) = (Plan::default(), Phase::Over, None, None);
         (it.awaited, it.own, it.is_uncertain, it.is_notified) = (None, None, false, false);
         (it.wishes, it.has_come) = (false, false);
         if self.turn == Some(contender) {
             self.turn = None;
+        }
+    }
+
+    /// Removes an attempt from what its session knows.
+    fn leaves(&mut self, owner: usize) {
+        self.owners[owner].is_entered = false;
+        let Owner { session, node, .. } = self.owners[owner];
+        self.writers[session] &= !node.map_or(0, |node| 1 << node);
+        if !self.owners.iter().any(|other| other.is_entered && other.session == session) {
+            self.writers[session] = 0;
         }
     }
 
@@ -227,7 +237,7 @@ impl Locks {
     pub(super) fn downgrade(&mut self, contender: usize) {
         let Contender { session, node, .. } = self.contenders[contender];
         self.contenders[contender].phase = Phase::Downgrades(self.owners.len());
-        self.owners.push(Owner { session, is_entered: false, node: None, says_first: None, delete: Delete::Idle });
+        self.owners.push(Owner::new(session, false));
         self.send(contender, What::CreateReader);
         if let Some(node) = node {
             self.send(contender, What::Exists(node));
@@ -251,7 +261,8 @@ impl Locks {
         let writer = self.contenders[contender].node;
         if let (true, Some(writer)) = (writer_is_there, writer) {
             let owner = self.contenders[contender].owner;
-            (self.owners[owner].delete, self.owners[owner].is_entered) = (Delete::Outstanding, false);
+            self.owners[owner].delete = Delete::Outstanding;
+            self.leaves(owner);
             let it = &mut self.contenders[contender];
             (it.phase, it.own, it.kind, it.node) = (Phase::Holds, None, Kind::Read, Some(node));
             self.send(contender, What::Delete(writer));
@@ -304,8 +315,10 @@ impl Locks {
             return;
         }
         let is_there = |node: usize| self.world.nodes[node].exists_at(position);
-        if matches!(request.what, What::ReadNode(node) if !is_there(node)) {
-            self.have_gone(request.contender, epoch, |gone| What::ReadNode(gone) == request.what);
+        if let What::ReadNode(node) = request.what {
+            if !is_there(node) {
+                self.has_gone(request.contender, epoch, node);
+            }
         }
         if let What::Exists(node) = request.what {
             return self.is_downgraded(request.contender, self.world.nodes[node].exists_at(position));
@@ -473,7 +486,7 @@ impl Locks {
                 let certain = !it.is_uncertain || scenario.quirk == Some(Quirk::LostReplyIsCertain);
                 let has_listed = it.early.is_some();
                 if certain {
-                    self.owners[it.owner].node = it.node;
+                    self.node_is_known(contender);
                 }
                 let ahead = self.ahead(contender, scenario).filter(|_| !has_listed);
                 Outcome::Plain(Input::Created { epoch, certain, ahead }, None)
@@ -483,7 +496,7 @@ impl Locks {
             Asked::Settle { .. } => {
                 it.is_uncertain = false;
                 it.early = listed.map(|listed| Prefetched { epoch, listed, sent });
-                self.owners[it.owner].node = it.node;
+                self.node_is_known(contender);
                 let ahead = self.ahead(contender, scenario);
                 Outcome::Plain(Input::Adopted { epoch, ahead }, None)
             }
@@ -518,8 +531,25 @@ impl Locks {
                     }
                     own => own,
                 };
+                let is_there = |watch: &&Watch| arms_node && watch.is_set();
+                if let Some(Target::Node(found)) = it.awaited.as_ref().filter(is_there).map(|watch| watch.target) {
+                    self.finds(contender, Some(found));
+                }
                 Outcome::Armed { epoch, node, own, listed: listed.map(|listed| (listed, sent)) }
             }
+        }
+    }
+
+    fn node_is_known(&mut self, contender: usize) {
+        let Contender { owner, node, .. } = self.contenders[contender];
+        self.owners[owner].node = node;
+        self.finds(contender, node);
+    }
+
+    /// Records that a node is there. Readers of the session wait for it if it is a writer's.
+    fn finds(&mut self, contender: usize, node: Option<usize>) {
+        if let Some(node) = node.filter(|node| self.world.nodes[*node].data.kind == Kind::Write) {
+            self.writers[self.contenders[contender].session] |= 1 << node;
         }
     }
 
@@ -544,7 +574,7 @@ impl Locks {
         if event == Event::Changed {
             return Some((Input::Written, None));
         }
-        self.have_gone(contender, epoch, |gone| gone == node);
+        self.has_gone(contender, epoch, node);
         let it = &mut self.contenders[contender];
         let set_in = found.map_or(epoch, |found| found.epoch);
         let epoch = if scenario.quirk == Some(Quirk::ReplayIsOfTheOldConnection) { set_in } else { epoch };
@@ -684,39 +714,76 @@ impl Locks {
     fn company(&self, contender: usize) -> impl Iterator<Item = &Owner> {
         let Contender { session, kind, .. } = self.contenders[contender];
         let others = self.contenders.iter().enumerate().filter(move |(index, other)| {
-            *index != contender && kind == Kind::Mutex && other.session == session && other.phase != Phase::Idle
+            *index != contender && kind.shares() && other.session == session && other.phase != Phase::Idle
         });
         let owners = others.map(|(_, other)| &self.owners[other.owner]);
-        owners.filter(|owner| owner.is_entered && owner.delete == Delete::Idle)
+        owners.filter(|owner| owner.is_entered && owner.delete == Delete::Idle && !owner.is_gone)
     }
 
-    /// Returns the contender and those ahead of it, of the newest listing of the session on this connection without what has
+    /// Returns the known writers, without the session's own ones that have begun to delete their nodes.
+    fn known_writers(&self, session: usize) -> Nodes {
+        let leaves = |owner: &&Owner| owner.session == session && owner.delete != Delete::Idle;
+        let leaving = self.owners.iter().filter(leaves).filter_map(|owner| owner.node);
+        leaving.fold(self.writers[session], |known, node| known & !(1 << node))
+    }
+
+    /// Returns whether a contender creates its node without a listing.
+    fn may_wait(&self, contender: usize) -> bool {
+        match self.contenders[contender] {
+            Contender { kind: Kind::Read, session, .. } => self.known_writers(session) != 0,
+            _ => self.company(contender).next().is_some(),
+        }
+    }
+
+    /// Returns the contender and those ahead that it waits for, of the newest listing of the session on this connection without what has
     /// gone since. `None` if the contender is not in it.
     fn known_ahead(&self, contender: usize, epoch: u64) -> Option<Nodes> {
         let Contender { session, kind, node, .. } = self.contenders[contender];
-        let own = node.filter(|_| kind == Kind::Mutex)?;
+        let own = node.filter(|_| kind.shares())?;
         let newest = self.newest[session].filter(|newest| newest.epoch == epoch)?;
         let number = |node: usize| self.world.nodes[node].data.number;
+        let waits_for = |node: usize| kind != Kind::Read || self.world.nodes[node].data.kind == Kind::Write;
         let is_listed = |node: usize| newest.listed & 1 << node != 0;
-        let ahead = (0..self.world.nodes.len()).filter(|node| is_listed(*node) && number(*node) < number(own));
+        let is_ahead = |node: &usize| is_listed(*node) && number(*node) < number(own) && waits_for(*node);
+        let ahead = (0..self.world.nodes.len()).filter(is_ahead);
         is_listed(own).then(|| ahead.fold(1 << own, |known, node| known | 1 << node))
     }
 
-    /// Records that nodes have gone, as a connection has shown.
-    fn have_gone(&mut self, contender: usize, epoch: u64, are_gone: impl Fn(usize) -> bool) {
+    /// Records that a node has gone, as a connection has shown.
+    fn has_gone(&mut self, contender: usize, epoch: u64, node: usize) {
         let Contender { session, kind, .. } = self.contenders[contender];
-        let newest = self.newest[session].as_mut().filter(|it| kind == Kind::Mutex && it.epoch == epoch);
-        let gone = (0..self.world.nodes.len()).filter(|node| are_gone(*node)).fold(0, |gone, node| gone | 1 << node);
-        newest.into_iter().for_each(|newest| newest.listed &= !gone);
+        if !kind.shares() {
+            return;
+        }
+        self.writers[session] &= !(1 << node);
+        let is_gone = |owner: &&mut Owner| owner.session == session && owner.node == Some(node);
+        self.owners.iter_mut().filter(is_gone).for_each(|owner| owner.is_gone = true);
+        self.are_not_listed(session, epoch, 1 << node);
     }
 
-    /// Returns the nearest contender of the same session ahead, with one node that is certain.
+    /// Removes nodes that have gone from the session's newest listing, if it is of this connection.
+    fn are_not_listed(&mut self, session: usize, epoch: u64, gone: Nodes) {
+        if let Some(newest) = self.newest[session].as_mut().filter(|newest| newest.epoch == epoch) {
+            newest.listed &= !gone;
+        }
+    }
+
+    /// Returns the nearest contender ahead that the session knows: its own with one node that is certain, or for a reader
+    /// any writer.
     fn ahead(&self, contender: usize, scenario: &Scenario) -> Option<Ahead> {
         let number = |node: usize| self.world.nodes[node].data.number;
-        let own = number(self.contenders[contender].node?);
-        let nodes = self.company(contender).filter_map(|owner| owner.node);
-        let nearest = nodes.filter(|node| number(*node) < own).max_by_key(|node| number(*node))?;
-        let is_next = number(nearest) + 1 == own || scenario.quirk == Some(Quirk::AnyNodeAheadIsNext);
+        let Contender { session, kind, node, .. } = self.contenders[contender];
+        let own = number(node?);
+        let is_reader = kind == Kind::Read && scenario.quirk != Some(Quirk::ReaderWaitsForReaders);
+        let nearest = if is_reader {
+            let known = self.known_writers(session);
+            let known = (0..self.world.nodes.len()).filter(|node| known & 1 << node != 0);
+            known.filter(|node| number(*node) < own).max_by_key(|node| number(*node))?
+        } else {
+            let nodes = self.company(contender).filter_map(|owner| owner.node);
+            nodes.filter(|node| number(*node) < own).max_by_key(|node| number(*node))?
+        };
+        let is_next = !is_reader && number(nearest) + 1 == own || scenario.quirk == Some(Quirk::AnyNodeAheadIsNext);
         Some(Ahead { node: self.world.nodes[nearest].data.name().into(), is_next })
     }
 
@@ -765,7 +832,7 @@ impl Locks {
                 return;
             }
             Action::Create => {
-                let prefetches = !it.asks_once && self.company(contender).next().is_none();
+                let prefetches = !it.asks_once && !self.may_wait(contender);
                 self.send(contender, What::Create);
                 if prefetches {
                     self.send(contender, What::List);
@@ -795,17 +862,24 @@ impl Locks {
         if self.ahead(contender, scenario).is_some() {
             return Ask { what: Asked::Behind, outstanding: 0, ..ask };
         }
-        let own = self.contenders[contender].node.map_or(0, |own| 1 << own);
+        let Contender { kind, node, .. } = self.contenders[contender];
+        let own = node.map_or(0, |own| 1 << own);
         match self.known_ahead(contender, ask.epoch) {
             Some(known) if known != own => {
                 Ask { what: Asked::List, outstanding: 0, listed: Some(known), known: Some(known), ..ask }
             }
-            Some(_) => {
-                self.send(contender, What::List);
-                Ask { what: Asked::List, known: Some(own), ..ask }
+            Some(_) if kind != Kind::Write || scenario.quirk == Some(Quirk::WriterReadsItsNode) => {
+                self.reads_own(contender, ask)
             }
-            None => self.list(contender, false, ask),
+            None if scenario.quirk == Some(Quirk::NothingKnownIsNothingAhead) => self.reads_own(contender, ask),
+            _ => self.list(contender, false, ask),
         }
+    }
+
+    /// Reads the node of a contender that has none ahead.
+    fn reads_own(&mut self, contender: usize, ask: Ask) -> Ask {
+        self.send(contender, What::List);
+        Ask { what: Asked::List, known: self.contenders[contender].node.map(|own| 1 << own), ..ask }
     }
 
     fn list(&mut self, contender: usize, watched: bool, ask: Ask) -> Ask {
@@ -846,8 +920,11 @@ impl Locks {
         (it.awaited, it.awaited_owner, it.has_come) = (None, None, false);
         let says = (it.kind == Kind::Mutex).then_some(epoch);
         let number = it.node.map(|node| self.world.nodes[node].data.number);
-        let numbers: Vec<_> = self.world.nodes.iter().map(|node| node.data.number).collect();
-        self.have_gone(contender, epoch, |node| number.is_some_and(|own| numbers[node] < own));
+        if let Some(own) = number.filter(|_| says.is_some()) {
+            let numbers = self.world.nodes.iter().map(|node| node.data.number).enumerate();
+            let before = numbers.filter(|(_, number)| *number < own).fold(0, |before, (node, _)| before | 1 << node);
+            self.are_not_listed(self.contenders[contender].session, epoch, before);
+        }
         let it = &mut self.contenders[contender];
         self.owners[it.owner].says_first = self.owners[it.owner].says_first.or(says);
         if let (true, Some(node)) = (signals, self.contenders[contender].node) {

@@ -92,7 +92,7 @@ impl Locks {
         };
         (*outstanding, it.has_come) = (1, false);
         let (session, owner) = (it.session, self.owners.len());
-        self.owners.push(Owner { session, is_entered: false, node: None, says_first: None, delete: Delete::Idle });
+        self.owners.push(Owner::new(session, false));
         self.send(contender, What::Follow { owner, old });
         true
     }

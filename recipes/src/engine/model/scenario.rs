@@ -28,6 +28,11 @@ impl Kind {
             Self::Latch => "latch-",
         }
     }
+
+    /// Returns whether the contenders of a session share what they know.
+    pub(super) fn shares(self) -> bool {
+        matches!(self, Self::Mutex | Self::Read | Self::Write)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +98,12 @@ pub(super) enum Quirk {
     ReaderTakesTheFirstWriter,
     /// A writer takes the deletion of its predecessor for its grant.
     WriterTrustsADeletion,
+    /// A reader waits for any contender of its session ahead.
+    ReaderWaitsForReaders,
+    /// A writer reads its own node alone when all that an earlier listing has shown ahead have gone.
+    WriterReadsItsNode,
+    /// A contender reads its own node alone when its session knows no other ahead any more.
+    NothingKnownIsNothingAhead,
     /// A waiter watches the node that is as many positions ahead as leases exist.
     WatchesOneLeaseAhead,
     /// A request for several leases continues when it has lost the turn.

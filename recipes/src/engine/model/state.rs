@@ -128,6 +128,8 @@ pub(super) struct Locks {
     pub(super) contenders: Vec<Contender>,
     /// The newest listings that the sessions keep.
     pub(super) newest: Vec<Option<Newest>>,
+    /// The nodes of writers that the sessions know.
+    pub(super) writers: Vec<Nodes>,
     /// The contender that has the turn to take a lease.
     pub(super) turn: Option<usize>,
     /// The path's data.
@@ -164,8 +166,16 @@ pub(super) struct Owner {
     pub(super) is_entered: bool,
     /// Its one node.
     pub(super) node: Option<usize>,
+    /// Another contender of the session has seen that the node is gone.
+    pub(super) is_gone: bool,
     pub(super) says_first: Option<u64>,
     pub(super) delete: Delete,
+}
+
+impl Owner {
+    pub(super) fn new(session: usize, is_entered: bool) -> Self {
+        Self { session, is_entered, node: None, is_gone: false, says_first: None, delete: Delete::Idle }
+    }
 }
 
 /// A delete by the owner.

@@ -58,6 +58,7 @@ impl Model for Locks {
             owners: Vec::new(),
             limits: vec![scenario.limit; sessions],
             newest: vec![None; sessions],
+            writers: vec![0; sessions],
             contenders: scenario.contenders.iter().map(|spec| Contender::new(spec, scenario.limit)).collect(),
             turn: None,
             record: Record::default(),
@@ -205,7 +206,7 @@ impl Locks {
                 if self.is_idle(index, &self.world.sessions[index]) {
                     let (position, is_over) = (self.world.log, self.world.sessions[index].is_over);
                     self.world.sessions[index] = Session { position, known: position, is_over, ..Session::default() };
-                    (self.limits[index], self.newest[index]) = (self.limit, None);
+                    (self.limits[index], self.newest[index], self.writers[index]) = (self.limit, None, 0);
                 }
             }
             // The run of a contender that is alone in its session affects no other, unless a fault comes in between.
@@ -282,7 +283,7 @@ impl Locks {
                     self.is_done(contender);
                 }
                 self.world.sessions[session] = Session { is_over: true, ..Session::default() };
-                (self.limits[session], self.newest[session]) = (0, None);
+                (self.limits[session], self.newest[session], self.writers[session]) = (0, None, 0);
             }
             Step::Learn(session) => self.limits[session] = self.limit,
             Step::Turn(contender) => {

@@ -195,6 +195,28 @@ fn read_write_lock_of_three_contenders_survives_faults() {
     }
 }
 
+/// Contenders of one session behind one of another session.
+const BEHIND_ANOTHER: [[Kind; 3]; 4] =
+    [[Write, Read, Read], [Write, Write, Read], [Write, Read, Write], [Write, Write, Write]];
+
+#[test]
+fn read_write_lock_of_contenders_that_share_what_they_know_survives_faults() {
+    nothing_is_found(BEHIND_ANOTHER.map(|kinds| Scenario { fault_kinds: FEW, ..read_write(&kinds, &[0, 1, 1], 1) }));
+    if is_long() {
+        let scenario = |kinds: [Kind; 3]| with_downgrades(read_write(&kinds, &[0, 1, 1], 1));
+        nothing_is_found(BEHIND_ANOTHER.map(|kinds| scenario(kinds).thorough()));
+    }
+}
+
+#[test]
+fn read_write_lock_of_contenders_that_share_what_they_know_survives_downgrades() {
+    for sessions in [[0, 1, 1], [0, 0, 0]] {
+        nothing_is_found(BEHIND_ANOTHER.map(|kinds| with_downgrades(read_write(&kinds, &sessions, 0))));
+    }
+    // Behind two writers of other sessions.
+    nothing_is_found([read_write(&[Write, Write, Read, Read], &[0, 1, 2, 2], 0)]);
+}
+
 #[test]
 fn broken_planners_of_a_read_write_lock_are_found() {
     let untrue = "proves nothing";
@@ -204,6 +226,11 @@ fn broken_planners_of_a_read_write_lock_are_found() {
     is_found(read_write(&[Write, Read], &[0, 0], 1), Quirk::UnknownIsOtherSession, untrue);
     let downgrades = with_downgrades(read_write(&[Write, Write], &[0, 1], 0));
     is_found(downgrades, Quirk::WriterTrustsADeletion, untrue);
+    let downgrades = with_downgrades(read_write(&[Write, Write, Write], &[0, 1, 1], 0));
+    is_found(downgrades, Quirk::WriterReadsItsNode, untrue);
+    is_found(read_write(&[Write, Write, Read], &[0, 1, 1], 1), Quirk::NothingKnownIsNothingAhead, untrue);
+    let stuck = "although it could be granted";
+    is_found(read_write(&[Write, Read, Read], &[0, 1, 1], 0), Quirk::ReaderWaitsForReaders, stuck);
 }
 
 /// Candidates of an election, with a hand-over to any of them.

@@ -30,7 +30,7 @@ pub(crate) enum Input<'a> {
     Created {
         epoch: Epoch,
         certain: bool,
-        /// The nearest contender of this session ahead, if the process knows one.
+        /// The nearest contender ahead that blocks this one, if the process knows one.
         ahead: Option<Ahead>,
     },
     /// The write of [`Action::Barrier`] was answered.
@@ -43,7 +43,7 @@ pub(crate) enum Input<'a> {
         /// See [`Created`](Self::Created).
         ahead: Option<Ahead>,
     },
-    /// A contender of this session is ahead, behind the one that is gone.
+    /// A contender that the process knows is ahead, behind the one that is gone.
     Behind {
         epoch: Epoch,
         ahead: Ahead,
@@ -77,7 +77,7 @@ pub(crate) enum Input<'a> {
     Reconnected,
 }
 
-/// A contender of the same session that is ahead in the queue.
+/// A contender that the process knows ahead in the queue, and that blocks this one: of the same session, or a writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ahead {
     pub(crate) node: Arc<str>,

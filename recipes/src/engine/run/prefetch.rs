@@ -11,14 +11,14 @@ use crate::engine::wait_mode::WaitMode;
 
 impl Contender<'_> {
     /// Creates the node and lists. A contender that asks once skips this listing: the node of a guard that was just
-    /// dropped may still be in it. So does one with others of its session in the
-    /// queue: mostly one of them is ahead, and it needs none. Otherwise it lists in a second round trip.
+    /// dropped may still be in it. So does one behind a contender that its session knows: mostly it waits for that one, and
+    /// needs none. Otherwise it lists in a second round trip.
     pub(super) async fn create_and_list(
         &mut self,
         retries: &mut RetryLoop,
         mode: WaitMode,
     ) -> Result<Option<Created>, Error> {
-        if mode == WaitMode::Once || self.entry.has_company() {
+        if mode == WaitMode::Once || self.entry.may_wait() {
             return self.lock.create(&mut self.owned, retries).await;
         }
         let at = self.session.pinned();

@@ -13,11 +13,14 @@ use crate::engine::driver::{SortedChildren, is_far_from_the_end};
 use crate::engine::error::LockError;
 use crate::engine::internals::LockInternals;
 use crate::engine::label::Label;
+use crate::engine::participants::ParticipantKind;
 use crate::engine::places::Places;
 use crate::engine::plan::{Action, Arm, Armed, Epoch, Input, Listing, Plan, Proof, Rules, WaitSet, Watched};
 use crate::engine::queue_node::adopt;
+use crate::engine::read_write_driver::kind_of;
 use crate::engine::requests::children_of;
 use crate::engine::run::contender::{Calls, Contender};
+use crate::engine::same_session::Role;
 use crate::engine::sequence_wrap::by_creation;
 use crate::engine::shared_reads::{self, KnownAhead, Shown};
 use crate::engine::wait_mode::{Contention, WaitMode};
@@ -289,23 +292,27 @@ impl Contender<'_> {
             Some(KnownAhead { queue, .. }) if queue.len() > 1 => {
                 Ok(Outcome::Known(Listed::new(at.epoch(), queue, false)))
             }
-            // All ahead have gone: the contender is first if its node is there.
-            Some(_) => {
+            // All ahead have gone: the contender is next if its node is there. A writer ahead may have become a reader.
+            Some(_) if self.lock.spec.role != Some(Role::Writer) => {
                 let children = self.list_behind(&at).await?;
                 Ok(Outcome::Listed(self.in_order(&at, children).await?))
             }
-            None => self.list(false).await,
+            _ => self.list(false).await,
         }
     }
 
     fn known_ahead(&self, epoch: Epoch) -> Option<KnownAhead> {
-        self.entry.reads()?.ahead_of(epoch, self.entry.number()?, self.own_name())
+        let waits_for =
+            |name: &str| self.lock.spec.role != Some(Role::Reader) || kind_of(name) == ParticipantKind::Write;
+        self.entry.reads()?.ahead_of(epoch, self.entry.number()?, self.own_name(), waits_for)
     }
 
     /// Records that a contender ahead has gone, as a connection has shown.
     fn has_gone(&self, epoch: Option<Epoch>, name: &str) {
-        let reads = self.entry.reads().filter(|_| self.entry.number().is_some());
-        if let (Some(epoch), Some(reads), Some(number)) = (epoch, reads, self.lock.sequence(name)) {
+        let Some(reads) = self.entry.reads() else { return };
+        let Some(number) = self.lock.sequence(name) else { return };
+        self.entry.has_gone(number, name);
+        if let (Some(epoch), Some(_)) = (epoch, self.entry.number()) {
             reads.is_gone(epoch, number, name);
         }
     }
@@ -379,8 +386,9 @@ impl Contender<'_> {
         };
         if let Some(node) = &node {
             self.awaited = node_watch?;
-            if self.awaited.is_none() {
-                self.has_gone(Some(at.epoch()), node_from_path(node));
+            match &self.awaited {
+                Some(_) => self.entry.has_found(node_from_path(node)),
+                None => self.has_gone(Some(at.epoch()), node_from_path(node)),
             }
             self.warn_of_a_blocker(node);
         }
@@ -480,7 +488,7 @@ impl Contender<'_> {
             owned.signal_successor(lock.stored_data()?.into_owned());
         }
         watch_held(&owned, own.or(listing.map(|watch| *watch)));
-        if lock.spec.is_queue {
+        if lock.is_queue() {
             entry.is_first(proof.epoch());
         }
         let queue_position = plan.queue_position.unwrap_or_default();

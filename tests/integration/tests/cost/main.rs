@@ -15,5 +15,6 @@ mod latches;
 mod meter;
 mod nodes;
 mod queues;
+mod read_write_queues;
 mod scale;
 mod waiting;

@@ -193,5 +193,6 @@ pub use sync::listeners::ListenerId;
 pub use sync::safe_notify::SafeNotifyExecutor;
 #[cfg(feature = "zookeeper-async")]
 pub use zookeeper::ZooKeeperAsyncFactory;
-pub use zookeeper::security::{SaslDigest, TlsOptions};
+pub use zookeeper::sasl::{SaslConversation, SaslDigest, SaslError, SaslMechanism, SaslServer};
+pub use zookeeper::security::{TlsFiles, TlsOptions, TlsProvider};
 pub use zookeeper::{DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, DefaultZooKeeperFactory, SessionEnd};

@@ -9,7 +9,8 @@ use crate::model::AuthInfo;
 use crate::model::compression::CompressionProvider;
 use crate::session::SessionConfig;
 use crate::zookeeper::ZooKeeperFactory;
-use crate::zookeeper::security::{SaslDigest, TlsOptions};
+use crate::zookeeper::sasl::SaslMechanism;
+use crate::zookeeper::security::TlsProvider;
 
 /// The validated options.
 #[derive(Debug)]
@@ -26,8 +27,8 @@ pub(crate) struct Config {
     pub(crate) max_reply: usize,
     pub(crate) auth: Vec<AuthInfo>,
     pub(crate) read_only: bool,
-    pub(crate) tls: Option<TlsOptions>,
-    pub(crate) sasl: Option<SaslDigest>,
+    pub(crate) tls: Option<Arc<dyn TlsProvider>>,
+    pub(crate) sasl: Option<Arc<dyn SaslMechanism>>,
     pub(crate) default_data: DefaultData,
     pub(crate) factory: Arc<dyn ZooKeeperFactory>,
     pub(crate) container_parents: bool,

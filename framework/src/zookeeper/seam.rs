@@ -45,7 +45,7 @@ pub struct Capabilities {
     pub reconfig: bool,
     /// TLS.
     pub tls: bool,
-    /// SASL with a user and a password (`DIGEST-MD5`).
+    /// A login by SASL.
     pub sasl: bool,
     /// Setting watches again after a reconnect, so that no change is missed.
     pub restores_watches: bool,

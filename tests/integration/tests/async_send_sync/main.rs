@@ -146,6 +146,8 @@ mod framework {
         RetryUntilElapsed: Send Sync Unpin;
         SafeNotifyExecutor: Send Sync Unpin;
         SaslDigest: Send Sync Unpin;
+        SaslError: Send Sync Unpin;
+        SaslServer: Send Sync Unpin;
         Schema: Send Sync Unpin;
         SchemaDescription: Send Sync Unpin;
         SchemaSet: Send Sync Unpin;
@@ -162,6 +164,7 @@ mod framework {
         StandardConnectionStateErrorPolicy: Send Sync Unpin;
         Stat: Send Sync Unpin;
         ThreadRandomness: Send Sync Unpin;
+        TlsFiles: Send Sync Unpin;
         TlsOptions: Send Sync Unpin;
         TokioClock: Send Sync Unpin;
         WakeReason: Send Sync Unpin;

@@ -12,7 +12,6 @@ use crate::error::Error;
 use crate::model::{AddWatchMode, WatchKind};
 use crate::zookeeper::client::armed_watches::{Left, OneShot};
 use crate::zookeeper::client::history::Question;
-use crate::zookeeper::client::sasl::DigestMd5;
 use crate::zookeeper::{Request, Response};
 
 pub(super) const THROTTLED: i32 = ErrorCode::ThrottledOp.code();
@@ -97,8 +96,8 @@ impl<T> Connection<T> {
 pub(super) enum Phase {
     /// The connect request is sent.
     Connecting,
-    /// The client logs in by SASL.
-    LoggingIn(DigestMd5),
+    /// The client logs in by SASL: its mechanism works, or a reply is outstanding.
+    LoggingIn,
     /// So many replies to credentials, and to questions about known writes, are outstanding. So are the replies to lists of
     /// watches with the events since these zxids.
     Restoring {

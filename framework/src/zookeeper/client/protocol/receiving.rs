@@ -97,11 +97,7 @@ impl<T> Protocol<T> {
 
     /// Returns `true` if the connect response is outstanding.
     pub(crate) fn is_connecting(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| match &connection.phase {
-            Phase::Connecting => true,
-            Phase::LoggingIn(login) => !login.has_begun(),
-            _ => false,
-        })
+        self.connection.as_ref().is_some_and(|connection| matches!(connection.phase, Phase::Connecting))
     }
 
     fn take_frame(&mut self, frame: &[u8], now: Duration) -> Result<(), Violation> {
@@ -145,8 +141,7 @@ impl<T> Protocol<T> {
                     _ => 0,
                 };
                 let refused = self.settings.auth.iter().rev().nth(left.saturating_sub(1));
-                self.refused_scheme = refused.map(|auth| auth.scheme.clone());
-                self.end(SessionEnd::AuthFailed);
+                self.refuse(refused.map(|auth| SessionEnd::AuthFailed.refusing(&auth.scheme)));
                 Ok(())
             }
             XID_AUTH => self.restored(now, |credentials, _| credentials.checked_sub(1).map(|left| *credentials = left)),
@@ -216,7 +211,7 @@ impl<T> Protocol<T> {
             (Asked::SetAgain { path, zxid, .. }, _) if header.err == THROTTLED => self.set_again(&path, zxid, now),
             (Asked::Known { id, .. }, _) if header.err == THROTTLED => self.watching.armed.is_ahead(id),
             (Asked::SetAgain { .. } | Asked::Known { .. }, _) if header.err != 0 => return refused_watches(header.err),
-            (Asked::Sasl, _) => return self.logged_in(header.err, from, now),
+            (Asked::Sasl, _) => return self.challenged(header.err, from),
             (Asked::Close, _) => self.events.push_back(Event::Closed),
             _ => {}
         }

@@ -59,12 +59,11 @@ impl<T> Protocol<T> {
         self.epoch += 1;
         let Some(connection) = &mut self.connection else { return Ok(()) };
         connection.read_only = read_only;
-        match &mut connection.phase {
-            Phase::LoggingIn(login) => {
-                let first = login.begin();
-                self.numbered(OpCode::Sasl, now, Asked::Sasl, |to| _ = to.buffer(&first));
-            }
-            _ => self.restore(now),
+        if self.settings.sasl {
+            connection.phase = Phase::LoggingIn;
+            self.events.push_back(Event::LogIn);
+        } else {
+            self.restore(now);
         }
         Ok(())
     }
@@ -209,21 +208,38 @@ impl<T> Protocol<T> {
         self.send_waiting(now);
     }
 
-    /// Continues the login by SASL.
-    pub(super) fn logged_in(&mut self, err: i32, from: &mut Reader<'_>, now: Duration) -> Result<(), Violation> {
-        let Some(Phase::LoggingIn(login)) = self.connection.as_mut().map(|connection| &mut connection.phase) else {
-            return Err(Violation::new("a reply to a login that was not begun"));
-        };
+    /// Handles the server's token in a login by SASL.
+    pub(super) fn challenged(&mut self, err: i32, from: &mut Reader<'_>) -> Result<(), Violation> {
         if err != 0 {
-            self.refused_scheme = Some("sasl".to_owned());
-            self.end(SessionEnd::AuthFailed);
+            self.refuse(Some(SessionEnd::AuthFailed.refusing("sasl")));
             return Ok(());
         }
-        let token = from.buffer().map_err(|error| Violation(format!("a bad reply to sasl: {error}")))?;
-        match login.step(token).map_err(|reason| Violation(format!("SASL: {reason}")))? {
-            Some(answer) => self.numbered(OpCode::Sasl, now, Asked::Sasl, |to| _ = to.buffer(&answer)),
-            None => self.restore(now),
-        }
+        let token = from.optional_buffer().map_err(|error| Violation(format!("a bad reply to sasl: {error}")))?;
+        self.events.push_back(Event::Challenge(token.map(<[u8]>::to_vec)));
         Ok(())
+    }
+
+    /// Sends a token of the login by SASL.
+    pub(crate) fn send_token(&mut self, token: &[u8], now: Duration) {
+        if self.is_logging_in() {
+            self.numbered(OpCode::Sasl, now, Asked::Sasl, |to| _ = to.buffer(token));
+        }
+    }
+
+    /// Records that the login by SASL is complete.
+    pub(crate) fn logged_in(&mut self, now: Duration) {
+        if self.is_logging_in() {
+            self.restore(now);
+        }
+    }
+
+    fn is_logging_in(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| matches!(connection.phase, Phase::LoggingIn))
+    }
+
+    /// Ends the session because its credentials are of no use.
+    pub(crate) fn refuse(&mut self, reason: Option<String>) {
+        self.refusal = reason;
+        self.end(SessionEnd::AuthFailed);
     }
 }

@@ -170,8 +170,8 @@ pub use model::path::{make_path, node_from_path, parent_of, validate_path};
 #[cfg(feature = "schema")]
 pub use model::schema::{Allowance, OtherPaths, Schema, SchemaDescription, SchemaSet, SchemaValidator};
 pub use model::{
-    Acl, AddWatchMode, AuthInfo, CreateMode, EventType, MultiReadResult, Permission, PersistentEvent, Stat, WatchKind,
-    WatchedEvent, zk_paths,
+    Acl, AddWatchMode, AuthInfo, CreateMode, EventType, Identity, MultiReadResult, Permission, PersistentEvent, Stat,
+    WatchKind, WatchedEvent, zk_paths,
 };
 pub use operations::{
     CreateBuilder, CuratorOp, CuratorTransaction, CuratorTransactionResult, DeleteBuilder, ExistsBuilder,

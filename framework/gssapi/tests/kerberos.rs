@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use curator_framework::{Acl, Chain, CuratorFramework, CuratorFrameworkBuilder, Error, RetryForever, RetryNTimes, TlsOptions};
+use curator_framework::{
+    Acl, Chain, CuratorFramework, CuratorFrameworkBuilder, Error, RetryForever, RetryNTimes, TlsOptions,
+};
 use curator_gssapi::Gssapi;
 use curator_recipes::InterProcessMutex;
 use curator_test::{ApacheCluster, ApacheServer, ClientAuth, TestAuthority};
@@ -34,7 +36,8 @@ fn tests() {
     let realm = Realm::start();
     let authority = TestAuthority::new().unwrap();
     let server = ApacheServer::builder().tls(&authority).client_auth(ClientAuth::None);
-    let server = realm.properties().into_iter().fold(server, |server, (name, value)| server.system_property(name, value));
+    let server =
+        realm.properties().into_iter().fold(server, |server, (name, value)| server.system_property(name, value));
     let server = server.start().unwrap();
     let plain = server.connect_string().replace("127.0.0.1", "localhost");
     let secure = server.secure_connect_string().unwrap().replace("127.0.0.1", "localhost");
@@ -120,7 +123,8 @@ impl Realm {
         ] {
             realm.runs("kadmin.local", &["-r", "EXAMPLE.COM", "-q", &query]);
         }
-        realm.kdc = Some(realm.command("krb5kdc").arg("-n").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        realm.kdc =
+            Some(realm.command("krb5kdc").arg("-n").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
         realm.until("the KDC listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
         realm
     }
@@ -137,7 +141,8 @@ impl Realm {
     }
 
     fn runs(&self, program: &str, arguments: &[&str]) {
-        let output = self.command(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+        let output =
+            self.command(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
         assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
     }
 
@@ -229,9 +234,9 @@ async fn login(servers: &str, text: &str) {
 
 /// Holds a lock while each server of a cluster restarts, and prints the number of the session's connections.
 async fn cluster(folder: &Path) {
-    let builder = properties(folder).into_iter().fold(ApacheCluster::builder(), |builder, (name, value)| {
-        builder.system_property(name, value)
-    });
+    let builder = properties(folder)
+        .into_iter()
+        .fold(ApacheCluster::builder(), |builder, (name, value)| builder.system_property(name, value));
     let cluster = tokio::task::block_in_place(|| builder.tick(Duration::from_millis(500)).start().unwrap());
     let retry = RetryForever::new(Duration::from_millis(50)).unwrap();
     let servers = cluster.connect_string().replace("127.0.0.1", "localhost");

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::client::contained::{Contained, ContainedClock};
 use crate::client::{ConnectionStateListenable, CuratorFramework};
 use crate::core::config::{Config, DefaultData};
@@ -104,7 +106,7 @@ impl CuratorFrameworkBuilder {
             session_timeout: DEFAULT_SESSION_TIMEOUT,
             connection_timeout: DEFAULT_CONNECTION_TIMEOUT,
             max_close_wait: DEFAULT_MAX_CLOSE_WAIT,
-            auth: Vec::new(),
+            auth: Mutex::default(),
             read_only: false,
             tls: None,
             sasl: None,
@@ -192,9 +194,9 @@ impl CuratorFrameworkBuilder {
     }
 
     /// Adds credentials. Each connection sends them before its watches and requests. May be called several times.
-    /// (Curator's overwrites.)
+    /// (Curator's overwrites.) [`CuratorFramework::add_authorization`] adds some later.
     pub fn authorization(mut self, scheme: impl Into<String>, auth: impl Into<Vec<u8>>) -> Self {
-        self.config.auth.push(AuthInfo { scheme: scheme.into(), auth: auth.into() });
+        self.config.auth.get_mut().push(AuthInfo { scheme: scheme.into(), auth: auth.into() });
         self
     }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::ensemble::provider::EnsembleProvider;
 use crate::environment::local_address::LocalAddress;
 use crate::model::AuthInfo;
@@ -25,7 +27,8 @@ pub(crate) struct Config {
     pub(crate) max_close_wait: Duration,
     pub(crate) max_frame: usize,
     pub(crate) max_reply: usize,
-    pub(crate) auth: Vec<AuthInfo>,
+    /// The credentials so far.
+    pub(crate) auth: Mutex<Vec<AuthInfo>>,
     pub(crate) read_only: bool,
     pub(crate) tls: Option<Arc<dyn TlsProvider>>,
     pub(crate) sasl: Option<Arc<dyn SaslMechanism>>,

@@ -52,4 +52,5 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     sasl: true,
     restores_watches: true,
     multi_read: true,
+    who_am_i: true,
 };

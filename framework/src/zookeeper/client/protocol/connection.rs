@@ -55,6 +55,8 @@ pub(super) struct Connection<T> {
     /// The queue of requests that wait until fewer are outstanding.
     pub(super) waiting: VecDeque<Waiting<T>>,
     pub(super) pings: VecDeque<(T, Duration)>,
+    /// The number of credentials without a reply.
+    pub(super) credentials: usize,
     /// The bytes of a reply above the limit that have not arrived yet.
     pub(super) skips: usize,
     /// The moment from which the watches are set again, because the server was too busy.
@@ -98,10 +100,9 @@ pub(super) enum Phase {
     Connecting,
     /// The client logs in by SASL: its mechanism works, or a reply is outstanding.
     LoggingIn,
-    /// So many replies to credentials, and to questions about known writes, are outstanding. So are the replies to lists of
-    /// watches with the events since these zxids.
+    /// So many replies to questions about known writes are outstanding, and the replies to lists of watches with the
+    /// events since these zxids.
     Restoring {
-        credentials: usize,
         questions: usize,
         parts: VecDeque<i64>,
     },

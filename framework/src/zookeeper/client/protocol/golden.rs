@@ -404,6 +404,7 @@ fn describe(result: Result<Response, Error>) -> String {
             let done: Vec<_> = done.into_iter().map(done_text).collect();
             format!("results {}", done.join(" | "))
         }
+        Ok(Response::Identities(all)) => format!("identities {all:?}"),
         Ok(Response::Reads(read)) => format!("reads {read:?}"),
         Ok(Response::Acknowledged) => "added".to_owned(),
         Err(Error::Transaction { index, cause, .. }) => {

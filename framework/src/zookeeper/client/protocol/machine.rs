@@ -133,6 +133,7 @@ impl<T> Protocol<T> {
             outstanding: VecDeque::new(),
             waiting: VecDeque::new(),
             pings: VecDeque::new(),
+            credentials: 0,
             skips: 0,
             throttled_until: None,
             read_only: false,

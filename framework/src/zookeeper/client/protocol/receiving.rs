@@ -134,23 +134,13 @@ impl<T> Protocol<T> {
                 }
                 Ok(())
             }
-            XID_AUTH if header.err != 0 => {
-                // Replies come in the order of the credentials.
-                let left = match self.connection.as_ref().map(|connection| &connection.phase) {
-                    Some(Phase::Restoring { credentials, .. }) => *credentials,
-                    _ => 0,
-                };
-                let refused = self.settings.auth.iter().rev().nth(left.saturating_sub(1));
-                self.refuse(refused.map(|auth| SessionEnd::AuthFailed.refusing(&auth.scheme)));
-                Ok(())
-            }
-            XID_AUTH => self.restored(now, |credentials, _| credentials.checked_sub(1).map(|left| *credentials = left)),
+            XID_AUTH => self.authorized(header.err, now),
             XID_SET_WATCHES if ![0, THROTTLED].contains(&header.err) => refused_watches(header.err),
             XID_SET_WATCHES => {
                 if let (THROTTLED, Some(connection)) = (header.err, &mut self.connection) {
                     connection.throttled_until = Some(now + THROTTLED_PAUSE);
                 }
-                self.restored(now, |_, parts| parts.pop_front().map(drop))
+                self.restored(now)
             }
             _ => self.replied(header, &mut from, now),
         }

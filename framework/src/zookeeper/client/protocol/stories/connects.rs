@@ -143,6 +143,33 @@ fn refused_credentials_end_the_session() {
 }
 
 #[test]
+fn credentials_of_a_connected_session_are_sent_ahead_of_later_requests_and_on_each_later_connection() {
+    let late = AuthInfo { scheme: "digest".into(), auth: b"x".to_vec() };
+    let mut story = Story::connected();
+    story.protocol.add_auth(&late);
+    story.protocol.add_auth(&late);
+    story.submit(delete("/a"), "behind");
+    let ops: Vec<_> = story.requests().iter().map(|seen| seen.op).collect();
+    assert_eq!(ops, [OpCode::Auth, OpCode::Delete], "once");
+    story.reply(XID_AUTH, 0, &[]);
+    assert!(story.protocol.is_ready());
+    assert!(violation(story.try_reply(XID_AUTH, 0, 0, &[])).contains("not sent"));
+    story.lose();
+    story.open();
+    story.protocol.add_auth(&AuthInfo { scheme: "nothing".into(), auth: Vec::new() });
+    assert!(story.requests().is_empty(), "the session is not attached");
+    story.accept(TIMEOUT);
+    let ops: Vec<_> = story.requests().iter().map(|seen| seen.op).collect();
+    assert_eq!(ops[..2], [OpCode::Auth; 2]);
+    story.reply(XID_AUTH, 0, &[]);
+    assert!(!story.protocol.is_ready(), "the other reply is outstanding");
+    story.events();
+    story.try_reply(XID_AUTH, 0, ErrorCode::AuthFailed.code(), &[]).unwrap();
+    assert_eq!(story.end(), SessionEnd::AuthFailed);
+    assert!(story.protocol.refusal().unwrap().ends_with("of the scheme nothing"));
+}
+
+#[test]
 fn sasl_comes_before_credentials() {
     let auth = vec![AuthInfo { scheme: "digest".into(), auth: b"x".to_vec() }];
     let mut story = Story::new(Settings { auth, sasl: true, ..settings() });

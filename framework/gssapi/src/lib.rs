@@ -23,8 +23,8 @@
 //!
 //! | what is wrong | error of an operation |
 //! | --- | --- |
-//! | no ticket and no keytab, an expired ticket, a wrong key, an unknown realm | [`AuthFailed`](curator_framework::Error::AuthFailed), at once |
-//! | no KDC answers, the KDC does not know the server | `ConnectionLoss`; the client tries the next server, and again |
+//! | no ticket and no keytab, an expired ticket, a wrong key, an unknown principal of the client | [`AuthFailed`](curator_framework::Error::AuthFailed), at once |
+//! | no KDC answers, the KDC does not know the server or its realm | `ConnectionLoss`; the client tries the next server, and again |
 //!
 //! The cause has the text of the library, such as `Cannot contact any KDC for realm 'EXAMPLE.COM'`.
 //!
@@ -44,6 +44,9 @@ use tokio::sync::oneshot;
 const NO_LAYER: u8 = 1;
 /// The choice of no security layer, ahead of the name to act for.
 const CHOICE: [u8; 4] = [NO_LAYER, 0, 0, 0];
+
+/// The library's text ahead of the reason in brackets.
+const UNSPECIFIED: &str = "Unspecified GSS failure.  Minor code may provide more information (";
 
 /// A login by Kerberos.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,7 +216,10 @@ impl SaslConversation for Conversation {
 
 /// Returns the error of a login that cannot be begun.
 fn failed(error: &(dyn std::error::Error + Send + Sync + 'static), target: &str) -> SaslError {
-    let text = format!("{error}, for a ticket to {target}");
+    let text = error.to_string();
+    // The general part says nothing.
+    let inner = text.strip_prefix(UNSPECIFIED).and_then(|inner| inner.strip_suffix(')'));
+    let text = format!("{}, for a ticket to {target}", inner.unwrap_or(&text));
     if is_of_the_kdc(error) { SaslError::Unavailable(text) } else { SaslError::Credentials(text) }
 }
 

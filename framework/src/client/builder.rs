@@ -98,6 +98,7 @@ impl CuratorFrameworkBuilder {
             reaper: Arc::new(ContainerReaper::new(None)),
             schemas: None,
             max_ephemeral_bytes: DEFAULT_MAX_EPHEMERAL_BYTES,
+            unhandled_errors: Arc::default(),
         };
         let config = Config {
             ensemble: Arc::new(FixedEnsembleProvider::new(connect_string)),

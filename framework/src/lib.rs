@@ -170,8 +170,8 @@ pub use model::path::{make_path, node_from_path, parent_of, validate_path};
 #[cfg(feature = "schema")]
 pub use model::schema::{Allowance, OtherPaths, Schema, SchemaDescription, SchemaSet, SchemaValidator};
 pub use model::{
-    Acl, AddWatchMode, AuthInfo, CreateMode, EventType, MultiReadResult, Permission, PersistentEvent, Stat, WatchKind,
-    WatchedEvent, zk_paths,
+    Acl, AddWatchMode, AuthInfo, CreateMode, EventType, Identity, MultiReadResult, Permission, PersistentEvent, Stat,
+    WatchKind, WatchedEvent, zk_paths,
 };
 pub use operations::{
     CreateBuilder, CuratorOp, CuratorTransaction, CuratorTransactionResult, DeleteBuilder, ExistsBuilder,
@@ -193,5 +193,6 @@ pub use sync::listeners::ListenerId;
 pub use sync::safe_notify::SafeNotifyExecutor;
 #[cfg(feature = "zookeeper-async")]
 pub use zookeeper::ZooKeeperAsyncFactory;
-pub use zookeeper::security::{SaslDigest, TlsOptions};
+pub use zookeeper::sasl::{SaslConversation, SaslDigest, SaslError, SaslMechanism, SaslServer};
+pub use zookeeper::security::{TlsFiles, TlsOptions, TlsProvider};
 pub use zookeeper::{DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, DefaultZooKeeperFactory, SessionEnd};

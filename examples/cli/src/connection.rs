@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 #[cfg(feature = "tls")]
-use curator_framework::TlsOptions;
+use curator_framework::TlsFiles;
 use curator_framework::{CuratorFramework, ExponentialBackoffRetry, SaslDigest};
 
 use crate::failure::Failure;
@@ -144,16 +144,16 @@ pub(crate) fn connect(connection: &Connection, acl: Option<&AccessList>) -> Resu
     Ok(client)
 }
 
-/// Returns the options for TLS, if an authority is given.
+/// Returns the files for TLS, if an authority is given.
 #[cfg(feature = "tls")]
-fn tls(files: &Tls) -> Result<Option<TlsOptions>, String> {
+fn tls(files: &Tls) -> Result<Option<TlsFiles>, String> {
     let Some(authority) = &files.ca else {
         let alone = files.cert.is_some() || files.key.is_some();
         return if alone { Err("--tls-cert and --tls-key need --tls-ca".to_owned()) } else { Ok(None) };
     };
-    let options = TlsOptions::new(read(authority)?);
+    let options = TlsFiles::new(authority);
     match (&files.cert, &files.key) {
-        (Some(cert), Some(key)) => Ok(Some(options.with_client_certificate(read(cert)?, read(key)?))),
+        (Some(cert), Some(key)) => Ok(Some(options.with_client_certificate(cert, key))),
         (None, None) => Ok(Some(options)),
         _ => Err("--tls-cert and --tls-key need each other".to_owned()),
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::client::contained::{Contained, ContainedClock};
 use crate::client::{ConnectionStateListenable, CuratorFramework};
 use crate::core::config::{Config, DefaultData};
@@ -27,7 +29,8 @@ use crate::session::{DEFAULT_MAX_EPHEMERAL_BYTES, SessionConfig};
 #[cfg(doc)]
 use crate::state::connection_state::ConnectionState;
 use crate::state::connection_state::{ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy};
-use crate::zookeeper::security::{SaslDigest, TlsOptions};
+use crate::zookeeper::sasl::SaslMechanism;
+use crate::zookeeper::security::TlsProvider;
 use crate::zookeeper::{
     DEFAULT_CLIENT, DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, DefaultZooKeeperFactory, MIN_SESSION_TIMEOUT,
     ZooKeeperFactory,
@@ -95,6 +98,7 @@ impl CuratorFrameworkBuilder {
             reaper: Arc::new(ContainerReaper::new(None)),
             schemas: None,
             max_ephemeral_bytes: DEFAULT_MAX_EPHEMERAL_BYTES,
+            unhandled_errors: Arc::default(),
         };
         let config = Config {
             ensemble: Arc::new(FixedEnsembleProvider::new(connect_string)),
@@ -103,7 +107,7 @@ impl CuratorFrameworkBuilder {
             session_timeout: DEFAULT_SESSION_TIMEOUT,
             connection_timeout: DEFAULT_CONNECTION_TIMEOUT,
             max_close_wait: DEFAULT_MAX_CLOSE_WAIT,
-            auth: Vec::new(),
+            auth: Mutex::default(),
             read_only: false,
             tls: None,
             sasl: None,
@@ -191,9 +195,9 @@ impl CuratorFrameworkBuilder {
     }
 
     /// Adds credentials. Each connection sends them before its watches and requests. May be called several times.
-    /// (Curator's overwrites.)
+    /// (Curator's overwrites.) [`CuratorFramework::add_authorization`] adds some later.
     pub fn authorization(mut self, scheme: impl Into<String>, auth: impl Into<Vec<u8>>) -> Self {
-        self.config.auth.push(AuthInfo { scheme: scheme.into(), auth: auth.into() });
+        self.config.auth.get_mut().push(AuthInfo { scheme: scheme.into(), auth: auth.into() });
         self
     }
 
@@ -208,14 +212,20 @@ impl CuratorFrameworkBuilder {
 
     /// Connects to the servers by TLS. Default: plain text. If the process has a default `CryptoProvider` of rustls when
     /// the client is built, TLS uses it. Otherwise TLS uses aws-lc-rs with the cargo feature `tls`, and ring with `tls-ring`.
-    pub fn tls(mut self, options: TlsOptions) -> Self {
-        self.config.tls = Some(options);
+    ///
+    /// [`TlsOptions`](crate::TlsOptions) never change. A client with [`TlsFiles`](crate::TlsFiles) outlives its
+    /// certificate.
+    pub fn tls(mut self, provider: impl TlsProvider) -> Self {
+        self.config.tls = Some(Arc::new(provider));
         self
     }
 
-    /// Logs in by SASL on every connection. Default: no login.
-    pub fn sasl(mut self, digest: SaslDigest) -> Self {
-        self.config.sasl = Some(digest);
+    /// Logs in by SASL on every connection, ahead of all requests. Default: no login.
+    ///
+    /// The mechanism is the client's choice alone; the servers must be set up for it.
+    /// [`SaslDigest`](crate::SaslDigest) has a user and a password.
+    pub fn sasl(mut self, mechanism: impl SaslMechanism) -> Self {
+        self.config.sasl = Some(Arc::new(mechanism));
         self
     }
 
@@ -402,9 +412,10 @@ impl CuratorFrameworkBuilder {
 
     #[cfg(any(feature = "tls", feature = "tls-ring"))]
     fn check_tls(&self, servers: &[String]) -> Result<()> {
-        let Some(options) = &self.config.tls else { return Ok(()) };
-        let wrong = |reason| Error::invalid_config("TLS option", reason);
-        crate::zookeeper::client::tls::config(options).map_err(wrong)?;
+        let Some(provider) = &self.config.tls else { return Ok(()) };
+        let wrong = |reason: String| Error::invalid_config("TLS option", reason);
+        let options = provider.options().map_err(|error| wrong(error.to_string()))?;
+        crate::zookeeper::client::tls::config(&options).map_err(wrong)?;
         for server in servers {
             crate::zookeeper::client::tls::name_of(server).map_err(wrong)?;
         }

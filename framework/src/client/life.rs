@@ -12,6 +12,7 @@ use crate::client::recipe::RecipeClient as _;
 use crate::core::config::DefaultData;
 use crate::core::{LifeCycle, Shutdown, TaskEnd};
 use crate::error::{Error, INTERNAL_WAIT, Result};
+use crate::model::AuthInfo;
 use crate::state::connection_state::ConnectionState;
 use crate::sync::budget::Budget;
 
@@ -59,6 +60,18 @@ impl CuratorFramework {
             drop(finished);
         });
         Ok(())
+    }
+
+    /// Adds [credentials](crate::CuratorFrameworkBuilder::authorization) while the client runs: ZooKeeper's `addAuthInfo`.
+    /// Requests from now on have them, and each later connection sends them first. They cannot be taken back.
+    ///
+    /// The call returns at once. [`who_am_i`](Self::who_am_i) shows the user if the server has accepted them. A server that
+    /// refuses credentials ends the session, and operations fail with `Error::AuthFailed`.
+    ///
+    /// With `zookeeper-async` they count from the next session on.
+    #[doc(alias = "addAuthInfo")]
+    pub fn add_authorization(&self, scheme: impl Into<String>, auth: impl Into<Vec<u8>>) {
+        self.core.shared().add_auth(AuthInfo { scheme: scheme.into(), auth: auth.into() });
     }
 
     /// Resolves when the client is connected.

@@ -11,6 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::framework::{Circuit, ListenersState};
 use crate::client::{ConnectionStateListenable, ConnectionStateListener, CuratorFramework, WeakClient};
 use crate::environment::randomness::{Randomness, unit_interval};
+use crate::error::Error;
 use crate::retry::RetryPolicy;
 use crate::state::circuit_breaker::{CircuitBreakingConnectionStateListener, Step};
 use crate::state::connection_state::ConnectionState;
@@ -25,6 +26,23 @@ impl CuratorFramework {
     #[must_use]
     pub fn connection_state_listenable(&self) -> &ConnectionStateListenable {
         &self.listeners
+    }
+
+    /// Calls a closure with each error that no caller gets, and with what failed: Curator's `UnhandledErrorListener`. These
+    /// are errors of the tasks that delete nodes in the background and that watch the nodes of guards. The crate `tracing`
+    /// gets a warning of each as well.
+    ///
+    /// A task that tries again reports its first error alone. The closure has a thread of its own, and may block. It must
+    /// not own a clone of the client, which it would keep open.
+    #[doc(alias = "UnhandledErrorListener")]
+    #[doc(alias = "getUnhandledErrorListenable")]
+    pub fn add_error_listener(&self, listener: impl Fn(&str, &Error) + Send + Sync + 'static) -> ListenerId {
+        self.core.shared().config.session.unhandled_errors.add(Arc::new(listener))
+    }
+
+    /// Removes a listener to errors. Errors before the call may still reach it.
+    pub fn remove_error_listener(&self, id: ListenerId) {
+        self.core.shared().config.session.unhandled_errors.remove(id);
     }
 }
 

@@ -2,11 +2,11 @@
 
 use crate::client::CuratorFramework;
 use crate::error::Result;
-use crate::model::{AddWatchMode, Reading};
+use crate::model::{AddWatchMode, Identity, Reading};
 use crate::operations::{
     CreateBuilder, CuratorTransaction, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder,
     GetConfigBuilder, GetDataBuilder, MultiReadBuilder, PersistentWatcher, ReconfigBuilder, SetAclBuilder,
-    SetDataBuilder,
+    SetDataBuilder, with_retries,
 };
 
 impl CuratorFramework {
@@ -55,6 +55,22 @@ impl CuratorFramework {
     /// Begins the reads of several nodes in one request, each with a result of its own. Curator has no such operation.
     pub fn multi_read(&self) -> MultiReadBuilder<'_> {
         MultiReadBuilder::new(&self.core)
+    }
+
+    /// Returns the identities of the present connection, which access control lists know: its address, and the users of
+    /// its credentials and its login. ZooKeeper's `whoAmI`; Curator has no such operation.
+    ///
+    /// # Errors
+    ///
+    /// `Error::Unsupported` with `zookeeper-async`, and with servers before 3.7, which close the connection;
+    /// `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up; `Error::AuthFailed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    #[doc(alias = "whoAmI")]
+    pub async fn who_am_i(&self) -> Result<Vec<Identity>> {
+        with_retries(&self.core, "/", |session| async move { session.who_am_i().await }).await
     }
 
     /// Sets a watch that stays when it fires: Curator's `watchers().add()`.

@@ -35,6 +35,8 @@ pub(crate) async fn run(shared: Arc<ClientState>) {
         let session = Session::new(number, &connection, &shared.config.session, Arc::clone(&shared.leftovers));
         let timeout_s = session.timeout().as_secs_f64();
         shared.publish(Some(session.clone()));
+        // Those that were added since the attempt to connect began.
+        shared.config.auth.lock().iter().for_each(|auth| session.handle().add_auth(auth));
         shared.on_event(if number == 1 { StateEvent::FirstSession } else { StateEvent::SessionEstablished });
         let session_id = session.shown_id();
         report(move || tracing::info!(session = number, session_id, timeout_s, "session established"));
@@ -111,7 +113,7 @@ fn connect_config(shared: &ClientState, servers: &ServerList) -> ConnectConfig {
         max_frame: config.max_frame,
         max_reply: config.max_reply,
         pacer: Arc::clone(&shared.pacer),
-        auth: config.auth.clone(),
+        auth: config.auth.lock().clone(),
         read_only: config.read_only,
         tls: config.tls.clone(),
         sasl: config.sasl.clone(),

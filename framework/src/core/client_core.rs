@@ -16,6 +16,7 @@ use crate::core::config::{Config, DefaultData};
 use crate::environment::randomness::Randomness;
 use crate::error::{ConnectError, Error, INTERNAL_WAIT, PathText, Result};
 use crate::metrics;
+use crate::model::AuthInfo;
 use crate::model::namespace::Namespace;
 use crate::model::new_node::Parents;
 use crate::model::schema::SchemaSet;
@@ -145,6 +146,19 @@ impl ClientState {
 
     pub(crate) fn publish(&self, session: Option<Session>) {
         self.session.replace(session);
+    }
+
+    /// Adds credentials, also to the present session.
+    pub(crate) fn add_auth(&self, auth: AuthInfo) {
+        let mut all = self.config.auth.lock();
+        if !all.contains(&auth) {
+            all.push(auth.clone());
+        }
+        drop(all);
+        // Without a session the next one takes all.
+        if let Some(session) = self.session.get() {
+            session.handle().add_auth(&auth);
+        }
     }
 
     /// Wakes the operations that wait for a connection.

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::ensemble::provider::EnsembleProvider;
 use crate::environment::local_address::LocalAddress;
 use crate::model::AuthInfo;
 use crate::model::compression::CompressionProvider;
 use crate::session::SessionConfig;
 use crate::zookeeper::ZooKeeperFactory;
-use crate::zookeeper::security::{SaslDigest, TlsOptions};
+use crate::zookeeper::sasl::SaslMechanism;
+use crate::zookeeper::security::TlsProvider;
 
 /// The validated options.
 #[derive(Debug)]
@@ -24,10 +27,11 @@ pub(crate) struct Config {
     pub(crate) max_close_wait: Duration,
     pub(crate) max_frame: usize,
     pub(crate) max_reply: usize,
-    pub(crate) auth: Vec<AuthInfo>,
+    /// The credentials so far.
+    pub(crate) auth: Mutex<Vec<AuthInfo>>,
     pub(crate) read_only: bool,
-    pub(crate) tls: Option<TlsOptions>,
-    pub(crate) sasl: Option<SaslDigest>,
+    pub(crate) tls: Option<Arc<dyn TlsProvider>>,
+    pub(crate) sasl: Option<Arc<dyn SaslMechanism>>,
     pub(crate) default_data: DefaultData,
     pub(crate) factory: Arc<dyn ZooKeeperFactory>,
     pub(crate) container_parents: bool,

@@ -21,8 +21,8 @@ mod types;
 pub mod zk_paths;
 
 pub use types::{
-    Acl, AddWatchMode, AuthInfo, CreateMode, EventType, MultiReadResult, Permission, PersistentEvent, Stat, WatchKind,
-    WatchedEvent, owning_session,
+    Acl, AddWatchMode, AuthInfo, CreateMode, EventType, Identity, MultiReadResult, Permission, PersistentEvent, Stat,
+    WatchKind, WatchedEvent, owning_session,
 };
 
 /// A read with or without a watch.

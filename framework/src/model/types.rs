@@ -290,6 +290,16 @@ pub enum PersistentEvent {
     Reset,
 }
 
+/// An identity of a connection, by which access control lists know it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[doc(alias = "ClientInfo")]
+pub struct Identity {
+    /// The scheme: `ip`, `digest`, `sasl`, `x509`.
+    pub scheme: String,
+    /// The user, without the hash of a password.
+    pub user: String,
+}
+
 /// Credentials that are added to every connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AuthInfo {

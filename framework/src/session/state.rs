@@ -10,7 +10,6 @@ use tokio::sync::SetOnce;
 
 use crate::environment::clock::Clock;
 use crate::environment::randomness::Randomness;
-#[cfg(doc)]
 use crate::error::Error;
 #[cfg(doc)]
 use crate::model::Stat;
@@ -29,6 +28,7 @@ use crate::session::owned_node::OwnedNode;
 use crate::session::watches::WatchRegistry;
 use crate::state::connection_state::{ConnectionState, ConnectionStateErrorPolicy};
 use crate::sync::extensions::Extensions;
+use crate::sync::listeners::Listeners;
 use crate::sync::safe_notify::SafeNotifyExecutor;
 use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::{Connection, Evidence, SessionEnd, ZooKeeperHandle};
@@ -44,7 +44,11 @@ pub(crate) struct SessionConfig {
     pub(crate) schemas: Option<Arc<SchemaSet>>,
     /// The most bytes of the paths of a session's ephemeral nodes.
     pub(crate) max_ephemeral_bytes: usize,
+    pub(crate) unhandled_errors: Arc<UnhandledErrors>,
 }
+
+/// The listeners to errors that no caller gets.
+pub(crate) type UnhandledErrors = Listeners<dyn Fn(&str, &Error) + Send + Sync>;
 
 /// One ZooKeeper session. A recipe takes one for each attempt and sends every request of that attempt through it.
 ///
@@ -85,6 +89,7 @@ pub(super) struct Inner {
     pub(super) silence_is_error: bool,
     pub(super) reaper: Arc<ContainerReaper>,
     pub(super) schemas: Option<Arc<SchemaSet>>,
+    pub(super) unhandled_errors: Arc<UnhandledErrors>,
     pub(super) ephemeral_nodes: Mutex<EphemeralNodes>,
     /// The moment of the server's newest list of them.
     pub(super) recounted: tokio::sync::Mutex<Option<Duration>>,
@@ -164,6 +169,7 @@ impl Session {
                 silence_is_error,
                 reaper: Arc::clone(&config.reaper),
                 schemas: config.schemas.clone(),
+                unhandled_errors: Arc::clone(&config.unhandled_errors),
                 ephemeral_nodes: Mutex::new(EphemeralNodes::new(config.max_ephemeral_bytes)),
                 recounted: tokio::sync::Mutex::default(),
                 is_before_3_6: AtomicBool::new(false),

@@ -11,7 +11,8 @@ use crate::environment::clock::Clock;
 use crate::environment::randomness::Randomness;
 use crate::error::{ConnectError, Result};
 use crate::model::AuthInfo;
-use crate::zookeeper::security::{SaslDigest, TlsOptions};
+use crate::zookeeper::sasl::SaslMechanism;
+use crate::zookeeper::security::TlsProvider;
 
 /// The smallest session timeout that a client requests or accepts.
 pub(crate) const MIN_SESSION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -102,10 +103,10 @@ pub struct ConnectConfig {
     pub auth: Vec<AuthInfo>,
     /// Allows a connection to a server that serves reads only.
     pub read_only: bool,
-    /// The options of TLS, if the connections use it.
-    pub tls: Option<TlsOptions>,
-    /// The user and password of a SASL login, if any.
-    pub sasl: Option<SaslDigest>,
+    /// The source of the options of TLS, if the connections use it.
+    pub tls: Option<Arc<dyn TlsProvider>>,
+    /// The mechanism of the login by SASL, if any.
+    pub sasl: Option<Arc<dyn SaslMechanism>>,
     /// The clock on which `sent` is measured.
     pub clock: Arc<dyn Clock>,
     /// The source of random names and orders.

@@ -7,6 +7,7 @@ pub(crate) mod client;
 mod connect_config;
 mod reply;
 mod request;
+pub(crate) mod sasl;
 mod seam;
 pub(crate) mod security;
 mod watch_events;

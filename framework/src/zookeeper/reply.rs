@@ -14,7 +14,7 @@ use super::request::{Operation, Read, Request};
 #[cfg(doc)]
 use crate::environment::clock::Clock;
 use crate::error::{Error, Result};
-use crate::model::{Acl, Stat};
+use crate::model::{Acl, Identity, Stat};
 
 /// The result of an [`Operation`] in a transaction that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +78,8 @@ pub enum Response {
     Done(Vec<Done>),
     /// The reply to `MultiRead`: the result of each read.
     Reads(Vec<ReadDone>),
+    /// The reply to `WhoAmI`.
+    Identities(Vec<Identity>),
     /// The reply to a heartbeat, and to a request without another content.
     Acknowledged,
 }
@@ -98,6 +100,7 @@ impl Response {
             Self::Synced => "a sync",
             Self::Done(_) => "a transaction",
             Self::Reads(_) => "several reads",
+            Self::Identities(_) => "identities",
             Self::Acknowledged => "an acknowledgement",
         }
     }

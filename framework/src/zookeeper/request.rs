@@ -101,6 +101,8 @@ pub enum Request {
         /// The reads, in order.
         reads: Vec<Read>,
     },
+    /// Asks for the identities of the connection. Sent only to handles with [`Capabilities::who_am_i`].
+    WhoAmI,
     /// Changes the ensemble's members and returns the new configuration. Sent only to handles with
     /// [`Capabilities::reconfig`].
     Reconfig {
@@ -122,6 +124,7 @@ impl Request {
         match self {
             Self::Transaction { operations } => operations.first().map_or("/", Operation::path),
             Self::MultiRead { reads } => reads.first().map_or("/", Read::path),
+            Self::WhoAmI => "/",
             _ => self.one_path().map_or(CONFIG_NODE, |path| path),
         }
     }
@@ -131,7 +134,7 @@ impl Request {
         self.one_path().map_or_else(|| self.path().into(), Arc::clone)
     }
 
-    /// Returns the path, unless the request has several or concerns the ensemble's configuration.
+    /// Returns the path, unless the request has several or none.
     fn one_path(&self) -> Option<&Arc<str>> {
         match self {
             Self::Create { path, .. }
@@ -144,7 +147,7 @@ impl Request {
             | Self::SetAcl { path, .. }
             | Self::GetEphemerals { path }
             | Self::Sync { path } => Some(path),
-            Self::Transaction { .. } | Self::MultiRead { .. } | Self::Reconfig { .. } => None,
+            Self::Transaction { .. } | Self::MultiRead { .. } | Self::WhoAmI | Self::Reconfig { .. } => None,
         }
     }
 
@@ -164,6 +167,7 @@ impl Request {
             Self::Sync { .. } => "sync",
             Self::Transaction { .. } => "multi",
             Self::MultiRead { .. } => "multiRead",
+            Self::WhoAmI => "whoAmI",
             Self::Reconfig { .. } => "reconfig",
         }
     }
@@ -173,6 +177,7 @@ impl Request {
         match self {
             Self::Create { mode, .. } => needed_for(*mode),
             Self::GetEphemerals { .. } | Self::MultiRead { .. } => SINCE_3_6,
+            Self::WhoAmI => SINCE_3_7,
             _ => OLD_ENOUGH,
         }
     }
@@ -322,6 +327,7 @@ impl fmt::Display for Read {
 pub(crate) const DEFAULT_CLIENT: &str = "`DefaultZooKeeperFactory`, the default client";
 /// The server that persistent watches and lists of ephemeral nodes take.
 pub(crate) const SINCE_3_6: &str = "ZooKeeper 3.6 or newer";
+const SINCE_3_7: &str = "ZooKeeper 3.7 or newer";
 /// The server that knows every request without a row of its own.
 const OLD_ENOUGH: &str = "ZooKeeper 3.5 or newer";
 

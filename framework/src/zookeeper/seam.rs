@@ -14,7 +14,7 @@ use super::reply::ReplyFuture;
 use super::request::{DEFAULT_CLIENT, Evidence, Request};
 use super::watch_events::{Resync, WatchEvents};
 use crate::error::{ConnectError, Error, Result};
-use crate::model::{AddWatchMode, WatchKind, WatchedEvent};
+use crate::model::{AddWatchMode, AuthInfo, WatchKind, WatchedEvent};
 
 /// The future of a persistent watch: resolves with its events when the server has set it.
 pub type AddedWatch = Pin<Box<dyn Future<Output = Result<WatchEvents>> + Send>>;
@@ -45,12 +45,14 @@ pub struct Capabilities {
     pub reconfig: bool,
     /// TLS.
     pub tls: bool,
-    /// SASL with a user and a password (`DIGEST-MD5`).
+    /// A login by SASL.
     pub sasl: bool,
     /// Setting watches again after a reconnect, so that no change is missed.
     pub restores_watches: bool,
     /// Several reads in one request.
     pub multi_read: bool,
+    /// Asking for the identities of the connection.
+    pub who_am_i: bool,
 }
 
 /// The reason why a session is over.
@@ -163,6 +165,11 @@ pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
 
     /// Returns the session's id, as soon as the client knows it.
     fn session_id(&self) -> Option<i64>;
+
+    /// Adds credentials, which each later connection sends, unless the session has them. A client that can sends them on
+    /// the present connection too, ahead of later requests. By default the call is ignored: they count from the next
+    /// session on.
+    fn add_auth(&self, _auth: &AuthInfo) {}
 
     /// Records whether the session owns nodes. If it does, a client may leave a silent server sooner.
     fn set_owning(&self, _owning: bool) {}

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -99,6 +100,18 @@ impl TestAuthority {
     /// [`CertificateError`] if no key can be made.
     pub fn expired_client_certificate(&self, name: &str) -> Result<TestCertificate, CertificateError> {
         self.issue(expired(client(name)))
+    }
+
+    /// Issues a certificate like [`client_certificate`](Self::client_certificate) that expires after this time, in whole
+    /// seconds.
+    ///
+    /// # Errors
+    /// [`CertificateError`] if no key can be made.
+    pub fn client_certificate_for(&self, name: &str, time: Duration) -> Result<TestCertificate, CertificateError> {
+        let mut params = client(name);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        params.not_after = date_time_ymd(1970, 1, 1) + now + time;
+        self.issue(params)
     }
 
     fn issue(&self, mut params: CertificateParams) -> Result<TestCertificate, CertificateError> {

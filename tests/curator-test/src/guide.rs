@@ -111,6 +111,8 @@
 //!
 //! # TLS and SASL
 //!
+//! A [`TestingServer`] answers logins by SASL as a test says: see [`sasl`](crate::TestingServerBuilder::sasl).
+//!
 //! An [`ApacheServer`] can have a port for TLS, on which clients show certificates, and users that authenticate with
 //! SASL. A [`TestAuthority`] issues the certificates, also expired ones and those for another name. Two authorities do
 //! not trust each other.

@@ -73,7 +73,7 @@ pub use apache::{
 pub use certificates::{CertificateError, TestAuthority, TestCertificate};
 pub use kill_session::kill_session;
 pub use proxy::FaultProxy;
-pub use server::{Backup, LoggedRequest, TestingServer, TestingServerBuilder, Traffic};
+pub use server::{Backup, LoggedRequest, SaslAnswer, TestingServer, TestingServerBuilder, Traffic};
 pub use simulation::{ClientId, SimulatedEnsemble};
 
 /// The examples of the project's front page compile.

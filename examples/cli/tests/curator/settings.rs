@@ -116,7 +116,10 @@ fn credentials_come_from_a_file() {
     assert_eq!((output.status.code(), stderr(&output)), (Some(2), text));
     let output = run(&servers, &["--auth-file", "/no/such/file", "ls", "/"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).starts_with("curator: cannot read /no/such/file: No such file"), "{output:?}");
+    assert!(
+        stderr(&output).starts_with("curator: invalid TLS option: cannot read /no/such/file: No such file"),
+        "{output:?}"
+    );
     let output = run(&servers, &["--auth-file", folder.path().to_str().unwrap(), "ls", "/"]);
     assert!(stderr(&output).ends_with(": Is a directory (os error 21)\n"), "{output:?}");
 }

@@ -7,7 +7,8 @@ use super::delete::try_clean;
 use super::due_queue::HeldTask;
 use super::held_node::{touch, watch_held_node};
 use super::jobs::{Attempt, DueJob, OpenDeletes};
-use crate::error::Chain;
+use super::pending::PendingDelete;
+use crate::error::{Chain, Error};
 use crate::session::Session;
 use crate::sync::report::report;
 
@@ -42,23 +43,18 @@ pub(super) async fn attempt_once(session: Session, attempt: Attempt, cleaning: A
     match &job {
         DueJob::Delete(remains) if is_refused && remains.is_over(&error, failures) => {
             cleaning.done();
-            let remains = remains.clone();
-            report(
-                move || tracing::warn!(error = %Chain(&error), ?remains, tried_again = false, "a node cannot be deleted"),
-            );
+            cannot_delete(&session, error, remains, false);
             return None;
         }
         _ if !is_refused || failures > 0 => {}
         // The node blocks every contender behind it until it is deleted.
-        DueJob::Delete(remains) => {
-            let remains = remains.clone();
-            report(
-                move || tracing::warn!(error = %Chain(&error), ?remains, tried_again = true, "a node cannot be deleted"),
-            );
-        }
+        DueJob::Delete(remains) => cannot_delete(&session, error, remains, true),
         DueJob::Held(node, how) => {
             let path = node.upgrade()?.path.clone();
             let is_touch = matches!(how, HeldTask::Touch(_));
+            let what =
+                if is_touch { "a successor cannot be signalled" } else { "the node that is held cannot be watched" };
+            unhandled(&session, what, &error);
             report(move || match is_touch {
                 true => tracing::warn!(error = %Chain(&error), path = &*path, "a successor cannot be signalled"),
                 false => {
@@ -68,6 +64,18 @@ pub(super) async fn attempt_once(session: Session, attempt: Attempt, cleaning: A
         }
     }
     Some(Attempt { job, failures: failures.saturating_add(1), epoch })
+}
+
+/// Tells the program of an error that no caller gets.
+fn unhandled(session: &Session, what: &'static str, error: &Error) {
+    let error = error.clone();
+    session.inner.unhandled_errors.notify(move |listener| listener(what, &error));
+}
+
+fn cannot_delete(session: &Session, error: Error, remains: &PendingDelete, tried_again: bool) {
+    unhandled(session, "a node cannot be deleted", &error);
+    let remains = remains.clone();
+    report(move || tracing::warn!(error = %Chain(&error), ?remains, tried_again, "a node cannot be deleted"));
 }
 
 /// Returns the pause behind this number of failed attempts.

@@ -7,7 +7,7 @@ use curator_wire::ErrorCode;
 use super::submit::unexpected;
 use crate::error::{Error, Result};
 use crate::model::ids::Zxid;
-use crate::model::{Acl, MultiReadResult, Stat, WatchKind};
+use crate::model::{Acl, Identity, MultiReadResult, Stat, WatchKind};
 use crate::session::watches::{Found, Watch};
 use crate::session::{Session, WatchedData};
 use crate::zookeeper::client::history::{History, Judgement};
@@ -238,6 +238,28 @@ impl Session {
             other => return Err(unexpected("multiRead", "", &other)),
         };
         all.into_iter().zip(reads).map(|(done, read)| self.read_done(&read, done)).collect()
+    }
+
+    /// Returns the identities of the session's present connection: its address, and the users of its credentials and its
+    /// login.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::Unsupported`: the client has no such request, or the server is older than ZooKeeper 3.7. Such a server
+    ///   closes the connection.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn who_am_i(&self) -> Result<Vec<Identity>> {
+        if !self.inner.handle.capabilities().who_am_i {
+            return Err(self.unsupported("ask for the identities of the connection"));
+        }
+        match self.request(Request::WhoAmI).await? {
+            Response::Identities(identities) => Ok(identities),
+            other => Err(unexpected("whoAmI", "", &other)),
+        }
     }
 
     /// Returns the data and stat of each node, in one request. If the client or the server does not support that, or if all

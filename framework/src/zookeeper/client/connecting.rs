@@ -235,7 +235,7 @@ impl SocketTask {
         self.reader = Some(reader);
         {
             let mut link = self.shared.link.lock();
-            link.protocol.open(self.shared.clock.now(), self.shared.randomness.next());
+            link.protocol.open(self.shared.clock.now());
             link.writer = Some(writer);
             (link.is_full, link.broken) = (false, None);
         }
@@ -245,7 +245,7 @@ impl SocketTask {
             Step::Over => {
                 let link = self.shared.link.lock();
                 let end = link.protocol.over().unwrap_or(SessionEnd::Closed);
-                Err(link.protocol.refused_scheme().map_or_else(|| end.to_string(), |scheme| end.refusing(scheme)))
+                Err(link.protocol.refusal().map_or_else(|| end.to_string(), ToOwned::to_owned))
             }
         }
     }

@@ -14,7 +14,6 @@ use tokio::net::TcpStream;
 
 use super::stream::{ByteStream, Stream};
 use crate::environment::randomness::{Randomness, shuffle};
-use crate::error::ConnectError;
 use crate::sync::user_code::{catch_panic, catch_panic_of};
 use crate::zookeeper::ConnectConfig;
 
@@ -74,21 +73,13 @@ pub(super) struct Opener {
 }
 
 impl Opener {
-    /// # Errors
-    ///
-    /// A [`ConnectError`] that says what is wrong with the options of TLS.
-    pub(super) fn new(connector: Option<Arc<dyn Connector>>, config: &ConnectConfig) -> Result<Self, ConnectError> {
-        Ok(Self {
+    pub(super) fn new(connector: Option<Arc<dyn Connector>>, config: &ConnectConfig) -> Self {
+        Self {
             connector,
             #[cfg(any(feature = "tls", feature = "tls-ring"))]
-            tls: match &config.tls {
-                Some(options) => {
-                    Some(super::tls::Tls::new(options).map_err(|reason| ConnectError::new("TLS", reason))?)
-                }
-                None => None,
-            },
+            tls: config.tls.clone().map(super::tls::Tls::new),
             randomness: Arc::clone(&config.randomness),
-        })
+        }
     }
 
     /// Returns the addresses of a server in random order, or one `None` if the connector takes its name.

@@ -6,7 +6,6 @@ use curator_wire::{ConnectResponse, Writer};
 
 use super::protocol::{Protocol, Settings};
 use crate::model::{AddWatchMode, AuthInfo};
-use crate::zookeeper::security::SaslDigest;
 use crate::zookeeper::{DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, Request, WatchEvents};
 
 const NOW: Duration = Duration::from_secs(100);
@@ -47,18 +46,20 @@ impl Decoder {
         let mut protocol = Protocol::new(Settings {
             session_timeout: Duration::from_secs(6),
             auth,
-            sasl: matches!(stage, Stage::LoggingIn).then(|| SaslDigest::new("super", "secret")),
+            sasl: matches!(stage, Stage::LoggingIn),
             read_only: true,
             max_frame: DEFAULT_MAX_FRAME,
             max_reply: DEFAULT_MAX_REPLY,
         });
-        protocol.open(NOW, 7);
+        protocol.open(NOW);
         let mut decoder = Self { protocol, _events: events };
         decoder.write();
         if matches!(stage, Stage::Connecting) {
             return decoder;
         }
         decoder.attach();
+        // Nothing is sent outside of a login.
+        decoder.protocol.send_token(b"token", NOW);
         if let Stage::Ready(requests) = stage {
             for request in requests {
                 assert!(decoder.protocol.submit(request, 1, (), NOW).is_ok(), "the session is attached");
@@ -108,7 +109,7 @@ impl Decoder {
     pub fn reopen(&mut self) {
         self.protocol.lost(None);
         while self.protocol.next_event().is_some() {}
-        self.protocol.open(NOW, 8);
+        self.protocol.open(NOW);
         self.write();
     }
 }

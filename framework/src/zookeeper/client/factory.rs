@@ -46,7 +46,7 @@ impl ZooKeeperFactory for DefaultZooKeeperFactory {
     }
 
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
-        let opener = connector::Opener::new(self.connector.clone(), config)?;
+        let opener = connector::Opener::new(self.connector.clone(), config);
         connecting::connect(opener, config).await
     }
 }

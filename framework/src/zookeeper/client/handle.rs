@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::link::{Gathering, SessionIo};
 use super::{CAPABILITIES, CLIENT};
 use crate::environment::randomness::nonexistent_path;
-use crate::model::{AddWatchMode, WatchKind};
+use crate::model::{AddWatchMode, AuthInfo, WatchKind};
 use crate::zookeeper::{
     AddedWatch, Capabilities, Evidence, NotificationCall, ReplyFuture, Request, Resync, WatchEvents, ZooKeeperHandle,
 };
@@ -54,6 +54,12 @@ impl ZooKeeperHandle for Handle {
 
     fn session_id(&self) -> Option<i64> {
         self.shared.link.lock().protocol.session_id()
+    }
+
+    fn add_auth(&self, auth: &AuthInfo) {
+        let mut link = self.shared.link.lock();
+        link.protocol.add_auth(auth);
+        link.flush_some_time();
     }
 
     fn set_owning(&self, owning: bool) {

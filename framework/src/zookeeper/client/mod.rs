@@ -4,9 +4,10 @@
 //! | --- | --- | --- |
 //! | `protocol` | decides everything about a session: numbers, timeouts, watches, outcomes | none |
 //! | `history.rs` | decides if a server has the writes that the client has seen | none |
-//! | `records.rs`, `armed_watches.rs`, `sasl.rs`, `hosts.rs` | requests as bytes, armed watches, the login, the order of servers | none |
+//! | `records.rs`, `armed_watches.rs`, `hosts.rs` | requests as bytes, armed watches, the order of servers | none |
 //! | `connecting.rs` | opens connections | sockets |
 //! | `socket_task.rs`, `link.rs`, `handle.rs` | carry bytes, keep the one timer | sockets |
+//! | `login.rs` | runs the conversation of a SASL mechanism | the mechanism's |
 //! | `connector.rs`, `stream.rs`, `tls.rs` | names, addresses, byte streams, TLS | sockets |
 //! | `blocking_socket.rs` | closes a session after the end of its runtime | sockets |
 
@@ -21,9 +22,9 @@ mod handle;
 pub(crate) mod history;
 pub(crate) mod hosts;
 mod link;
+mod login;
 mod protocol;
 mod records;
-mod sasl;
 mod socket_task;
 mod stream;
 #[cfg(any(feature = "tls", feature = "tls-ring"))]
@@ -51,4 +52,5 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     sasl: true,
     restores_watches: true,
     multi_read: true,
+    who_am_i: true,
 };

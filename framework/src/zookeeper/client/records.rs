@@ -3,7 +3,7 @@
 use curator_wire::{DecodeError, ErrorCode, EventKind, OpCode, Reader, Writer};
 
 use crate::error::Error;
-use crate::model::{Acl, AddWatchMode, CreateMode, EventType, Permission, Stat, WatchedEvent};
+use crate::model::{Acl, AddWatchMode, CreateMode, EventType, Identity, Permission, Stat, WatchedEvent};
 use crate::zookeeper::{Done, Operation, Read, ReadDone, Request, Response};
 
 /// `ZooDefs.AddWatchModes`.
@@ -30,6 +30,7 @@ pub(super) fn op_of(request: &Request) -> OpCode {
         Request::Sync { .. } => OpCode::Sync,
         Request::Transaction { .. } => OpCode::Multi,
         Request::MultiRead { .. } => OpCode::MultiRead,
+        Request::WhoAmI => OpCode::WhoAmI,
         Request::Reconfig { .. } => OpCode::Reconfig,
     }
 }
@@ -59,6 +60,7 @@ pub(super) fn encode(request: &Request, served: bool, to: &mut Writer) {
         }
         Request::Transaction { operations } => encode_operations(operations, to),
         Request::MultiRead { reads } => encode_reads(reads, to),
+        Request::WhoAmI => {}
         Request::Reconfig { joining, leaving, members, version } => {
             for servers in [joining, leaving, members] {
                 if servers.is_empty() {
@@ -175,6 +177,10 @@ fn decode_body(request: &Request, from: &mut Reader<'_>) -> Result<Result<Respon
         }
         Request::Transaction { operations } => return decode_transaction(operations, from),
         Request::MultiRead { reads } => Response::Reads(decode_reads(reads.len(), from)?),
+        Request::WhoAmI => Response::Identities(from.vector(|from| {
+            let (scheme, user) = (from.string()?.to_owned(), from.optional_string()?.unwrap_or_default().to_owned());
+            Ok(Identity { scheme, user })
+        })?),
     }))
 }
 
@@ -351,6 +357,7 @@ mod tests {
             ),
             (Request::SetAcl { path: path().into(), acl: acl(), version: None }, body(&stat)),
             (Request::Sync { path: path().into() }, body(&|to| _ = to.string("/a"))),
+            (Request::WhoAmI, body(&|to| _ = to.vector(["ip"], |to, scheme| _ = to.string(scheme).string("::1")))),
             (
                 Request::Transaction { operations },
                 body(&|to| {

@@ -20,11 +20,13 @@ use tokio_util::io::poll_read_buf;
 use super::connector::Opener;
 use super::hosts::Hosts;
 use super::link::{Link, Reader, SessionIo, Token, join, reason, write};
+use super::login::{Failed, Login};
 use super::protocol::{Event, Protocol, Settings, Violation};
 use super::stream::ByteStream;
 use crate::error::{Chain, ConnectError};
 use crate::sync::panics::caught;
 use crate::sync::report::report;
+use crate::zookeeper::sasl::SaslServer;
 use crate::zookeeper::{ConnectConfig, HandleEvent, Reattached};
 
 /// The room for a read. Longer frames make the buffer grow, up to the frame limit.
@@ -60,6 +62,8 @@ pub(super) struct SocketTask {
     pub(super) server: String,
     /// The address of this server, if the client has resolved it.
     pub(super) address: Option<SocketAddr>,
+    /// The login of the current connection, until it is complete.
+    login: Option<Login>,
     pub(super) buffer: BytesMut,
     timer: Pin<Box<Sleep>>,
     /// A violation behind the frame that ended the last step: the next `poll_link` returns it.
@@ -82,7 +86,7 @@ impl SocketTask {
         let settings = Settings {
             session_timeout: config.session_timeout,
             auth: config.auth.clone(),
-            sasl: config.sasl.clone(),
+            sasl: config.sasl.is_some(),
             read_only: config.read_only,
             max_frame: config.max_frame,
             max_reply: config.max_reply,
@@ -115,6 +119,7 @@ impl SocketTask {
             reader: None,
             server: String::new(),
             address: None,
+            login: None,
             buffer: BytesMut::new(),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             violation: None,
@@ -174,7 +179,7 @@ impl SocketTask {
 
     /// Drops the connection, and ends its requests.
     pub(super) fn lose(&mut self, cause: Option<ConnectError>) {
-        self.reader = None;
+        (self.reader, self.login) = (None, None);
         {
             let mut link = self.shared.link.lock();
             link.protocol.lost(cause);
@@ -207,6 +212,17 @@ impl SocketTask {
                     }
                     None => HandleEvent::Watched(event),
                 },
+                Event::LogIn => {
+                    let server = SaslServer::new(&self.server, self.address, self.shared.randomness.next());
+                    self.login = self.config.sasl.clone().map(|mechanism| Login::new(mechanism, server));
+                    continue;
+                }
+                Event::Challenge(token) => {
+                    if let Some(login) = &self.login {
+                        login.replied(token);
+                    }
+                    continue;
+                }
                 Event::Shortened { sent, timeout } => HandleEvent::Shortened { sent, timeout },
                 Event::Connected { reattached, read_only } => {
                     step = Some(Step::Connected(reattached));
@@ -267,10 +283,43 @@ impl SocketTask {
             }
             match carried {
                 Err(Violation(reason)) => return Poll::Ready(Step::Lost(reason)),
-                Ok(limit) if received == 0 && !self.wait_until(limit, cx) => return Poll::Pending,
-                Ok(_) => {}
+                Ok(limit) => {
+                    let is_idle = match self.poll_login(cx) {
+                        Ok(has_sent) => !has_sent && received == 0 && !self.wait_until(limit, cx),
+                        Err(reason) => return Poll::Ready(Step::Lost(reason)),
+                    };
+                    if is_idle {
+                        return Poll::Pending;
+                    }
+                }
             }
         }
+    }
+
+    /// Continues a login. Returns `true` if there is something to write or to deliver.
+    ///
+    /// # Errors
+    ///
+    /// A text that says why the connection cannot be used.
+    fn poll_login(&mut self, cx: &mut Context<'_>) -> Result<bool, String> {
+        let Some(Poll::Ready(next)) = self.login.as_mut().map(|login| login.poll(cx)) else { return Ok(false) };
+        let now = self.shared.clock.now();
+        let protocol = &mut self.shared.link.lock().protocol;
+        match next {
+            Ok(Some(token)) => protocol.send_token(&token, now),
+            Ok(None) => {
+                self.login = None;
+                protocol.logged_in(now);
+            }
+            Err(Failed { reason, is_final }) => {
+                self.login = None;
+                if !is_final || protocol.over().is_some() {
+                    return Err(reason);
+                }
+                protocol.refuse(Some(reason));
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the step that the end of the stream means.
@@ -413,7 +462,7 @@ mod tests {
         let (mut server, _) = listener.accept()?;
         server.set_nonblocking(is_copy)?;
         let config = ConnectConfig::for_tests(Vec::new());
-        let opener = Opener::new(None, &config).map_err(io::Error::other)?;
+        let opener = Opener::new(None, &config);
         let (mut task, _events) = SocketTask::new(opener, &config);
         let stream = tokio::net::TcpStream::from_std(stream)?;
         stream.writable().await?;
@@ -421,7 +470,7 @@ mod tests {
         task.reader = Some(reader);
         {
             let mut link = task.shared.link.lock();
-            link.protocol.open(Duration::ZERO, 0);
+            link.protocol.open(Duration::ZERO);
             link.writer = Some(writer);
             link.process = std::process::id() + u32::from(is_copy);
             link.flush();
@@ -440,7 +489,7 @@ mod tests {
     #[tokio::test]
     async fn forked_process_ends_the_session_and_opens_no_connection() {
         let config = ConnectConfig::for_tests(Vec::new());
-        let opener = Opener::new(None, &config).unwrap();
+        let opener = Opener::new(None, &config);
         let (mut task, mut events) = SocketTask::new(opener, &config);
         task.shared.link.lock().process += 1;
         let refused = task.attempt("127.0.0.1:1", None).await.err();

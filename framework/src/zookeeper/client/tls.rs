@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -16,25 +17,51 @@ use tokio_rustls::client::TlsStream;
 
 use super::blocking_socket::BlockingSocket;
 use super::stream::{ByteStream, Stream};
-use crate::zookeeper::security::TlsOptions;
+use crate::sync::report::report;
+use crate::sync::user_code::catch_panic;
+use crate::zookeeper::security::{TlsOptions, TlsProvider};
 
 /// The TLS side of a session's connections.
 pub(super) struct Tls {
-    connector: TlsConnector,
+    provider: Arc<dyn TlsProvider>,
+    /// The options of the newest attempt, and what they mean. Kept as long as they are equal: it has the tickets by which a
+    /// handshake is shorter.
+    newest: Mutex<Option<(TlsOptions, TlsConnector)>>,
 }
 
 impl Tls {
-    /// # Errors
-    ///
-    /// A text that says what is wrong with the options.
-    pub(super) fn new(options: &TlsOptions) -> Result<Self, String> {
-        Ok(Self { connector: TlsConnector::from(Arc::new(config(options)?)) })
+    pub(super) fn new(provider: Arc<dyn TlsProvider>) -> Self {
+        Self { provider, newest: Mutex::default() }
+    }
+
+    /// Asks for the present options.
+    async fn connector(&self) -> io::Result<TlsConnector> {
+        let provider = Arc::clone(&self.provider);
+        let options = move || catch_panic("TLS provider", || provider.options()).map_err(io::Error::other)?;
+        let options = tokio::task::spawn_blocking(options).await.map_err(io::Error::other)?;
+        let mut newest = self.newest.lock();
+        match (&options, &*newest) {
+            (Ok(options), Some((same, connector))) if options == same => return Ok(connector.clone()),
+            _ => {}
+        }
+        let made = options.and_then(|options| {
+            let config = config(&options).map_err(io::Error::other)?;
+            Ok((options, TlsConnector::from(Arc::new(config))))
+        });
+        match (made, &*newest) {
+            (Ok(made), _) => Ok(newest.insert(made).1.clone()),
+            (Err(error), Some((_, connector))) => {
+                report(move || tracing::warn!(%error, "the options of TLS cannot be used, so those before are"));
+                Ok(connector.clone())
+            }
+            (Err(error), None) => Err(io::Error::new(error.kind(), format!("TLS: {error}"))),
+        }
     }
 
     /// Does the handshake: the server's certificate must be signed by the authority, be valid now, and carry its name.
     pub(super) async fn connect(&self, stream: TcpStream, server: &str) -> io::Result<Stream> {
         let name = name_of(server).map_err(io::Error::other)?;
-        let stream = self.connector.connect(name, stream).await.map_err(|error| match error.kind() {
+        let stream = self.connector().await?.connect(name, stream).await.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
                 io::Error::new(error.kind(), format!("the server closed the connection in the TLS handshake: {error}"))
             }

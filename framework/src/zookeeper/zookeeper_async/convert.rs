@@ -21,6 +21,7 @@ pub(super) fn refused_here(request: &Request) -> Option<Error> {
         | Request::Sync { .. }
         | Request::Transaction { .. }
         | Request::MultiRead { .. }
+        | Request::WhoAmI
         | Request::Reconfig { .. } => {
             let request = request.to_string().into();
             return Some(Error::Unsupported { request, client: CLIENT, needed: DEFAULT_CLIENT });
@@ -84,6 +85,7 @@ pub(super) async fn crate_request(
         | Request::Sync { .. }
         | Request::Transaction { .. }
         | Request::MultiRead { .. }
+        | Request::WhoAmI
         | Request::Reconfig { .. } => Err(ZkError::Unimplemented),
     }
 }

@@ -30,6 +30,7 @@ pub struct ApacheClusterBuilder {
     servers: usize,
     sync_limit: u32,
     read_only_mode: bool,
+    properties: Vec<String>,
 }
 
 impl ApacheClusterBuilder {
@@ -87,6 +88,12 @@ impl ApacheClusterBuilder {
         self
     }
 
+    /// Sets a system property of each server's Java.
+    pub fn system_property(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
+        self.properties.push(format!("-D{}={}", name.as_ref(), value.as_ref()));
+        self
+    }
+
     /// Starts the servers and waits until all of them serve.
     ///
     /// # Errors
@@ -106,6 +113,9 @@ impl ApacheClusterBuilder {
             if self.options.reconfig {
                 let user = "-Dzookeeper.DigestAuthenticationProvider.superDigest";
                 launcher.add_argument(format!("{user}={SUPER_USER}"));
+            }
+            for property in &self.properties {
+                launcher.add_argument(property.clone());
             }
             self.start_once(&launcher)
         })
@@ -230,6 +240,7 @@ impl ApacheCluster {
             servers: *SIZES.start(),
             sync_limit: SYNC_LIMIT,
             read_only_mode: false,
+            properties: Vec::new(),
         }
     }
 

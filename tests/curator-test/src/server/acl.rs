@@ -73,6 +73,11 @@ impl Identities {
         }
     }
 
+    /// Adds the identity of a login by SASL.
+    pub(super) fn logged_in(&mut self, user: Option<String>) {
+        self.known.extend(user.map(|id| Identity { scheme: "sasl", id }));
+    }
+
     /// Returns the schemes, each with the connection's user in it.
     pub(super) fn users(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.known.iter().map(|who| {
@@ -132,7 +137,7 @@ impl Identities {
 
     /// Returns an entry for each identity that has proven itself by credentials.
     fn authenticated(&self, perms: i32) -> Vec<Acl> {
-        let proven = self.known.iter().filter(|who| who.scheme == "digest");
+        let proven = self.known.iter().filter(|who| who.scheme != "ip");
         proven.map(|who| Acl { perms, scheme: who.scheme.to_owned(), id: who.id.clone() }).collect()
     }
 }

@@ -2,10 +2,12 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::core::{Core, Settings};
+use super::sasl::{Mechanism, SaslAnswer};
 use super::{DEFAULT_CONTAINER_CHECK_INTERVAL, TestingServer};
 
 /// Apache's default `tickTime`.
@@ -21,6 +23,7 @@ pub struct TestingServerBuilder {
     container_check_interval: Duration,
     extended_types: bool,
     reconfig: bool,
+    sasl: Option<Mechanism>,
 }
 
 impl TestingServerBuilder {
@@ -32,6 +35,7 @@ impl TestingServerBuilder {
             container_check_interval: DEFAULT_CONTAINER_CHECK_INTERVAL,
             extended_types: false,
             reconfig: false,
+            sasl: None,
         }
     }
 
@@ -76,6 +80,13 @@ impl TestingServerBuilder {
         self
     }
 
+    /// Lets clients log in by SASL. `answer` gets the tokens that the connection has sent so far, the newest one last, and
+    /// must not block. By default the server does not know SASL, and closes the connection.
+    pub fn sasl(mut self, answer: impl Fn(&[Vec<u8>]) -> SaslAnswer + Send + Sync + 'static) -> Self {
+        self.sasl = Some(Mechanism(Arc::new(answer)));
+        self
+    }
+
     /// Starts the server.
     ///
     /// # Errors
@@ -106,6 +117,7 @@ impl TestingServerBuilder {
             container_check_interval: self.container_check_interval,
             extended_types: self.extended_types,
             reconfig: self.reconfig,
+            sasl: self.sasl,
             requests_touch: true,
         });
         TestingServer::run(core, SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)))

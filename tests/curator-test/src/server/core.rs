@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::acl::Identities;
 use super::changes::{Change, Stale};
 use super::log::{Last, LoggedRequest, Packets, RequestLog, path_of, short_name};
+use super::sasl::{Mechanism, SaslAnswer};
 use super::session::Sessions;
 use super::tree::{Stamp, Tree};
 use super::watch::Watches;
@@ -55,6 +56,8 @@ pub(super) struct Settings {
     pub(super) extended_types: bool,
     /// True if a client may ask for other servers.
     pub(super) reconfig: bool,
+    /// The mechanism of logins by SASL.
+    pub(super) sasl: Option<Mechanism>,
     /// True if a request renews the time of its session. A leader gets that from its followers' reports instead: see
     /// [`Core::touch`].
     pub(super) requests_touch: bool,
@@ -65,6 +68,8 @@ pub(super) struct Settings {
 pub(super) struct Connection {
     pub(super) session: Option<i64>,
     pub(super) identities: Identities,
+    /// The tokens of its login by SASL.
+    pub(super) tokens: Vec<Vec<u8>>,
     pub(super) packets: Packets,
     pub(super) last: Last,
     /// The wall clock when the session came, in milliseconds since 1970.
@@ -176,9 +181,9 @@ impl Core {
         let id = ConnectionId(self.next_connection);
         self.next_connection += 1;
         let identities = Identities::of_peer(peer);
-        let packets = Packets::default();
-        self.connections
-            .insert(id, Connection { session: None, identities, packets, last: Last::NONE, established_ms: 0 });
+        let (packets, last, tokens) = (Packets::default(), Last::NONE, Vec::new());
+        let connection = Connection { session: None, identities, tokens, packets, last, established_ms: 0 };
+        self.connections.insert(id, connection);
         id
     }
 
@@ -406,7 +411,7 @@ impl Core {
         };
         let xid = if header.op == OpCode::Ping { XID_PING } else { header.xid };
         let zxid = match header.op {
-            OpCode::Auth => 0,
+            OpCode::Auth | OpCode::Sasl => 0,
             OpCode::Unknown(_) => -1,
             _ => self.zxid_seen(caller.session),
         };
@@ -483,9 +488,8 @@ impl Core {
                 Err(ErrorCode::BadArguments.into())
             }
             // Apache does not support these either, and closes the connection.
-            OpCode::CreateSession | OpCode::Sasl | OpCode::Unknown(_) => {
-                Err(Failure::ReplyAndClose(ErrorCode::Unimplemented))
-            }
+            OpCode::Sasl => self.sasl(caller, body),
+            OpCode::CreateSession | OpCode::Unknown(_) => Err(Failure::ReplyAndClose(ErrorCode::Unimplemented)),
         }
     }
 
@@ -495,6 +499,26 @@ impl Core {
         let connection = self.connection(caller)?;
         connection.identities.authenticate(scheme, secret).map_err(Failure::ReplyAndClose)?;
         Ok(Writer::new())
+    }
+
+    fn sasl(&mut self, caller: Caller, body: &mut Reader<'_>) -> Result<Writer, Failure> {
+        let Some(Mechanism(answer)) = self.settings.sasl.clone() else {
+            return Err(Failure::ReplyAndClose(ErrorCode::Unimplemented));
+        };
+        let token = body.buffer()?.to_vec();
+        let connection = self.connection(caller)?;
+        connection.tokens.push(token);
+        let (user, token) = match answer(&connection.tokens) {
+            SaslAnswer::Token(token) => (None, Some(token)),
+            SaslAnswer::Accept(user) => (Some(user), None),
+            SaslAnswer::AcceptWith(user, token) => (Some(user), Some(token)),
+            SaslAnswer::Ignore => (None, None),
+            SaslAnswer::Refuse => return Err(Failure::ReplyAndClose(ErrorCode::AuthFailed)),
+        };
+        connection.identities.logged_in(user);
+        let mut reply = Writer::new();
+        reply.optional_buffer(token.as_deref());
+        Ok(reply)
     }
 
     /// Returns the connection of the present request, which exists.

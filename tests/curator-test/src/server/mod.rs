@@ -9,6 +9,7 @@ mod front;
 mod log;
 mod multi;
 mod reads;
+mod sasl;
 mod session;
 pub(crate) mod simulated;
 mod tree;
@@ -31,6 +32,7 @@ pub use self::core::Backup;
 use self::core::Core;
 use self::front::{Command, Front, Port, serve};
 pub use self::log::{LoggedRequest, Traffic};
+pub use self::sasl::SaslAnswer;
 use crate::wire::{ErrorCode, OpCode};
 
 /// Apache's default `znode.container.checkIntervalMs`.
@@ -58,7 +60,8 @@ const DOWN: Duration = Duration::from_millis(20);
 ///
 /// # Differences from Apache
 /// - A session ends when its timeout has passed without a packet. Apache rounds up to its next tick.
-/// - Quotas, SASL and the super-user do not exist.
+/// - Quotas and the super-user do not exist. SASL has no mechanism of its own: see [`TestingServerBuilder::sasl`]. An
+///   access list may name its users by the scheme `auth` alone.
 /// - The four-letter words `gtmk`, `stmk` and `hash` are unknown. `mntr` and `envi` report less, latencies are 0, `dump`
 ///   leaves out the connection that asks, and nothing is on a disk.
 /// - `checkWatches` checks the watches of its own connection. Apache 3.8 succeeds if any connection watches the path.

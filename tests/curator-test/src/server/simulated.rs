@@ -45,6 +45,7 @@ impl SimulatedServer {
             container_check_interval: DEFAULT_CONTAINER_CHECK_INTERVAL,
             extended_types: false,
             reconfig: false,
+            sasl: None,
             requests_touch: false,
         });
         core.published = Some(Vec::new());

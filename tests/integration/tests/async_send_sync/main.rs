@@ -130,6 +130,7 @@ mod framework {
         ListenerId: Send Sync Unpin;
         LossReason: Send Sync Unpin;
         MultiReadBuilder<'static>: Send Sync Unpin;
+        Identity: Send Sync Unpin;
         MultiReadResult: Send Sync Unpin;
         OperationType: Send Sync Unpin;
         OtherPaths: Send Sync Unpin;
@@ -146,6 +147,8 @@ mod framework {
         RetryUntilElapsed: Send Sync Unpin;
         SafeNotifyExecutor: Send Sync Unpin;
         SaslDigest: Send Sync Unpin;
+        SaslError: Send Sync Unpin;
+        SaslServer: Send Sync Unpin;
         Schema: Send Sync Unpin;
         SchemaDescription: Send Sync Unpin;
         SchemaSet: Send Sync Unpin;
@@ -162,6 +165,7 @@ mod framework {
         StandardConnectionStateErrorPolicy: Send Sync Unpin;
         Stat: Send Sync Unpin;
         ThreadRandomness: Send Sync Unpin;
+        TlsFiles: Send Sync Unpin;
         TlsOptions: Send Sync Unpin;
         TokioClock: Send Sync Unpin;
         WakeReason: Send Sync Unpin;
@@ -225,6 +229,7 @@ mod framework {
         CuratorFramework::run(_, Ready<Result<(), Error>>): Send;
         CuratorFramework::session(_): Send Sync;
         CuratorFramework::sync(_, _): Send;
+        CuratorFramework::who_am_i(_): Send;
         CuratorFramework::within_one_session(_, _, fn(Session) -> Ready<Result<(), Error>>): Send Sync;
         CuratorTransaction::commit(_): Send;
         DeleteBuilder::for_path(_, _): Send;
@@ -266,6 +271,7 @@ mod framework {
         Session::sync(_, _): Send;
         Session::joined_transaction(_, _): Send Sync;
         Session::multi_read(_, _): Send;
+        Session::who_am_i(_): Send;
         Session::transaction(_, _): Send;
         Session::write_barrier(_): Send;
         SetAclBuilder::for_path(_, _): Send;

@@ -51,6 +51,34 @@ fn reads(client: &CuratorFramework, nodes: &[String]) -> Vec<tokio::task::JoinHa
 }
 
 on_every_server! {
+    async fn credentials_of_a_running_client_count_at_once_and_on_each_later_connection(env) {
+        let [node] = &secrets(&env).await[..1] else { unreachable!() };
+        let proxy = env.proxy();
+        let client = connected(builder(proxy.address()).retry_policy(RetryNTimes::new(20, Duration::from_millis(50)))).await;
+        let users = async || {
+            let all = in_time(client.who_am_i()).await.unwrap();
+            all.into_iter().map(|who| format!("{}:{}", who.scheme, who.user)).collect::<Vec<_>>()
+        };
+        assert_eq!(users().await, ["ip:127.0.0.1"]);
+        let session = in_time(client.session()).await.unwrap();
+        assert!(matches!(session.get_data(node).await, Err(Error::NoAuth { .. })));
+        client.add_authorization("digest", USERS[0]);
+        // Not repeated: this session never tries again.
+        assert_eq!(in_time(session.get_data(node)).await.unwrap().0, b"secret");
+        let known = users().await;
+        assert!(known.len() == 2 && known.contains(&"digest:ann".to_owned()), "{known:?}");
+        proxy.reset();
+        assert_eq!(in_time(client.get_data().for_path(node).into_future()).await.unwrap().0, b"secret");
+        assert_eq!(session.epoch(), 2);
+        in_time(env.kill_session(&session)).await;
+        in_time(session.ended()).await;
+        assert_eq!(in_time(client.get_data().for_path(node).into_future()).await.unwrap().0, b"secret");
+        assert_eq!(users().await.len(), 2);
+        client.add_authorization("nothing", "x");
+        let refused = in_time(client.check_exists().for_path("/").into_future()).await;
+        assert!(matches!(refused, Err(Error::AuthFailed { .. })), "{refused:?}");
+    }
+
     /// Curator's `TestFramework.testCreateACLSingleAuth` and `testACLDeprecatedApis`.
     async fn a_user_keeps_others_out(env) {
         let client = connected(digest(builder(env.address()), &["me1:pass1"])).await;

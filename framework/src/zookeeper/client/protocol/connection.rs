@@ -12,7 +12,6 @@ use crate::error::Error;
 use crate::model::{AddWatchMode, WatchKind};
 use crate::zookeeper::client::armed_watches::{Left, OneShot};
 use crate::zookeeper::client::history::Question;
-use crate::zookeeper::client::sasl::DigestMd5;
 use crate::zookeeper::{Request, Response};
 
 pub(super) const THROTTLED: i32 = ErrorCode::ThrottledOp.code();
@@ -56,6 +55,8 @@ pub(super) struct Connection<T> {
     /// The queue of requests that wait until fewer are outstanding.
     pub(super) waiting: VecDeque<Waiting<T>>,
     pub(super) pings: VecDeque<(T, Duration)>,
+    /// The number of credentials without a reply.
+    pub(super) credentials: usize,
     /// The bytes of a reply above the limit that have not arrived yet.
     pub(super) skips: usize,
     /// The moment from which the watches are set again, because the server was too busy.
@@ -97,12 +98,11 @@ impl<T> Connection<T> {
 pub(super) enum Phase {
     /// The connect request is sent.
     Connecting,
-    /// The client logs in by SASL.
-    LoggingIn(DigestMd5),
-    /// So many replies to credentials, and to questions about known writes, are outstanding. So are the replies to lists of
-    /// watches with the events since these zxids.
+    /// The client logs in by SASL: its mechanism works, or a reply is outstanding.
+    LoggingIn,
+    /// So many replies to questions about known writes are outstanding, and the replies to lists of watches with the
+    /// events since these zxids.
     Restoring {
-        credentials: usize,
         questions: usize,
         parts: VecDeque<i64>,
     },

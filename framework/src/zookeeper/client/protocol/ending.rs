@@ -60,7 +60,7 @@ impl<T> Protocol<T> {
     /// Leaves only the close of the session to do, without credentials, because the server may have rejected them.
     pub(crate) fn abandon(&mut self) {
         self.settings.auth = Vec::new();
-        self.settings.sasl = None;
+        self.settings.sasl = false;
         self.over = Some(SessionEnd::Closed);
     }
 

@@ -7,14 +7,12 @@ use std::time::Duration;
 use curator_golden::{ENSEMBLE, Exchange, Frame, STANDALONE};
 use curator_wire::{ErrorCode, OpCode, XID_AUTH, XID_PING, XID_SET_WATCHES};
 
-use super::connection::Phase;
 use super::machine::{Event, Protocol, Settings};
 use crate::error::Error;
 use crate::model::AddWatchMode::{self, PersistentRecursive};
 use crate::model::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchKind, WatchedEvent};
 use crate::zookeeper::client::history::History;
-use crate::zookeeper::client::sasl::DigestMd5;
-use crate::zookeeper::security::SaslDigest;
+use crate::zookeeper::sasl::{DigestMd5, SaslDigest};
 use crate::zookeeper::{Done, Operation, Request, Response, SessionEnd, SubscriptionEvent, WatchEvents};
 
 const NOW: Duration = Duration::from_secs(100);
@@ -49,7 +47,7 @@ fn settings() -> Settings {
     Settings {
         session_timeout: Duration::from_secs(6),
         auth: Vec::new(),
-        sasl: None,
+        sasl: false,
         read_only: false,
         max_frame: crate::zookeeper::DEFAULT_MAX_FRAME,
         max_reply: crate::zookeeper::DEFAULT_MAX_REPLY,
@@ -246,9 +244,8 @@ fn standalone() -> Vec<(&'static str, Ours)> {
 fn ensemble() -> Vec<(&'static str, Ours)> {
     let member = "server.1=127.0.0.1:15191:15192:participant;127.0.0.1:15193";
     let joining = "server.2=127.0.0.1:15194:15195:observer;127.0.0.1:15196";
-    let sasl = Some(SaslDigest::new("super", "secret"));
     vec![
-        ("connect: new, SASL without an authorization id", connect(Settings { sasl, ..settings() })),
+        ("connect: new, SASL without an authorization id", connect(Settings { sasl: true, ..settings() })),
         ("connect: new, SASL", Ours::None),
         ("create2: access list of the user", create_with("/mine", "a", CreateMode::Persistent, Acl::creator_all())),
         ("getACL: sasl", get_acl("/mine")),
@@ -268,6 +265,7 @@ struct Player {
     sent: VecDeque<Vec<u8>>,
     /// The subscribers of persistent watches.
     subscribers: Vec<(&'static str, u64, WatchEvents)>,
+    login: Option<DigestMd5>,
     /// The client's nonce of the recorded login.
     nonce: Option<String>,
     values: Vec<String>,
@@ -310,11 +308,9 @@ impl Player {
     }
 
     fn open(&mut self) {
-        self.protocol.open(NOW, 0);
-        if let (Some(nonce), Some(digest)) = (&self.nonce, &self.protocol.settings.sasl) {
-            let login = DigestMd5::new(digest, 0).with_nonce(nonce);
-            self.protocol.connection.as_mut().expect("it is open").phase = Phase::LoggingIn(login);
-        }
+        self.protocol.open(NOW);
+        let nonce = self.nonce.clone();
+        self.login = nonce.map(|nonce| SaslDigest::new("super", "secret").log_in(nonce));
     }
 
     fn take_output(&mut self) {
@@ -352,6 +348,18 @@ impl Player {
                 Event::Ended(SessionEnd::Expired) => "expired".to_owned(),
                 Event::Ended(SessionEnd::AuthFailed) => "auth failed".to_owned(),
                 Event::Ended(_) | Event::Closed | Event::Shortened { .. } => continue,
+                Event::LogIn => {
+                    self.protocol.send_token(b"", NOW);
+                    continue;
+                }
+                Event::Challenge(token) => {
+                    let login = self.login.as_mut().expect("the recording has a login");
+                    match login.answer(&token.expect("a token")).expect("a correct server") {
+                        Some(answer) => self.protocol.send_token(&answer, NOW),
+                        None => self.protocol.logged_in(NOW),
+                    }
+                    continue;
+                }
             };
             self.values.push(value);
         }
@@ -396,6 +404,7 @@ fn describe(result: Result<Response, Error>) -> String {
             let done: Vec<_> = done.into_iter().map(done_text).collect();
             format!("results {}", done.join(" | "))
         }
+        Ok(Response::Identities(all)) => format!("identities {all:?}"),
         Ok(Response::Reads(read)) => format!("reads {read:?}"),
         Ok(Response::Acknowledged) => "added".to_owned(),
         Err(Error::Transaction { index, cause, .. }) => {
@@ -476,6 +485,7 @@ fn play(recording: &str, table: Vec<(&'static str, Ours)>) {
         protocol: Protocol::new(settings()),
         sent: VecDeque::new(),
         subscribers: Vec::new(),
+        login: None,
         nonce: nonce_of(recording),
         values: Vec::new(),
     };

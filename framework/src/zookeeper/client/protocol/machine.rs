@@ -12,8 +12,6 @@ use crate::error::Error;
 use crate::model::{AuthInfo, WatchedEvent};
 use crate::zookeeper::client::history::{Comparison, History, Judgement};
 use crate::zookeeper::client::records;
-use crate::zookeeper::client::sasl::DigestMd5;
-use crate::zookeeper::security::SaslDigest;
 use crate::zookeeper::{Reattached, Reply, Request, SessionEnd};
 
 /// The capacities for events, and for bytes of output, that are kept when these are taken.
@@ -25,7 +23,8 @@ const KEPT_OUTPUT: usize = 16 * 1024;
 pub(crate) struct Settings {
     pub(crate) session_timeout: Duration,
     pub(crate) auth: Vec<AuthInfo>,
-    pub(crate) sasl: Option<SaslDigest>,
+    /// The session logs in by SASL.
+    pub(crate) sasl: bool,
     pub(crate) read_only: bool,
     pub(crate) max_frame: usize,
     pub(crate) max_reply: usize,
@@ -39,6 +38,10 @@ pub(crate) enum Event<T> {
     /// A server grants a shorter timeout, counted from the connect request. This holds also if the connection breaks
     /// before it can be used.
     Shortened { sent: Duration, timeout: Duration },
+    /// The session is attached, and the connection must log in by SASL.
+    LogIn,
+    /// The token that the server has sent in reply to one of the login.
+    Challenge(Option<Vec<u8>>),
     /// A request has ended.
     Reply(T, Reply),
     /// A watch has fired.
@@ -73,8 +76,8 @@ pub(crate) struct Protocol<T> {
     /// such losses in a row.
     pub(super) suspect: Option<(String, usize, u32)>,
     pub(super) over: Option<SessionEnd>,
-    /// The scheme of the credentials that the server did not accept.
-    pub(super) refused_scheme: Option<String>,
+    /// The reason of an end by [`SessionEnd::AuthFailed`].
+    pub(super) refusal: Option<String>,
     pub(super) events: VecDeque<Event<T>>,
     pub(super) output: Vec<u8>,
 }
@@ -95,7 +98,7 @@ impl<T> Protocol<T> {
             connection: None,
             suspect: None,
             over: None,
-            refused_scheme: None,
+            refusal: None,
             events: VecDeque::new(),
             output: Vec::new(),
         }
@@ -119,18 +122,18 @@ impl<T> Protocol<T> {
     }
 
     /// Begins a connection: the connect request is the first output.
-    pub(crate) fn open(&mut self, now: Duration, nonce: u64) {
+    pub(crate) fn open(&mut self, now: Duration) {
         debug_assert!(self.connection.is_none(), "one connection at a time");
         self.output.clear();
-        let login = self.settings.sasl.as_ref().map(|digest| DigestMd5::new(digest, nonce));
         self.connection = Some(Connection {
-            phase: login.map_or(Phase::Connecting, Phase::LoggingIn),
+            phase: Phase::Connecting,
             connect_sent: now,
             heard: now,
             written: 0,
             outstanding: VecDeque::new(),
             waiting: VecDeque::new(),
             pings: VecDeque::new(),
+            credentials: 0,
             skips: 0,
             throttled_until: None,
             read_only: false,
@@ -263,9 +266,9 @@ impl<T> Protocol<T> {
         self.owning_since = owning.then_some(now);
     }
 
-    /// Returns the scheme of the credentials that the server did not accept.
-    pub(crate) fn refused_scheme(&self) -> Option<&str> {
-        self.refused_scheme.as_deref()
+    /// Returns the reason of an end by [`SessionEnd::AuthFailed`].
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
     }
 
     /// Returns the bytes to be written.
@@ -328,7 +331,7 @@ mod tests {
         let mut protocol = Protocol::new(Settings {
             session_timeout: Duration::from_secs(9),
             auth: Vec::new(),
-            sasl: None,
+            sasl: false,
             read_only: false,
             max_frame: 4096,
             max_reply: 4096,
@@ -338,7 +341,7 @@ mod tests {
     }
 
     fn attach(protocol: &mut Protocol<u32>, timeout_ms: i32) -> Result<usize, Violation> {
-        protocol.open(Duration::ZERO, 0);
+        protocol.open(Duration::ZERO);
         let _connect = write(protocol);
         let response =
             ConnectResponse { timeout_ms, session_id: 7, password: vec![1; 16], ..ConnectResponse::default() };
@@ -442,7 +445,7 @@ mod tests {
         assert_eq!(RequestHeader::decode(&mut Reader::new(&frame[4..])).unwrap().op, OpCode::CloseSession);
         assert_eq!(frame.len(), 4 + 8);
         protocol.lost(None);
-        protocol.open(Duration::ZERO, 0);
+        protocol.open(Duration::ZERO);
         assert!(!protocol.close_at_once(), "the connection is not attached");
         protocol.lost(None);
         attach(&mut protocol, 0).unwrap();

@@ -97,11 +97,7 @@ impl<T> Protocol<T> {
 
     /// Returns `true` if the connect response is outstanding.
     pub(crate) fn is_connecting(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| match &connection.phase {
-            Phase::Connecting => true,
-            Phase::LoggingIn(login) => !login.has_begun(),
-            _ => false,
-        })
+        self.connection.as_ref().is_some_and(|connection| matches!(connection.phase, Phase::Connecting))
     }
 
     fn take_frame(&mut self, frame: &[u8], now: Duration) -> Result<(), Violation> {
@@ -138,24 +134,13 @@ impl<T> Protocol<T> {
                 }
                 Ok(())
             }
-            XID_AUTH if header.err != 0 => {
-                // Replies come in the order of the credentials.
-                let left = match self.connection.as_ref().map(|connection| &connection.phase) {
-                    Some(Phase::Restoring { credentials, .. }) => *credentials,
-                    _ => 0,
-                };
-                let refused = self.settings.auth.iter().rev().nth(left.saturating_sub(1));
-                self.refused_scheme = refused.map(|auth| auth.scheme.clone());
-                self.end(SessionEnd::AuthFailed);
-                Ok(())
-            }
-            XID_AUTH => self.restored(now, |credentials, _| credentials.checked_sub(1).map(|left| *credentials = left)),
+            XID_AUTH => self.authorized(header.err, now),
             XID_SET_WATCHES if ![0, THROTTLED].contains(&header.err) => refused_watches(header.err),
             XID_SET_WATCHES => {
                 if let (THROTTLED, Some(connection)) = (header.err, &mut self.connection) {
                     connection.throttled_until = Some(now + THROTTLED_PAUSE);
                 }
-                self.restored(now, |_, parts| parts.pop_front().map(drop))
+                self.restored(now)
             }
             _ => self.replied(header, &mut from, now),
         }
@@ -216,7 +201,7 @@ impl<T> Protocol<T> {
             (Asked::SetAgain { path, zxid, .. }, _) if header.err == THROTTLED => self.set_again(&path, zxid, now),
             (Asked::Known { id, .. }, _) if header.err == THROTTLED => self.watching.armed.is_ahead(id),
             (Asked::SetAgain { .. } | Asked::Known { .. }, _) if header.err != 0 => return refused_watches(header.err),
-            (Asked::Sasl, _) => return self.logged_in(header.err, from, now),
+            (Asked::Sasl, _) => return self.challenged(header.err, from),
             (Asked::Close, _) => self.events.push_back(Event::Closed),
             _ => {}
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use curator_wire::{ConnectResponse, ErrorCode, OpCode, Reader, RequestHeader, XID_AUTH};
 
-use super::connection::{Asked, Phase, SessionKey, THROTTLED, Violation};
+use super::connection::{Asked, Connection, Phase, SessionKey, THROTTLED, Violation};
 use super::machine::{Event, Protocol};
 use crate::model::{AuthInfo, EventType, WatchedEvent};
 use crate::sync::report::report;
@@ -17,6 +17,8 @@ use crate::zookeeper::{MIN_SESSION_TIMEOUT, Reattached, SessionEnd};
 
 /// The lowest bit of a zxid that counts the elections.
 const EPOCH: u32 = 32;
+
+const NOT_SENT: &str = "a reply to credentials or watches that were not sent";
 
 impl<T> Protocol<T> {
     pub(super) fn connected(&mut self, response: ConnectResponse, now: Duration) -> Result<(), Violation> {
@@ -59,12 +61,11 @@ impl<T> Protocol<T> {
         self.epoch += 1;
         let Some(connection) = &mut self.connection else { return Ok(()) };
         connection.read_only = read_only;
-        match &mut connection.phase {
-            Phase::LoggingIn(login) => {
-                let first = login.begin();
-                self.numbered(OpCode::Sasl, now, Asked::Sasl, |to| _ = to.buffer(&first));
-            }
-            _ => self.restore(now),
+        if self.settings.sasl {
+            connection.phase = Phase::LoggingIn;
+            self.events.push_back(Event::LogIn);
+        } else {
+            self.restore(now);
         }
         Ok(())
     }
@@ -72,23 +73,57 @@ impl<T> Protocol<T> {
     /// Sends credentials, then questions about known writes. The watches follow the replies to these.
     fn restore(&mut self, now: Duration) {
         self.watching.armed.restoring();
-        let auth = std::mem::take(&mut self.settings.auth);
-        for AuthInfo { scheme, auth } in &auth {
-            self.frame(|to| {
-                RequestHeader { xid: XID_AUTH, op: OpCode::Auth }.encode(to);
-                to.int(0).string(scheme).buffer(auth);
-            });
-        }
-        let credentials = auth.len();
-        self.settings.auth = auth;
         if let Some(connection) = &mut self.connection {
-            connection.phase = Phase::Restoring { credentials, questions: 0, parts: VecDeque::new() };
+            connection.phase = Phase::Restoring { questions: 0, parts: VecDeque::new() };
         }
+        let auth = std::mem::take(&mut self.settings.auth);
+        auth.iter().for_each(|auth| self.send_auth(auth));
+        self.settings.auth = auth;
         let is_compared = self.watching.base != Some(BEFORE_ALL) && self.over.is_none();
         let comparison = if is_compared { self.history.compare() } else { None };
         self.comparison = comparison.map(|comparison| (comparison, Judgement::Unknown));
         self.compare(now);
         self.finish_restoring(now);
+    }
+
+    /// Adds credentials, on this connection and all later ones.
+    pub(crate) fn add_auth(&mut self, auth: &AuthInfo) {
+        if self.over.is_some() || self.settings.auth.contains(auth) {
+            return;
+        }
+        self.settings.auth.push(auth.clone());
+        let sends = |connection: &Connection<T>| matches!(connection.phase, Phase::Restoring { .. } | Phase::Ready);
+        if self.connection.as_ref().is_some_and(sends) {
+            self.send_auth(auth);
+        }
+    }
+
+    fn send_auth(&mut self, AuthInfo { scheme, auth }: &AuthInfo) {
+        self.frame(|to| {
+            RequestHeader { xid: XID_AUTH, op: OpCode::Auth }.encode(to);
+            to.int(0).string(scheme).buffer(auth);
+        });
+        if let Some(connection) = &mut self.connection {
+            connection.credentials += 1;
+        }
+    }
+
+    /// Handles the reply to credentials.
+    pub(super) fn authorized(&mut self, err: i32, now: Duration) -> Result<(), Violation> {
+        let left = self.connection.as_ref().map_or(0, |connection| connection.credentials);
+        if err != 0 {
+            // Replies come in the order of the credentials.
+            let refused = self.settings.auth.iter().rev().nth(left.saturating_sub(1));
+            self.refuse(refused.map(|auth| SessionEnd::AuthFailed.refusing(&auth.scheme)));
+            return Ok(());
+        }
+        match &mut self.connection {
+            Some(connection) if left > 0 => connection.credentials -= 1,
+            _ if self.over.is_some() => {}
+            _ => return Err(Violation::new(NOT_SENT)),
+        }
+        self.finish_restoring(now);
+        Ok(())
     }
 
     /// Asks for known writes until one of them decides if the server's history contains them, then restores the watches.
@@ -173,17 +208,13 @@ impl<T> Protocol<T> {
         report(move || tracing::warn!(session, "the servers may have another history, all nodes are read again"));
     }
 
-    pub(super) fn restored(
-        &mut self,
-        now: Duration,
-        count: impl FnOnce(&mut usize, &mut VecDeque<i64>) -> Option<()>,
-    ) -> Result<(), Violation> {
+    pub(super) fn restored(&mut self, now: Duration) -> Result<(), Violation> {
         let counted = match self.connection.as_mut().map(|connection| &mut connection.phase) {
-            Some(Phase::Restoring { credentials, parts, .. }) => count(credentials, parts),
+            Some(Phase::Restoring { parts, .. }) => parts.pop_front(),
             _ => None,
         };
         if counted.is_none() && self.over.is_none() {
-            return Err(Violation::new("a reply to credentials or watches that were not sent"));
+            return Err(Violation::new(NOT_SENT));
         }
         self.finish_restoring(now);
         Ok(())
@@ -191,8 +222,7 @@ impl<T> Protocol<T> {
 
     pub(super) fn finish_restoring(&mut self, now: Duration) {
         let Some(connection) = &mut self.connection else { return };
-        let is_logged_in = matches!(connection.phase, Phase::Restoring { credentials: 0, .. });
-        if !is_logged_in || !connection.phase.has_restored() || connection.throttled_until.is_some() {
+        if connection.credentials > 0 || !connection.phase.has_restored() || connection.throttled_until.is_some() {
             return;
         }
         connection.phase = Phase::Ready;
@@ -209,21 +239,38 @@ impl<T> Protocol<T> {
         self.send_waiting(now);
     }
 
-    /// Continues the login by SASL.
-    pub(super) fn logged_in(&mut self, err: i32, from: &mut Reader<'_>, now: Duration) -> Result<(), Violation> {
-        let Some(Phase::LoggingIn(login)) = self.connection.as_mut().map(|connection| &mut connection.phase) else {
-            return Err(Violation::new("a reply to a login that was not begun"));
-        };
+    /// Handles the server's token in a login by SASL.
+    pub(super) fn challenged(&mut self, err: i32, from: &mut Reader<'_>) -> Result<(), Violation> {
         if err != 0 {
-            self.refused_scheme = Some("sasl".to_owned());
-            self.end(SessionEnd::AuthFailed);
+            self.refuse(Some(SessionEnd::AuthFailed.refusing("sasl")));
             return Ok(());
         }
-        let token = from.buffer().map_err(|error| Violation(format!("a bad reply to sasl: {error}")))?;
-        match login.step(token).map_err(|reason| Violation(format!("SASL: {reason}")))? {
-            Some(answer) => self.numbered(OpCode::Sasl, now, Asked::Sasl, |to| _ = to.buffer(&answer)),
-            None => self.restore(now),
-        }
+        let token = from.optional_buffer().map_err(|error| Violation(format!("a bad reply to sasl: {error}")))?;
+        self.events.push_back(Event::Challenge(token.map(<[u8]>::to_vec)));
         Ok(())
+    }
+
+    /// Sends a token of the login by SASL.
+    pub(crate) fn send_token(&mut self, token: &[u8], now: Duration) {
+        if self.is_logging_in() {
+            self.numbered(OpCode::Sasl, now, Asked::Sasl, |to| _ = to.buffer(token));
+        }
+    }
+
+    /// Records that the login by SASL is complete.
+    pub(crate) fn logged_in(&mut self, now: Duration) {
+        if self.is_logging_in() {
+            self.restore(now);
+        }
+    }
+
+    fn is_logging_in(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| matches!(connection.phase, Phase::LoggingIn))
+    }
+
+    /// Ends the session because its credentials are of no use.
+    pub(crate) fn refuse(&mut self, reason: Option<String>) {
+        self.refusal = reason;
+        self.end(SessionEnd::AuthFailed);
     }
 }

@@ -4,6 +4,7 @@ mod compression;
 mod containers;
 mod guarded;
 mod liveness;
+mod login;
 mod new_sessions;
 mod paused_clock;
 mod program_end;

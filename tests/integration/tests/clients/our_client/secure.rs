@@ -1,14 +1,15 @@
 //! Locks over TLS and with a login by SASL.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use curator_framework::{
-    Acl, Chain, CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, Error, Permission, RetryNTimes,
-    SaslDigest, TlsOptions,
+    Acl, Chain, CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, Error, FixedEnsembleProvider,
+    Permission, RetryNTimes, SaslDigest, TlsFiles, TlsOptions,
 };
-use curator_integration::env::{connected, in_time};
+use curator_integration::env::{connected, eventually, in_time};
 use curator_recipes::InterProcessMutex;
-use curator_test::{ApacheServer, ApacheServerBuilder, ClientAuth, TestAuthority, TestCertificate};
+use curator_test::{ApacheServer, ApacheServerBuilder, ClientAuth, FaultProxy, TestAuthority, TestCertificate};
 
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(8);
 
@@ -112,6 +113,87 @@ async fn what_is_wrong_with_a_certificate_or_a_port_is_told_within_the_connectio
     futures_util::future::join_all(all).await;
 }
 
+/// The files of a certificate, as a program mounts them.
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, authorities: &str, certificate: &str, key: &str) {
+        for (name, text) in [("ca.crt", authorities), ("tls.crt", certificate), ("tls.key", key)] {
+            std::fs::write(self.path(name), text).unwrap();
+        }
+    }
+
+    fn provider(&self) -> TlsFiles {
+        TlsFiles::new(self.path("ca.crt")).with_client_certificate(self.path("tls.crt"), self.path("tls.key"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_with_files_outlives_its_certificate() {
+    let authority = TestAuthority::new().unwrap();
+    let server = started(ApacheServer::builder().tls(&authority));
+    let address = server.secure_connect_string().unwrap();
+    let proxy = FaultProxy::start(address.parse().unwrap()).unwrap();
+    let short = authority.client_certificate_for("worker", Duration::from_secs(3)).unwrap();
+    let files = Files::new();
+    files.write(authority.certificate_pem(), short.certificate_pem(), short.key_pem());
+    let client = connected(options(proxy.connect_string()).tls(files.provider())).await;
+    let guard = in_time(InterProcessMutex::new(client.clone(), "/renewed").unwrap().acquire()).await.unwrap();
+    let session = client.session().await.unwrap();
+    eventually("the certificate expires", async || {
+        let late = options(&address).tls(tls(&authority, Some(&short))).build().unwrap();
+        late.start().unwrap();
+        let refused = late.check_exists().for_path("/").await.is_err();
+        late.close().await;
+        refused
+    })
+    .await;
+    let renewed = authority.client_certificate("worker").unwrap();
+    files.write(authority.certificate_pem(), renewed.certificate_pem(), renewed.key_pem());
+    proxy.reset();
+    in_time(session.get_data("/")).await.ok();
+    in_time(session.connected()).await.unwrap();
+    assert_eq!((session.epoch(), guard.is_held()), (2, true));
+    // The files are replaced one by one: what was read before is used until they fit.
+    let next = authority.client_certificate("worker").unwrap();
+    files.write(authority.certificate_pem(), next.certificate_pem(), renewed.key_pem());
+    proxy.reset();
+    in_time(session.get_data("/")).await.ok();
+    in_time(session.connected()).await.unwrap();
+    assert_eq!((session.epoch(), guard.is_held()), (3, true));
+    assert!(in_time(guard.release()).await.unwrap().is_released());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_with_files_follows_a_renewed_authority() {
+    let (old, new) = (TestAuthority::new().unwrap(), TestAuthority::new().unwrap());
+    let [first, second] = [&old, &new].map(|authority| {
+        let address = started(ApacheServer::builder().tls(authority).client_auth(ClientAuth::None));
+        (address.secure_connect_string().unwrap(), address)
+    });
+    let files = Files::new();
+    let own = old.client_certificate("worker").unwrap();
+    files.write(old.certificate_pem(), own.certificate_pem(), own.key_pem());
+    let servers = FixedEnsembleProvider::new(first.0.clone());
+    let retry = RetryNTimes::new(200, Duration::from_millis(50));
+    let builder = options("").ensemble_provider(servers.clone()).tls(files.provider()).retry_policy(retry);
+    let client = connected(builder).await;
+    files.write(&format!("{}{}", old.certificate_pem(), new.certificate_pem()), own.certificate_pem(), own.key_pem());
+    servers.set_connect_string(&second.0);
+    tokio::task::block_in_place(|| drop(first));
+    // The second server does not know the session.
+    in_time(client.create().for_path("/there").into_future()).await.unwrap();
+    client.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_login_by_sasl_owns_its_nodes_and_a_wrong_one_is_told() {
     let authority = TestAuthority::new().unwrap();
@@ -169,6 +251,9 @@ fn what_cannot_be_a_certificate_is_named_when_the_client_is_built() {
         assert!(matches!(error, Error::InvalidConfig { option: "TLS option", .. }), "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }
+    let files = TlsFiles::new("/no/such/file");
+    let error = options("localhost:1").tls(files).build().unwrap_err();
+    assert!(error.to_string().contains("cannot read /no/such/file: No such file"), "{error}");
     let error = options("a..b:1").tls(tls(&authority, None)).build().unwrap_err();
     assert!(error.to_string().contains("cannot be in a certificate"), "{error}");
 }

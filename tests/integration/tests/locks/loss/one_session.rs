@@ -109,6 +109,8 @@ fn waiter_does_not_depend_on_a_release_that_is_not_polled() {
 async fn node_of_a_dropped_guard_goes_when_its_deletion_is_allowed_again() {
     let server = TestingServer::start().unwrap();
     let client = connected(builder(server.address()).session_timeout(Duration::from_secs(4))).await;
+    let (told, errors) = std::sync::mpsc::channel();
+    let listener = client.add_error_listener(move |what, error| told.send(format!("{what}: {error}")).unwrap());
     let guard = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
     let permissions = async |permissions| {
         let acl = [Acl::new(permissions, "world", "anyone")];
@@ -119,10 +121,22 @@ async fn node_of_a_dropped_guard_goes_when_its_deletion_is_allowed_again() {
     drop(guard);
     let tried = || server.requests().iter().any(|request| request.op == OpCode::Delete);
     eventually("its deletion is refused", async || tried()).await;
+    let mut heard = None;
+    eventually("the program is told", async || {
+        heard = heard.take().or_else(|| errors.try_recv().ok());
+        heard.is_some()
+    })
+    .await;
+    assert!(heard.unwrap().starts_with("a node cannot be deleted: not authorized"));
     assert_eq!(server.children("/lock").map(|children| children.len()), Some(1));
     permissions(Permission::ALL).await;
     eventually("it is deleted", async || server.children("/lock").is_some_and(|children| children.is_empty())).await;
     assert!(client.is_connected(), "the session has not ended for it");
+    client.remove_error_listener(listener);
+    eventually("the listener is dropped", async || {
+        errors.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected)
+    })
+    .await;
 }
 
 /// Refused deletes are tried again beside the others, however many they are.

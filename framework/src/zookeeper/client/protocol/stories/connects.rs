@@ -139,45 +139,88 @@ fn refused_credentials_end_the_session() {
     story.reply(XID_AUTH, 0, &[]);
     story.try_reply(XID_AUTH, 0, ErrorCode::AuthFailed.code(), &[]).unwrap();
     assert_eq!(story.end(), SessionEnd::AuthFailed);
-    assert_eq!(story.protocol.refused_scheme(), Some("nothing"));
+    assert_eq!(story.protocol.refusal(), Some("the server did not accept the credentials of the scheme nothing"));
 }
 
 #[test]
-fn sasl_comes_before_credentials_and_a_bad_proof_is_a_violation() {
+fn credentials_of_a_connected_session_are_sent_ahead_of_later_requests_and_on_each_later_connection() {
+    let late = AuthInfo { scheme: "digest".into(), auth: b"x".to_vec() };
+    let mut story = Story::connected();
+    story.protocol.add_auth(&late);
+    story.protocol.add_auth(&late);
+    story.submit(delete("/a"), "behind");
+    let ops: Vec<_> = story.requests().iter().map(|seen| seen.op).collect();
+    assert_eq!(ops, [OpCode::Auth, OpCode::Delete], "once");
+    story.reply(XID_AUTH, 0, &[]);
+    assert!(story.protocol.is_ready());
+    assert!(violation(story.try_reply(XID_AUTH, 0, 0, &[])).contains("not sent"));
+    story.lose();
+    story.open();
+    story.protocol.add_auth(&AuthInfo { scheme: "nothing".into(), auth: Vec::new() });
+    assert!(story.requests().is_empty(), "the session is not attached");
+    story.accept(TIMEOUT);
+    let ops: Vec<_> = story.requests().iter().map(|seen| seen.op).collect();
+    assert_eq!(ops[..2], [OpCode::Auth; 2]);
+    story.reply(XID_AUTH, 0, &[]);
+    assert!(!story.protocol.is_ready(), "the other reply is outstanding");
+    story.events();
+    story.try_reply(XID_AUTH, 0, ErrorCode::AuthFailed.code(), &[]).unwrap();
+    assert_eq!(story.end(), SessionEnd::AuthFailed);
+    assert!(story.protocol.refusal().unwrap().ends_with("of the scheme nothing"));
+}
+
+#[test]
+fn sasl_comes_before_credentials() {
     let auth = vec![AuthInfo { scheme: "digest".into(), auth: b"x".to_vec() }];
-    let sasl = Some(SaslDigest::new("bob", "secret"));
-    let mut story = Story::new(Settings { auth, sasl, ..settings() });
+    let mut story = Story::new(Settings { auth, sasl: true, ..settings() });
     story.open();
     story.accept(TIMEOUT);
+    assert!(matches!(story.events()[..], [Event::LogIn]) && story.requests().is_empty(), "the mechanism works");
+    story.protocol.send_token(b"", story.now);
     let first = story.requests();
     assert_eq!((first[0].op, &first[0].body[..], first.len()), (OpCode::Sasl, &[0; 4][..], 1));
-    let token = |text: &str| {
-        let mut body = Writer::new();
-        body.buffer(text.as_bytes());
-        body.into_bytes()
-    };
-    story.reply(first[0].xid, 0, &token("realm=\"r\",nonce=\"n\",qop=\"auth\""));
+    story.reply(first[0].xid, 0, b"\0\0\0\x02no");
+    let events = story.events();
+    assert!(matches!(&events[..], [Event::Challenge(Some(token))] if token == b"no"), "{events:?}");
+    story.protocol.send_token(b"yes", story.now);
     let answer = story.requests();
     assert_eq!((answer[0].op, answer[0].xid), (OpCode::Sasl, first[0].xid + 1));
-    let refused = violation(story.try_reply(answer[0].xid, 0, 0, &token("rspauth=0")));
-    assert!(refused.contains("does not know the password"), "{refused}");
-    assert!(!story.protocol.is_ready());
+    story.reply(answer[0].xid, 0, &[0xff; 4]);
+    assert!(matches!(story.events()[..], [Event::Challenge(None)]) && !story.protocol.is_ready());
+    story.protocol.logged_in(story.now);
+    assert_eq!(story.requests()[0].op, OpCode::Auth);
+    story.reply(XID_AUTH, 0, &[]);
+    assert!(story.protocol.is_ready());
 }
 
 #[test]
 fn refused_login_ends_the_session() {
-    let mut story = Story::new(Settings { sasl: Some(SaslDigest::new("bob", "secret")), ..settings() });
+    let mut story = Story::new(Settings { sasl: true, ..settings() });
     story.open();
     story.accept(TIMEOUT);
+    story.protocol.send_token(b"", story.now);
     let xid = story.requests()[0].xid;
+    story.events();
     story.try_reply(xid, 0, ErrorCode::AuthFailed.code(), &[]).unwrap();
     assert_eq!(story.end(), SessionEnd::AuthFailed);
-    assert_eq!(story.protocol.refused_scheme(), Some("sasl"));
+    assert_eq!(story.protocol.refusal(), Some("the server did not accept the credentials of the scheme sasl"));
+}
+
+#[test]
+fn token_behind_the_loss_of_its_connection_is_not_sent() {
+    let mut story = Story::new(Settings { sasl: true, ..settings() });
+    story.open();
+    story.accept(TIMEOUT);
+    story.protocol.lost(None);
+    story.open();
+    story.protocol.send_token(b"", story.now);
+    story.protocol.logged_in(story.now);
+    assert!(story.requests().is_empty(), "the session is not attached yet");
 }
 
 #[test]
 fn connect_response_before_the_request_was_written_is_a_violation() {
     let mut story = Story::new(settings());
-    story.protocol.open(story.now, 7);
+    story.protocol.open(story.now);
     assert_eq!(violation(story.respond(SESSION, TIMEOUT, false)), "it spoke first");
 }

@@ -25,7 +25,6 @@ use crate::model::AddWatchMode::{self, Persistent, PersistentRecursive};
 use crate::model::ids::Zxid;
 use crate::model::{AuthInfo, EventType, WatchKind, WatchedEvent};
 use crate::zookeeper::client::armed_watches::BEFORE_ALL;
-use crate::zookeeper::security::SaslDigest;
 use crate::zookeeper::{
     DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, KnownNodes, MIN_SESSION_TIMEOUT, Reply, Request, Resync, SessionEnd,
     SubscriptionEvent, WatchEvents,
@@ -39,7 +38,7 @@ fn settings() -> Settings {
     Settings {
         session_timeout: TIMEOUT,
         auth: Vec::new(),
-        sasl: None,
+        sasl: false,
         read_only: false,
         max_frame: DEFAULT_MAX_FRAME,
         max_reply: DEFAULT_MAX_REPLY,
@@ -74,7 +73,7 @@ impl Story {
     }
 
     fn open(&mut self) -> ConnectRequest {
-        self.protocol.open(self.now, 7);
+        self.protocol.open(self.now);
         let frames = self.written();
         ConnectRequest::decode(&mut Reader::new(&frames[0])).unwrap()
     }

@@ -88,6 +88,7 @@ fn replies_are_those_of_apaches_server() {
         epoch_ms: 1_000_000,
         container_check_interval: Duration::from_secs(60),
         extended_types: true,
+        sasl: None,
         requests_touch: true,
     });
     let mut connection = core.open(Ipv4Addr::LOCALHOST.into());

@@ -40,6 +40,7 @@ impl World {
             epoch_ms: 1_000_000,
             container_check_interval: Duration::from_secs(60),
             extended_types,
+            sasl: None,
             requests_touch: true,
         });
         Self { core, now: Duration::ZERO, got: BTreeMap::new() }

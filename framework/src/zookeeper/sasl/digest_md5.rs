@@ -2,82 +2,94 @@
 
 use std::fmt;
 
+use async_trait::async_trait;
 use md5::{Digest as _, Md5};
 
-use crate::zookeeper::security::SaslDigest;
+use super::{SaslConversation, SaslError, SaslMechanism, SaslServer};
 
 const SERVICE: &str = "zookeeper/zk-sasl-md5";
 
-/// A login: an empty first token, a response to the challenge, and a proof that the server knows the password.
-pub(super) struct DigestMd5 {
+/// The user of a login by SASL, mechanism `DIGEST-MD5`. Access control lists name that user with the scheme `sasl`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SaslDigest {
     user: String,
     password: String,
-    nonce: String,
-    state: State,
 }
 
-enum State {
-    New,
-    AwaitsChallenge,
-    AwaitsProof(String),
+impl SaslDigest {
+    /// Creates the login of a user with a password.
+    #[must_use]
+    pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
+        Self { user: user.into(), password: password.into() }
+    }
+
+    /// Returns the conversation behind the first token, which is empty.
+    pub(crate) fn log_in(&self, nonce: String) -> DigestMd5 {
+        DigestMd5 { digest: self.clone(), nonce, proof: None }
+    }
 }
 
-impl fmt::Debug for DigestMd5 {
+impl fmt::Debug for SaslDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DigestMd5").field("user", &self.user).finish_non_exhaustive()
+        f.debug_struct("SaslDigest").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl SaslMechanism for SaslDigest {
+    fn name(&self) -> &'static str {
+        "DIGEST-MD5"
+    }
+
+    async fn start(&self, server: SaslServer) -> Result<(Vec<u8>, Box<dyn SaslConversation>), SaslError> {
+        Ok((Vec::new(), Box::new(self.log_in(format!("{:016x}", server.nonce())))))
+    }
+}
+
+/// A login: a response to the challenge, and a proof that the server knows the password.
+pub(crate) struct DigestMd5 {
+    digest: SaslDigest,
+    nonce: String,
+    /// The proof that the server must send. `None` before the challenge.
+    proof: Option<String>,
+}
+
+#[async_trait]
+impl SaslConversation for DigestMd5 {
+    async fn step(&mut self, token: Option<&[u8]>) -> Result<Option<Vec<u8>>, SaslError> {
+        let token = token.ok_or_else(|| "the server has no login by SASL, or none for this user".to_owned());
+        token.and_then(|token| self.answer(token)).map_err(SaslError::Protocol)
     }
 }
 
 impl DigestMd5 {
-    pub(super) fn new(digest: &SaslDigest, nonce: u64) -> Self {
-        let (user, password) = (digest.user.clone(), digest.password.clone());
-        Self { user, password, nonce: format!("{nonce:016x}"), state: State::New }
-    }
-
-    /// Replaces the client's nonce.
-    #[cfg(test)]
-    pub(super) fn with_nonce(self, nonce: &str) -> Self {
-        Self { nonce: nonce.to_owned(), ..self }
-    }
-
-    pub(super) const fn has_begun(&self) -> bool {
-        !matches!(self.state, State::New)
-    }
-
-    /// Returns the first token.
-    pub(super) fn begin(&mut self) -> Vec<u8> {
-        self.state = State::AwaitsChallenge;
-        Vec::new()
-    }
-
     /// Returns the response to the server's token; `None` if the login is complete.
     ///
     /// # Errors
     ///
     /// A text that says what is wrong with the token.
-    pub(super) fn step(&mut self, token: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    pub(crate) fn answer(&mut self, token: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let token = std::str::from_utf8(token).map_err(|_| "the server's token is not UTF-8".to_owned())?;
-        match &self.state {
-            State::New => Err("the server spoke first".to_owned()),
-            State::AwaitsChallenge => {
-                let (answer, proof) = self.answer(token)?;
-                self.state = State::AwaitsProof(proof);
+        match &self.proof {
+            None => {
+                let (answer, proof) = self.response(token)?;
+                self.proof = Some(proof);
                 Ok(Some(answer))
             }
-            State::AwaitsProof(proof) if value(token, "rspauth").as_deref() == Some(proof) => Ok(None),
-            State::AwaitsProof(_) => Err("the server does not know the password".to_owned()),
+            Some(proof) if value(token, "rspauth").as_ref() == Some(proof) => Ok(None),
+            Some(_) => Err("the server does not know the password".to_owned()),
         }
     }
 
     /// Returns the response to a challenge, and the proof that the server must send.
-    fn answer(&self, challenge: &str) -> Result<(Vec<u8>, String), String> {
+    fn response(&self, challenge: &str) -> Result<(Vec<u8>, String), String> {
         let wanted = |name: &str| value(challenge, name).ok_or_else(|| format!("the challenge has no {name}"));
         let server_nonce = wanted("nonce")?;
         let realm = value(challenge, "realm").unwrap_or_default();
         if value(challenge, "qop").is_some_and(|offered| !offered.split(',').any(|qop| qop.trim() == "auth")) {
             return Err("the server does not offer the quality of protection \"auth\"".to_owned());
         }
-        let Self { user, password, nonce, .. } = self;
+        let Self { digest: SaslDigest { user, password }, nonce, .. } = self;
         let secret = Md5::digest([encoded(user), encoded(&realm), encoded(password)].join(&b':'));
         let session = hex(&[&secret[..], format!(":{server_nonce}:{nonce}").as_bytes()].concat());
         let proof = |method: &str| {
@@ -152,9 +164,7 @@ mod tests {
         b"realm=\"zk-sasl-md5\",nonce=\"OA6MG9tEQGm2hh\",charset=utf-8,algorithm=md5-sess,qop=\"auth,auth-int\"";
 
     fn login() -> DigestMd5 {
-        let mut login = DigestMd5::new(&SaslDigest::new("curator", "secret"), 0x0123_4567_89ab_cdef);
-        assert!(login.begin().is_empty() && login.has_begun());
-        login
+        SaslDigest::new("curator", "secret").log_in("0123456789abcdef".to_owned())
     }
 
     #[test]
@@ -170,10 +180,10 @@ mod tests {
     #[test]
     fn the_answer_is_the_one_of_the_standard() {
         let mut login = login();
-        let answer = String::from_utf8(login.step(CHALLENGE).unwrap().unwrap()).unwrap();
+        let answer = String::from_utf8(login.answer(CHALLENGE).unwrap().unwrap()).unwrap();
         assert_eq!(value(&answer, "response").as_deref(), Some(RESPONSE));
         assert_eq!(value(&answer, "username").as_deref(), Some("curator"));
-        assert_eq!(login.step(format!("rspauth={RSPAUTH}").as_bytes()), Ok(None));
+        assert_eq!(login.answer(format!("rspauth={RSPAUTH}").as_bytes()), Ok(None));
     }
 
     /// Computed by Python from the formulas of RFC 2831.
@@ -185,21 +195,20 @@ mod tests {
             ("jürgen", "zk-sasl-md5", "密码", "512bc8aaa567716ebda205551175c369", "800d707a23d08998bee8222091052027"),
             ("łukasz", "zürich", "wörd", "3fe22db2631cae12e28401fa5618cc03", "44a5a8b5adc8383a5e772ce91bcb7384"),
         ] {
-            let mut login = DigestMd5::new(&SaslDigest::new(user, password), 0x0123_4567_89ab_cdef);
-            login.begin();
+            let mut login = SaslDigest::new(user, password).log_in("0123456789abcdef".to_owned());
             let challenge = format!("realm=\"{realm}\",nonce=\"OA6MG9tEQGm2hh\",charset=utf-8,qop=\"auth\"");
-            let answer = String::from_utf8(login.step(challenge.as_bytes()).unwrap().unwrap()).unwrap();
+            let answer = String::from_utf8(login.answer(challenge.as_bytes()).unwrap().unwrap()).unwrap();
             assert_eq!(value(&answer, "response").as_deref(), Some(response), "{user}, {realm}, {password}");
             assert_eq!(value(&answer, "username").as_deref(), Some(user));
-            assert_eq!(login.step(format!("rspauth={rspauth}").as_bytes()), Ok(None));
+            assert_eq!(login.answer(format!("rspauth={rspauth}").as_bytes()), Ok(None));
         }
     }
 
     #[test]
     fn a_server_that_cannot_prove_itself_is_refused() {
         let mut login = login();
-        login.step(CHALLENGE).unwrap();
-        assert_eq!(login.step(b"rspauth=0").unwrap_err(), "the server does not know the password");
+        login.answer(CHALLENGE).unwrap();
+        assert_eq!(login.answer(b"rspauth=0").unwrap_err(), "the server does not know the password");
     }
 
     #[test]
@@ -210,7 +219,7 @@ mod tests {
             (b"nonce=\"unclosed", "the challenge has no nonce"),
             (b"\xff", "the server's token is not UTF-8"),
         ] {
-            assert_eq!(login().step(challenge).unwrap_err(), reason);
+            assert_eq!(login().answer(challenge).unwrap_err(), reason);
         }
     }
 

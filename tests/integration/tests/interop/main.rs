@@ -7,6 +7,7 @@
 
 mod caches;
 mod counts;
+mod crowds;
 mod discovery;
 mod downgrade;
 mod expiry;

@@ -73,8 +73,8 @@ pub(crate) async fn waiters(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_tasks_take_turns_with_one_node_and_few_requests() {
-    const TASKS: usize = 5000;
+async fn a_hundred_thousand_tasks_take_turns_with_one_node_and_few_requests() {
+    const TASKS: usize = 100_000;
     let server = server();
     let client = client(&server).await;
     server.clear_requests();
@@ -96,7 +96,7 @@ async fn thousands_of_tasks_take_turns_with_one_node_and_few_requests() {
     tokens.sort();
     tokens.dedup();
     assert_eq!(tokens.len(), TASKS, "each has a token of its own");
-    assert!(asked(&server) <= 20, "{:?}", server.requests());
+    assert!(asked(&server) <= 10, "{:?}", server.requests());
     eventually("no node is left", async || nodes(&server) == 0).await;
 }
 

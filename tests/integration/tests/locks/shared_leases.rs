@@ -82,11 +82,12 @@ fn asked(server: &TestingServer) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_jobs_of_a_client_share_the_leases_with_few_requests() {
-    const JOBS: usize = 5_000;
+    const JOBS: usize = 10_000;
+    const LEASES: usize = 100;
     let server = server();
-    let semaphore = semaphore_at(&client(&server).await, PATH, 20);
+    let semaphore = semaphore_at(&client(&server).await, PATH, LEASES);
     server.clear_requests();
-    in_time(jobs(&semaphore, &Inside::of(20), JOBS).join_all()).await;
+    in_time(jobs(&semaphore, &Inside::of(LEASES), JOBS).join_all()).await;
     // A lease costs two requests, and the turns some more.
     assert!(asked(&server) <= JOBS / 20, "{}", asked(&server));
     nothing_is_left(&server).await;

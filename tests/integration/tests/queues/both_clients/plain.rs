@@ -386,4 +386,14 @@ on_every_server! {
             assert_eq!(in_time(consumer.next()).await.unwrap().unwrap().items(), [expected]);
         }
     }
+
+    async fn client_without_room_for_a_marker_puts_and_takes(env) {
+        let path = env.path("queue");
+        let client = connected(builder(env.address()).max_ephemeral_bytes(path.len() + 4)).await;
+        let create = client.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral);
+        in_time(create.for_path(&path)).await.unwrap();
+        let queue = plain(&client, &env.path("items"));
+        in_time(queue.put(&"item".to_owned())).await.unwrap();
+        assert_eq!(completed(&mut queue.consumer()).await, ["item"]);
+    }
 }

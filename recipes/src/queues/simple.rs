@@ -169,8 +169,9 @@ impl SimpleDistributedQueue {
 
     /// Adds an item at the end. Returns once the server has it.
     ///
-    /// A lost reply does not add it twice. There are two exceptions: a client over `zookeeper-async`, which has no
-    /// transactions, and a parent of the queue's path where the ACL forbids creating nodes.
+    /// A lost reply does not add it twice. There are three exceptions. A client over `zookeeper-async` has no transactions.
+    /// The ACL may forbid creating nodes beside the queue's path. And the session may have reached the limit of ephemeral
+    /// nodes.
     ///
     /// # Errors
     ///
@@ -391,7 +392,7 @@ impl Simple {
         }
         reading.name = None;
         let mut taking = Taking::new();
-        taking.add(Item { path, name, stat, content: data });
+        taking.add(Item { path, name, stat, content: data, is_followed: false });
         self.take_it(session, taking, is_sent).await
     }
 
@@ -431,6 +432,10 @@ impl Simple {
             Taken::Changed => {
                 self.known.lock().backlog.set_ready(&item.name, Apart::Taken);
                 Ok(None)
+            }
+            Taken::HasChildren => {
+                self.known.lock().backlog.set_ready(&item.name, Apart::Taken);
+                Err(Error::NotEmpty { path: self.client.path_text(&item.path) }.into())
             }
             Taken::Unknown => {
                 self.is_gone(&item.name, true);

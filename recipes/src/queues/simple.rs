@@ -142,6 +142,18 @@ impl Drop for Reading<'_> {
     }
 }
 
+/// A call that was woken for an item that was given back. Unless it waits again, its drop wakes another call: there may be
+/// more of them, or this call is dropped before it has one.
+struct Woken<'a>(Option<&'a Notify>);
+
+impl Drop for Woken<'_> {
+    fn drop(&mut self) {
+        if let Some(returned) = self.0 {
+            returned.notify_one();
+        }
+    }
+}
+
 impl SimpleDistributedQueue {
     /// Creates an object for the queue at a path, without a request.
     ///
@@ -293,7 +305,7 @@ impl Simple {
         retries: &mut RetryLoop,
         is_sent: &AtomicBool,
     ) -> Result<Option<Vec<u8>>, QueueError> {
-        let mut is_fresh = false;
+        let (mut is_fresh, mut woken) = (false, Woken(None));
         loop {
             let session = retries.connected(&self.path).await?;
             if aim != Aim::Peek {
@@ -306,11 +318,12 @@ impl Simple {
                     return Ok(None);
                 }
                 if let Some(change) = self.list(&session, aim == Aim::Take).await? {
+                    woken.0 = None;
                     tokio::select! {
                         reason = change => if let WakeReason::SessionEnded(_) = reason {
                             return Err(session.closed_error(format!("getChildren {}", self.path)).into());
                         },
-                        () = self.returned.notified() => {}
+                        () = self.returned.notified() => woken.0 = Some(&self.returned),
                     }
                     retries.progressed();
                 }

@@ -47,7 +47,7 @@ struct Unsettled {
 pub(super) enum Settled {
     Applied,
     NotApplied,
-    /// Nothing can prove it: the session has ended, or the marker was deleted by hand.
+    /// Nothing can prove it: the session has ended, the marker was deleted by hand, or this client may not read it.
     Unknown,
 }
 
@@ -122,7 +122,10 @@ impl Proving {
         if !earlier.numbered.marker.is_of(session) {
             return Ok(Settled::Unknown);
         }
-        let proof = earlier.numbered.marker.proof(earlier.numbered.attempt).await?;
+        let proof = match earlier.numbered.marker.proof(earlier.numbered.attempt).await {
+            Err(Error::NoAuth { .. }) => return Ok(Settled::Unknown),
+            proof => proof?,
+        };
         if proof == Proof::None && !earlier.creates_marker {
             return Ok(Settled::Unknown);
         }

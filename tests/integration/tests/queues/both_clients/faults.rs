@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::RetryNTimes;
+use curator_framework::{Acl, AclProvider, Permission, RetryNTimes};
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
@@ -10,6 +10,16 @@ use curator_recipes::{QueueError, SimpleDistributedQueue};
 use curator_test::wire::OpCode;
 
 use crate::stage::{LONG, completed, drained, error, nothing, plain, take, texts, through};
+
+/// Lets nobody read the nodes that its client creates.
+#[derive(Debug)]
+struct Unreadable;
+
+impl AclProvider for Unreadable {
+    fn default_acl(&self) -> Vec<Acl> {
+        vec![Acl::new(Permission::WRITE, "world", "anyone")]
+    }
+}
 
 on_every_server! {
     // Defect 1: Java loses the item.
@@ -204,5 +214,22 @@ on_every_server! {
             in_time(producer.put(&text)).await.unwrap();
             assert_eq!(completed(&mut consumer).await, [text]);
         }
+    }
+
+    async fn marker_that_cannot_be_read_proves_nothing(env) {
+        if is_zookeeper_async() {
+            return;
+        }
+        let (direct, path, proxy) = (env.client().await, env.path("queue"), env.proxy());
+        let producer = plain(&direct, &path);
+        for text in texts(0..2) {
+            in_time(producer.put(&text)).await.unwrap();
+        }
+        let client = connected(through(&proxy, LONG).acl_provider(Unreadable)).await;
+        let mut consumer = plain(&client, &path).consumer();
+        proxy.drop_reply(take(), 1);
+        let unknown = error(&mut consumer).await;
+        assert!(matches!(unknown, QueueError::Unknown { .. }), "{unknown:?}");
+        assert_eq!(completed(&mut consumer).await, ["1"]);
     }
 }

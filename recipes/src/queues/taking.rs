@@ -100,6 +100,8 @@ impl<P> Taking<P> {
             }
             sent?;
         }
+        // The next items have no earlier delete.
+        self.is_doubtful = false;
         Ok(())
     }
 

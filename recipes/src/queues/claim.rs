@@ -35,7 +35,8 @@ pub(super) enum Claimed {
     Gone,
     /// The item was written since it was read: another consumer has or had it.
     Changed,
-    /// An earlier claim was not applied. The item is to be read again: its path may have been created again.
+    /// An earlier claim was not applied, or to an item that is gone. The item is to be read again: its path may have been
+    /// created again.
     NotApplied,
     /// The path of the locks does not exist.
     NoLockPath,
@@ -86,8 +87,13 @@ impl Claiming {
         if self.lock.is_uncertain() {
             match self.lock.occupant().await? {
                 Occupant::Own => {
-                    let found = self.lock.session().exists(&self.path).await?;
-                    return Ok(found.map_or(Claimed::Gone, |found| self.of_node(found.czxid)));
+                    let Some(found) = self.lock.session().exists(&self.path).await? else { return Ok(Claimed::Gone) };
+                    let is_followed = found.czxid != self.stat.czxid;
+                    // The claim was one of the earlier node if it has not raised the version of the one that is there.
+                    return Ok(match is_followed && found.version != self.stat.version.wrapping_add(1) {
+                        true => Claimed::NotApplied,
+                        false => self.of_node(found.czxid),
+                    });
                 }
                 Occupant::Missing => return Ok(Claimed::NotApplied),
                 _ => return Ok(Claimed::Locked),

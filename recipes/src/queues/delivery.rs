@@ -35,7 +35,7 @@ use crate::queues::shared::time_of;
 /// # Cost
 ///
 /// Each call that ends a delivery with a lock is one transaction. A delivery of more than 500 ms costs one read, which
-/// sets a watch on its lock.
+/// sets a watch on its lock. One that has outlived a connection costs one round trip more at its end.
 #[must_use = "the item is given back when this is dropped"]
 pub struct Delivery<T> {
     items: Vec<T>,
@@ -218,9 +218,9 @@ impl<T> Delivery<T> {
     /// Deletes the item like [`complete`](Self::complete), in one transaction with other changes. So these are made
     /// exactly once for each item, however often it is delivered.
     ///
-    /// If the reply is lost, a read shows whether the item exists. If a client deletes the item or its lock by hand in that
-    /// moment, so that the item goes without this delivery, the changes look as if they were made. With a create that [may
-    /// replace](curator_framework::CuratorOp::or_replace) a node they do not.
+    /// If the reply is lost, a read shows whether the item and its lock exist. If another client deletes the lock in that
+    /// moment, by hand or as Java's consumer, and the item goes too, the changes look as if they were made. With a create
+    /// that [may replace](curator_framework::CuratorOp::or_replace) a node they do not.
     ///
     /// # Errors
     ///

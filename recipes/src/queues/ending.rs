@@ -19,8 +19,8 @@ use crate::queues::put::QueuePath;
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) name: Box<str>,
-    /// The item is in the queue again, under its name.
-    pub(super) is_given_back: bool,
+    /// The queue has a node of this name: the item was given back, or the path was created again.
+    pub(super) is_there: bool,
 }
 
 /// The node of a delivered item.
@@ -62,6 +62,10 @@ struct State {
     lock: Option<OwnedNode>,
     /// The call that has sent a transaction, if the outcome is unknown.
     sent: Option<Finish>,
+    /// The connection on which the item was known to be there.
+    epoch: u64,
+    /// The item is gone, and another one has its name.
+    is_followed: bool,
     outcome: Option<Outcome>,
 }
 
@@ -89,7 +93,8 @@ impl Locked {
         ended: UnboundedSender<Ended>,
     ) -> Self {
         let hold = NodeHold::new(&client, &item.path, &lock);
-        let state = State { lock: Some(lock), sent: None, outcome: None };
+        let epoch = lock.session().epoch();
+        let state = State { lock: Some(lock), sent: None, epoch, is_followed: false, outcome: None };
         Self {
             client,
             hold,
@@ -186,21 +191,20 @@ impl Locked {
 
     /// Sends the transaction, or finds out that an earlier one was applied.
     async fn attempt(&self, state: &mut State, finish: Finish, operations: &[Operation]) -> Result<(), QueueError> {
-        if let Some(sent) = state.sent {
-            let session = self.hold.session().pinned();
-            session.write_barrier().await?;
-            let found = session.exists(&self.item.path).await?;
-            if found.is_none_or(|found| found.czxid != self.item.czxid) {
-                // Only this delivery could delete it while the session lives.
-                if sent == finish {
-                    return Ok(());
-                }
-                self.end(state, Outcome::Finished(sent));
-                return Err(QueueError::Ended { path: self.hold.path_text() });
-            }
-            state.sent = None;
-        } else if let Some(reason) = self.hold.loss() {
+        if let (None, Some(reason)) = (state.sent, self.hold.loss()) {
             return Err(self.lost(reason));
+        }
+        let is_doubtful = state.sent.is_some() || self.hold.session().epoch() != state.epoch;
+        // Boxed: a rare branch must not enlarge every delivery's future.
+        if is_doubtful && !Box::pin(self.is_there(state)).await? {
+            return match state.sent.take() {
+                None => Err(QueueError::AlreadyGone { path: self.hold.path_text() }),
+                Some(sent) if sent == finish => Ok(()),
+                Some(sent) => {
+                    self.end(state, Outcome::Finished(sent));
+                    Err(QueueError::Ended { path: self.hold.path_text() })
+                }
+            };
         }
         let Some(lock) = &mut state.lock else { return Ok(()) };
         state.sent = Some(finish);
@@ -219,6 +223,28 @@ impl Locked {
             }),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Reads if the claimed item is there, after an unknown outcome and on a new connection. Between two connections the path
+    /// may be created again, with another item of this name and version. If the item is gone, and the transaction that was
+    /// sent has not deleted it, none counts as sent.
+    async fn is_there(&self, state: &mut State) -> Result<bool, Error> {
+        let session = self.hold.session().pinned();
+        let (item, lock) = (session.exists(&self.item.path), session.exists(self.hold.node_path()));
+        let both = async { tokio::try_join!(session.write_barrier(), item, lock) };
+        let (_, item, lock) = session.in_one_write(both).await?;
+        let czxid = item.map(|found| found.czxid);
+        if czxid == Some(self.item.czxid) {
+            (state.sent, state.epoch) = (None, session.epoch());
+            return Ok(true);
+        }
+        state.is_followed = czxid.is_some();
+        let own_lock = state.lock.as_ref().and_then(OwnedNode::czxid);
+        if lock.is_some_and(|found| Some(found.czxid) == own_lock) {
+            // The transaction deletes both.
+            state.sent = None;
+        }
+        Ok(false)
     }
 
     fn lost(&self, reason: LossReason) -> QueueError {
@@ -253,11 +279,11 @@ impl Locked {
         }
         let mut retries = self.client.retry_loop();
         let deleted = loop {
-            let Some(lock) = &mut state.lock else { break true };
+            let State { lock: Some(lock), epoch, .. } = &mut *state else { break true };
             if self.hold.session().end_reason().is_some() {
                 break false;
             }
-            match delete_lock(lock, &self.item.queue, self.item.check()).await {
+            match delete_lock(lock, *epoch, &self.item.queue, self.item.check()).await {
                 Ok(deleted) => break deleted,
                 Err(error) => match retries.failed_in(self.hold.session(), error).await {
                     Err(_) if self.hold.session().end_reason().is_some() => break false,
@@ -282,15 +308,22 @@ impl Locked {
         self.hold.give_up();
         state.outcome = Some(outcome);
         state.lock = None;
-        let is_given_back = matches!(outcome, Outcome::GivenBack(_));
+        let is_there = state.is_followed || matches!(outcome, Outcome::GivenBack(_));
         // An error means that the consumer was dropped.
-        let _consumer = self.ended.send(Ended { name: self.item.name.clone(), is_given_back });
+        let _consumer = self.ended.send(Ended { name: self.item.name.clone(), is_there });
     }
 }
 
 /// Deletes a lock if its item is as it was claimed, and changes the list of the queue's children, which wakes Java's
 /// consumers. Returns `false` if the lock was deleted before.
-async fn delete_lock(lock: &mut OwnedNode, queue: &str, check: Operation) -> Result<bool, Error> {
+async fn delete_lock(lock: &mut OwnedNode, epoch: u64, queue: &str, check: Operation) -> Result<bool, Error> {
+    if lock.session().epoch() != epoch {
+        // The path may have been created again, with another consumer's lock for an item of this name and version.
+        let found = lock.session().exists(lock.planned_path()).await?;
+        if found.is_some_and(|found| Some(found.czxid) != lock.czxid()) {
+            return lock.delete().await;
+        }
+    }
     let path = make_path(queue, RETURNED);
     let acl = lock.session().acl_for(&path);
     let operations = vec![
@@ -309,7 +342,8 @@ async fn delete_lock(lock: &mut OwnedNode, queue: &str, check: Operation) -> Res
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        let Some(mut lock) = self.state.get_mut().lock.take() else { return };
+        let state = self.state.get_mut();
+        let (epoch, Some(mut lock)) = (state.epoch, state.lock.take()) else { return };
         if let Some(reason) = self.hold.give_up() {
             self.report_loss(reason);
         }
@@ -319,9 +353,9 @@ impl Drop for Locked {
         let Some(runtime) = self.client.runtime() else { return };
         runtime.spawn(async move {
             // If it fails, the drop of the lock has the session delete it.
-            let _deleted = delete_lock(&mut lock, &queue, check).await;
+            let _deleted = delete_lock(&mut lock, epoch, &queue, check).await;
             drop(lock);
-            let _consumer = ended.send(Ended { name, is_given_back: true });
+            let _consumer = ended.send(Ended { name, is_there: true });
         });
     }
 }

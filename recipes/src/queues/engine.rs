@@ -188,12 +188,17 @@ impl<T: Send + Sync + 'static> Engine<T> {
             }
         };
         let mut changed = Vec::new();
-        let updated = follower.update(&mut self.backlog, &mut changed).await;
+        follower.notified(&mut self.backlog, &mut changed);
         self.apply(&changed);
-        // After the events: the event of a claim precedes the end of its delivery.
+        // After the events: the event of a claim precedes the end of its delivery. Before a listing, which may show another
+        // item of that name.
         while let Ok(ended) = self.ended.1.try_recv() {
             self.has_ended(&ended);
         }
+        let Some(follower) = &mut self.follower else { return Ok(()) };
+        changed.clear();
+        let updated = follower.update(&mut self.backlog, &mut changed).await;
+        self.apply(&changed);
         updated?;
         let is_due = self.locks.read_at.is_none_or(|at| at.elapsed() >= LOCKS_READ_AFTER);
         if self.backlog.has_locked() && is_due {
@@ -203,8 +208,13 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     /// Takes the end of a delivery.
-    fn has_ended(&mut self, Ended { name, is_given_back }: &Ended) {
-        match is_given_back {
+    fn has_ended(&mut self, Ended { name, is_there }: &Ended) {
+        self.has_left(name, *is_there);
+    }
+
+    /// Takes the end of the work on an item. `is_there` is true if the queue has a node of this name.
+    fn has_left(&mut self, name: &str, is_there: bool) {
+        match is_there {
             true => self.backlog.set_ready(name, Apart::Taken),
             false => self.backlog.deleted(name),
         }
@@ -336,7 +346,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
         })?;
         self.backlog.set_apart(&name, Apart::Taken);
         match &self.shared.options.mode {
-            Mode::AtMostOnce => self.taking.add(Item { path, name, stat, content: (items, earlier) }),
+            Mode::AtMostOnce => {
+                self.taking.add(Item { path, name, stat, content: (items, earlier), is_followed: false })
+            }
             Mode::Locked { lock_path } => {
                 let joins = self.shared.options.batch > 1;
                 let claiming = Box::new(Claiming::new(session, lock_path, path, name, (data, stat), joins));
@@ -352,7 +364,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let taken = self.taking.take_decided();
         let is_first = |(_, taken): &(_, _)| *taken == Taken::Ours { is_first: true };
         let is_replaced = taken.iter().any(is_first) && self.path_was_deleted();
-        for (item, taken) in taken {
+        for (mut item, taken) in taken {
+            item.is_followed |= is_replaced;
             match taken {
                 Taken::Ours { is_first: true } if is_replaced => {
                     self.taken.push_back(Err(QueueError::Replaced { path: self.shared.node_text(&item.name) }));
@@ -413,11 +426,17 @@ impl<T: Send + Sync + 'static> Engine<T> {
             self.claims.push(claim);
             return error;
         }
-        self.backlog.set_ready(&claim.claiming.name, Apart::Taken);
-        if error.is_of_one_item() {
-            self.backlog.set_apart(&claim.claiming.name, Apart::Reported);
+        match error.is_of_one_item() {
+            true => self.is_reported(&claim.claiming.name),
+            false => self.backlog.set_ready(&claim.claiming.name, Apart::Taken),
         }
         error
+    }
+
+    /// Skips an item from now on. The ones behind it are not delayed.
+    fn is_reported(&mut self, name: &str) {
+        self.backlog.set_ready(name, Apart::Taken);
+        self.backlog.set_apart(name, Apart::Reported);
     }
 
     /// Returns whether the path was deleted before the newest reply, after what is known was read.
@@ -431,11 +450,11 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     fn taken(&mut self, taken: Taken, item: Item<(Vec<T>, History)>) {
-        let Item { path, name, stat, content: (items, earlier) } = item;
+        let Item { path, name, stat, content: (items, earlier), is_followed } = item;
         match taken {
             Taken::Ours { .. } => {
                 self.succeeded(&name);
-                self.backlog.deleted(&name);
+                self.has_left(&name, is_followed);
                 let about = self.about(&path, &stat, earlier, 1);
                 // An item of nothing, as Java's producers can put it, is not delivered.
                 if !items.is_empty() {
@@ -443,12 +462,18 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 }
             }
             Taken::OfAnother => {
-                self.backlog.deleted(&name);
+                self.has_left(&name, is_followed);
                 self.has_rival();
             }
             Taken::Changed => self.backlog.set_ready(&name, Apart::Taken),
+            Taken::HasChildren => {
+                self.is_reported(&name);
+                let path = self.shared.node_text(&name);
+                let cause = Error::NotEmpty { path: path.clone() };
+                self.taken.push_back(Err(QueueError::Refused { path, cause }));
+            }
             Taken::Unknown => {
-                self.backlog.deleted(&name);
+                self.has_left(&name, is_followed);
                 self.taken.push_back(Err(QueueError::Unknown { path: self.shared.node_text(&name) }));
             }
         }
@@ -462,12 +487,15 @@ impl<T: Send + Sync + 'static> Engine<T> {
             Claimed::Replaced(czxid) => {
                 let stat = Stat { czxid, ..claiming.stat };
                 let (locked, _) = self.lock_of(Claiming { stat, ..*claiming }, data, earlier);
-                locked
-                    .reject(
-                        "the path was created again during the claim, which has written the data of an earlier item",
-                    )
-                    .await?;
-                return Err(QueueError::Replaced { path: self.shared.node_text(&name) });
+                let reason =
+                    "the path was created again during the claim, which has written the data of an earlier item";
+                return Err(match locked.reject(reason).await {
+                    // The data of the new item is lost in any case.
+                    Ok(()) | Err(QueueError::Lost { .. } | QueueError::AlreadyGone { .. }) => {
+                        QueueError::Replaced { path: self.shared.node_text(&name) }
+                    }
+                    Err(error) => error,
+                });
             }
             Claimed::Locked => {
                 self.has_lock_path = true;
@@ -521,10 +549,12 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 Ok(())
             }
             Err(error) => {
+                let error = match error {
+                    QueueError::Framework(error) => self.shared.item_error(&locked.item.name, error),
+                    error => error,
+                };
                 if !error.is_retryable() {
-                    // The items behind it are not delayed.
-                    self.backlog.set_ready(&locked.item.name, Apart::Taken);
-                    self.backlog.set_apart(&locked.item.name, Apart::Reported);
+                    self.is_reported(&locked.item.name);
                 }
                 Err(error)
             }

@@ -40,8 +40,8 @@ pub enum QueueError {
         /// The node's path.
         path: PathText,
     },
-    /// The server does not let this client read or take one item: no permission, or it is too large. A consumer reports the
-    /// node once, then skips it.
+    /// The server does not let this client read or take one item: no permission, it is too large, or its node has children.
+    /// A consumer reports the node once, then skips it.
     #[error("the item {path} cannot be read or taken and is skipped")]
     Refused {
         /// The node's path.

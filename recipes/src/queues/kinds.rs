@@ -414,8 +414,8 @@ macro_rules! puts {
             #[doc = concat!("Puts an item", $what, ". Returns once the server has it.")]
             ///
             /// A lost reply does not put it twice. There are three exceptions. A client over `zookeeper-async` has no
-            /// transactions. The ACL may forbid creating nodes beside the queue's path. And the marker may be deleted by
-            /// hand in that moment.
+            /// transactions. The ACL may forbid creating nodes beside the queue's path, or the session have reached the
+            /// limit of ephemeral nodes. And the marker may be deleted by hand in that moment.
             ///
             /// # Errors
             ///

@@ -60,9 +60,10 @@ impl QueueOptions {
     /// reply does not, unless the session ends before the next reply: then the consumer reports `QueueError::Unknown`. This is
     /// Curator's default. All consumers of the queue must be without a lock path.
     ///
-    /// Two cases have no proof of a delete: over `zookeeper-async`, which has no transactions, and if this client may not
-    /// create a child of the path's parent. There an item that is gone after a lost reply counts as taken by this consumer. If
-    /// another one has taken it in the meantime, both deliver it.
+    /// Three cases have no proof of a delete. A client over `zookeeper-async` has no transactions. This client may not be
+    /// allowed to create a child of the path's parent. And its session may have reached the limit of ephemeral nodes. There
+    /// an item that is gone after a lost reply counts as taken by this consumer. If another one has taken it in the
+    /// meantime, both deliver it.
     pub fn at_most_once(mut self) -> Self {
         self.at_most_once = true;
         self

@@ -47,7 +47,7 @@ struct Unsettled {
 pub(super) enum Settled {
     Applied,
     NotApplied,
-    /// Nothing can prove it: the session has ended, or the marker was deleted by hand.
+    /// Nothing can prove it: the session has ended, the marker was deleted by hand, or this client may not read it.
     Unknown,
 }
 
@@ -71,7 +71,8 @@ impl Markers {
         session.has_transactions() && !self.refused_in.lock().as_ref().is_some_and(|refused| refused.is_same(session))
     }
 
-    /// Continues without markers in this session: the server allows none beside the queue's path.
+    /// Continues without markers in this session: it has reached the limit of ephemeral nodes, or the server allows none
+    /// beside the queue's path.
     fn are_refused(&self, session: &Session, mut numbered: Numbered) -> Tried {
         numbered.marker.refused();
         *self.refused_in.lock() = Some(session.clone());
@@ -121,7 +122,10 @@ impl Proving {
         if !earlier.numbered.marker.is_of(session) {
             return Ok(Settled::Unknown);
         }
-        let proof = earlier.numbered.marker.proof(earlier.numbered.attempt).await?;
+        let proof = match earlier.numbered.marker.proof(earlier.numbered.attempt).await {
+            Err(Error::NoAuth { .. }) => return Ok(Settled::Unknown),
+            proof => proof?,
+        };
         if proof == Proof::None && !earlier.creates_marker {
             return Ok(Settled::Unknown);
         }
@@ -169,6 +173,8 @@ impl Proving {
                 Error::NoNode { .. } if !creates_marker => Tried::Again,
                 _ => markers.are_refused(session, unsettled.numbered),
             }),
+            // Nothing was sent, and a client with so many nodes needs none for its items.
+            Error::TooManyEphemeralNodes { .. } => Ok(markers.are_refused(session, unsettled.numbered)),
             error if error.outcome_unknown() => {
                 unsettled.error = Some(error.clone());
                 self.0 = Some(unsettled);

@@ -78,12 +78,14 @@ impl<T> Shared<T> {
         self.client.path_text(&self.node(name))
     }
 
-    /// Returns the error of a read or a claim of an item. What the server refuses for this item alone is an error of its
+    /// Returns the error of a read, a claim or the end of an item. What the server refuses for this item alone is an error of its
     /// own.
     pub(super) fn item_error(&self, path: &str, error: Error) -> QueueError {
         let path = self.client.path_text(path);
         let is_of_item = match &error {
-            Error::NoAuth { path: of } | Error::ReplyTooLarge { path: of, .. } => *of == path,
+            Error::NoAuth { path: of } | Error::NotEmpty { path: of } | Error::ReplyTooLarge { path: of, .. } => {
+                *of == path
+            }
             Error::RequestTooLarge { .. } => true,
             _ => false,
         };

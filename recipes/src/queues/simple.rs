@@ -142,6 +142,18 @@ impl Drop for Reading<'_> {
     }
 }
 
+/// A call that was woken for an item that was given back. Unless it waits again, its drop wakes another call: there may be
+/// more of them, or this call is dropped before it has one.
+struct Woken<'a>(Option<&'a Notify>);
+
+impl Drop for Woken<'_> {
+    fn drop(&mut self) {
+        if let Some(returned) = self.0 {
+            returned.notify_one();
+        }
+    }
+}
+
 impl SimpleDistributedQueue {
     /// Creates an object for the queue at a path, without a request.
     ///
@@ -169,8 +181,9 @@ impl SimpleDistributedQueue {
 
     /// Adds an item at the end. Returns once the server has it.
     ///
-    /// A lost reply does not add it twice. There are two exceptions: a client over `zookeeper-async`, which has no
-    /// transactions, and a parent of the queue's path where the ACL forbids creating nodes.
+    /// A lost reply does not add it twice. There are three exceptions. A client over `zookeeper-async` has no transactions.
+    /// The ACL may forbid creating nodes beside the queue's path. And the session may have reached the limit of ephemeral
+    /// nodes.
     ///
     /// # Errors
     ///
@@ -292,7 +305,7 @@ impl Simple {
         retries: &mut RetryLoop,
         is_sent: &AtomicBool,
     ) -> Result<Option<Vec<u8>>, QueueError> {
-        let mut is_fresh = false;
+        let (mut is_fresh, mut woken) = (false, Woken(None));
         loop {
             let session = retries.connected(&self.path).await?;
             if aim != Aim::Peek {
@@ -305,11 +318,12 @@ impl Simple {
                     return Ok(None);
                 }
                 if let Some(change) = self.list(&session, aim == Aim::Take).await? {
+                    woken.0 = None;
                     tokio::select! {
                         reason = change => if let WakeReason::SessionEnded(_) = reason {
                             return Err(session.closed_error(format!("getChildren {}", self.path)).into());
                         },
-                        () = self.returned.notified() => {}
+                        () = self.returned.notified() => woken.0 = Some(&self.returned),
                     }
                     retries.progressed();
                 }
@@ -391,7 +405,7 @@ impl Simple {
         }
         reading.name = None;
         let mut taking = Taking::new();
-        taking.add(Item { path, name, stat, content: data });
+        taking.add(Item { path, name, stat, content: data, is_followed: false });
         self.take_it(session, taking, is_sent).await
     }
 
@@ -431,6 +445,10 @@ impl Simple {
             Taken::Changed => {
                 self.known.lock().backlog.set_ready(&item.name, Apart::Taken);
                 Ok(None)
+            }
+            Taken::HasChildren => {
+                self.known.lock().backlog.set_ready(&item.name, Apart::Taken);
+                Err(Error::NotEmpty { path: self.client.path_text(&item.path) }.into())
             }
             Taken::Unknown => {
                 self.is_gone(&item.name, true);

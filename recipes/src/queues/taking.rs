@@ -16,6 +16,8 @@ pub(super) struct Item<P> {
     pub(super) name: Box<str>,
     pub(super) stat: Stat,
     pub(super) content: P,
+    /// The item is gone, and another one has its name: the path was created again.
+    pub(super) is_followed: bool,
 }
 
 /// Items that their reader wants to have.
@@ -40,6 +42,8 @@ pub(super) enum Taken {
     OfAnother,
     /// The node was written since it was read.
     Changed,
+    /// The node has children, so it cannot be deleted.
+    HasChildren,
     /// The item is gone, and nothing proves which client has taken it.
     Unknown,
 }
@@ -96,6 +100,8 @@ impl<P> Taking<P> {
             }
             sent?;
         }
+        // The next items have no earlier delete.
+        self.is_doubtful = false;
         Ok(())
     }
 
@@ -136,6 +142,7 @@ impl<P> Taking<P> {
             Error::NoNode { .. } if self.is_doubtful => Ok(Taken::Unknown),
             Error::NoNode { .. } => Ok(Taken::OfAnother),
             Error::BadVersion { .. } => Ok(Taken::Changed),
+            Error::NotEmpty { .. } => Ok(Taken::HasChildren),
             error => Err(error),
         }
     }
@@ -143,34 +150,33 @@ impl<P> Taking<P> {
     /// Finds out if the earlier delete was applied.
     async fn settle(&mut self, markers: &Markers, session: &Session) -> Result<(), Error> {
         let is_same = self.sent_in.as_ref().is_some_and(|earlier| earlier.is_same(session));
-        let (gone, sent) = if self.proving.is_unsettled() {
-            match self.proving.settle(markers, session).await? {
-                Settled::Applied => {
-                    self.decide_all(Taken::Ours { is_first: false });
-                    self.sent_in = None;
-                    return Ok(());
-                }
-                Settled::NotApplied => {
-                    self.sent_in = None;
-                    return Ok(());
-                }
-                Settled::Unknown => (Taken::Unknown, self.items.len()),
-            }
-        } else if is_same && !self.is_doubtful {
-            (Taken::Ours { is_first: false }, 1)
-        } else {
-            (Taken::Unknown, 1)
-        };
+        let is_proven = self.proving.is_unsettled();
+        let sent = if is_proven { self.items.len() } else { 1 };
         let pinned = session.pinned();
         pinned.write_barrier().await?;
+        // With a proof too: the path may be created again, with another item of the same name and version.
         let reads = self.items[..sent].iter().map(|item| pinned.exists(&item.path));
         let found = pinned.in_one_write(join_all(reads)).await;
         let found = found.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let gone = if is_proven {
+            match self.proving.settle(markers, session).await? {
+                Settled::Applied => Taken::Ours { is_first: false },
+                Settled::NotApplied if !self.is_doubtful => Taken::OfAnother,
+                Settled::NotApplied | Settled::Unknown => Taken::Unknown,
+            }
+        } else if is_same && !self.is_doubtful {
+            Taken::Ours { is_first: false }
+        } else {
+            Taken::Unknown
+        };
         let unsent = self.items.split_off(sent);
-        for (item, found) in std::mem::take(&mut self.items).into_iter().zip(found) {
-            match found.is_some_and(|found| found.czxid == item.stat.czxid) {
-                true => self.items.push(item),
-                false => self.decided.push((item, gone)),
+        for (mut item, found) in std::mem::take(&mut self.items).into_iter().zip(found) {
+            let czxid = found.map(|found| found.czxid);
+            if czxid == Some(item.stat.czxid) {
+                self.items.push(item);
+            } else {
+                item.is_followed = czxid.is_some();
+                self.decided.push((item, gone));
             }
         }
         self.items.extend(unsent);

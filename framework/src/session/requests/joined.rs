@@ -1,8 +1,8 @@
 //! Transactions of several callers that are sent as one.
 //!
 //! A transaction is all or nothing, so one that is refused would refuse the others with it. Then the server has changed
-//! nothing, and names the operation. Its caller gets the error, and the others are sent again without it. If an earlier
-//! one has the same path, it may be the cause: then the refused one is sent again behind the others.
+//! nothing, and names the operation. Its caller gets the error, and the others are sent again without it. An earlier one
+//! with the same path, its parent or a child may be the cause. Then the refused one is sent again behind the others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
+use crate::model::path::parent_of;
 use crate::session::Session;
 use crate::zookeeper::{Done, Operation};
 
@@ -44,14 +45,17 @@ struct Entry {
     answer: oneshot::Sender<Result<Vec<Done>>>,
 }
 
-/// Removes an entry that was not sent, when its caller is dropped.
+/// The waiting caller of an entry. Its drop removes the entry, if it was not sent.
 struct Caller<'a> {
     joined: &'a Joined,
     id: u64,
+    answered: oneshot::Receiver<Result<Vec<Done>>>,
 }
 
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
+        // First, so that the entry is not put back behind this.
+        self.answered.close();
         let mut waiting = self.joined.0.lock();
         waiting.all.retain(|entry| entry.id != self.id);
     }
@@ -77,7 +81,7 @@ impl Session {
         let joined = self.extension::<Joined>();
         let (answer, answered) = oneshot::channel();
         let id = joined.add(self.clone(), operations, answer);
-        let caller = Caller { joined: &joined, id };
+        let mut caller = Caller { joined: &joined, id, answered };
         // The others of this turn add theirs.
         tokio::task::yield_now().await;
         if joined.starts() {
@@ -85,7 +89,7 @@ impl Session {
         }
         let answered = tokio::select! {
             biased;
-            answered = answered => answered.ok(),
+            answered = &mut caller.answered => answered.ok(),
             _ = self.ended() => None,
         };
         drop(caller);
@@ -196,9 +200,9 @@ fn settle(mut batch: Vec<Entry>, reply: Result<Vec<Done>>) -> Vec<Entry> {
             });
             let Some(failed) = failed else { return Vec::new() };
             let mut entry = batch.remove(failed);
-            let path = entry.operations.get(index - first).map(Operation::path);
-            let mut earlier = batch[..failed].iter().flat_map(|entry| &entry.operations);
-            if earlier.any(|earlier| Some(earlier.path()) == path) {
+            let path = entry.operations.get(index - first).map(Operation::path).unwrap_or_default();
+            let mut earlier = batch[..failed].iter().flat_map(|entry| &entry.operations).map(Operation::path);
+            if earlier.any(|earlier| earlier == path || parent_of(earlier) == path || parent_of(path) == earlier) {
                 // The earlier one may have refused it, and is not applied. Its caller may be dropped by now.
                 entry.is_alone = true;
                 batch.push(entry);

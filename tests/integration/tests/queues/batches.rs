@@ -74,6 +74,21 @@ on_every_server! {
         assert!(in_time(client.check_exists().for_path(&path)).await.unwrap().is_none());
     }
 
+    async fn refusal_by_a_child_that_is_not_created_is_not_final(env) {
+        let (client, path) = (env.client().await, env.path("item"));
+        in_time(client.create().creating_parents_if_needed().for_path(&path)).await.unwrap();
+        let session = in_time(client.session()).await.unwrap();
+        let child = format!("{path}/child");
+        let (acl, mode) = (Acl::open_unsafe(), CreateMode::Persistent);
+        let create = vec![Operation::Create { path: child, data: Vec::new(), acl, mode }];
+        let mut first = Box::pin(session.joined_transaction(create));
+        let mut second = Box::pin(session.joined_transaction(vec![Operation::Delete { path, version: None }]));
+        assert!(poll!(&mut first).is_pending() && poll!(&mut second).is_pending());
+        assert!(poll!(&mut first).is_pending(), "both are sent");
+        drop(first);
+        in_time(second).await.unwrap();
+    }
+
     async fn each_refused_item_of_a_batch_is_reported(env) {
         let (client, path) = (env.client().await, env.path("queue"));
         let owner = connected(builder(env.address()).authorization("digest", "owner:secret")).await;

@@ -198,4 +198,49 @@ on_every_server! {
         }
         assert!(in_time(producer.is_empty()).await.unwrap());
     }
+
+    async fn item_that_is_deleted_during_a_lost_completion_is_no_success(env) {
+        let (direct, path, proxy) = (env.client().await, env.path("queue"), env.proxy());
+        in_time(locked(&direct, &path).put(&"item".to_owned())).await.unwrap();
+        let client = connected(through(&proxy, LONG)).await;
+        let mut consumer = locked(&client, &path).consumer();
+        let (delivery, effect) = (next(&mut consumer).await, env.path("effect"));
+        proxy.refuse();
+        proxy.drop_request(OpCode::Multi, 1);
+        let transaction = client.transaction().create(&*effect, "once");
+        let deletes = async {
+            proxy.wait_for_faults(1).await;
+            direct.delete().for_path(&format!("{path}/{}", delivery.name())).await.unwrap();
+            proxy.accept();
+        };
+        let (done, ()) = in_time(async { tokio::join!(delivery.complete_with(&transaction), deletes) }).await;
+        assert!(matches!(done, Err(QueueError::AlreadyGone { .. })), "{done:?}");
+        assert!(direct.check_exists().for_path(&effect).await.unwrap().is_none());
+        drop(delivery);
+        nothing(&mut consumer).await;
+        assert!(curator_integration::env::children(&direct, &format!("{path}-locks")).await.is_empty());
+    }
+
+    async fn item_with_a_child_does_not_end_a_run(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        let queue = with(&client, &path, locks(&path).max_attempts(1));
+        in_time(queue.put_all(&texts(0..2))).await.unwrap();
+        in_time(client.create().for_path(&format!("{path}/queue-0000000000/child"))).await.unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let mut stop = Some(stop);
+        let work = |delivery: curator_recipes::Delivery<String>| {
+            let is_second = delivery.items() == ["1"];
+            let stop = stop.take_if(|_| is_second);
+            async move {
+                match stop {
+                    Some(stop) => {
+                        in_time(delivery.complete()).await.unwrap();
+                        stop.send(()).unwrap();
+                    }
+                    None => drop(in_time(delivery.retry()).await),
+                }
+            }
+        };
+        in_time(queue.consumer().run_until(stopped, 1, work)).await.unwrap();
+    }
 }

@@ -2,14 +2,25 @@
 
 use std::time::Duration;
 
-use curator_framework::{Acl, Error, Permission, RetryNTimes};
+use curator_framework::{Acl, AclProvider, Error, Permission, RetryNTimes};
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{QueueError, SimpleDistributedQueue};
 use curator_test::wire::OpCode;
+use futures_util::poll;
 
 use crate::stage::{LONG, completed, drained, error, nothing, plain, take, texts, through};
+
+/// Lets nobody read the nodes that its client creates.
+#[derive(Debug)]
+struct Unreadable;
+
+impl AclProvider for Unreadable {
+    fn default_acl(&self) -> Vec<Acl> {
+        vec![Acl::new(Permission::WRITE, "world", "anyone")]
+    }
+}
 
 on_every_server! {
     // Defect 1: Java loses the item.
@@ -243,5 +254,53 @@ on_every_server! {
             in_time(producer.put(&text)).await.unwrap();
             assert_eq!(completed(&mut consumer).await, [text]);
         }
+    }
+
+    async fn item_that_another_consumer_takes_after_an_unknown_outcome_is_no_error(env) {
+        if is_zookeeper_async() {
+            return;
+        }
+        let (direct, path, proxy) = (env.client().await, env.path("queue"), env.proxy());
+        let producer = plain(&direct, &path);
+        for text in texts(0..4) {
+            in_time(producer.put(&text)).await.unwrap();
+        }
+        let client = connected(through(&proxy, LONG)).await;
+        let session = in_time(client.session()).await.unwrap();
+        let mut consumer = plain(&client, &path).consumer();
+        proxy.refuse();
+        proxy.drop_reply(take(), 1);
+        let ends = async {
+            proxy.wait_for_faults(1).await;
+            in_time(env.kill_session(&session)).await;
+            proxy.accept();
+        };
+        let (unknown, ()) = in_time(async { tokio::join!(error(&mut consumer), ends) }).await;
+        assert!(matches!(unknown, QueueError::Unknown { .. }), "{unknown:?}");
+        assert_eq!(completed(&mut consumer).await, ["1"]);
+        proxy.partition();
+        let mut ours = Box::pin(completed(&mut consumer));
+        // The next item was read with the one before it. The request to take it is sent, and held.
+        assert!(poll!(&mut ours).is_pending());
+        assert_eq!(completed(&mut producer.consumer()).await, ["2"]);
+        proxy.repair();
+        assert_eq!(in_time(ours).await, ["3"]);
+    }
+
+    async fn marker_that_cannot_be_read_proves_nothing(env) {
+        if is_zookeeper_async() {
+            return;
+        }
+        let (direct, path, proxy) = (env.client().await, env.path("queue"), env.proxy());
+        let producer = plain(&direct, &path);
+        for text in texts(0..2) {
+            in_time(producer.put(&text)).await.unwrap();
+        }
+        let client = connected(through(&proxy, LONG).acl_provider(Unreadable)).await;
+        let mut consumer = plain(&client, &path).consumer();
+        proxy.drop_reply(take(), 1);
+        let unknown = error(&mut consumer).await;
+        assert!(matches!(unknown, QueueError::Unknown { .. }), "{unknown:?}");
+        assert_eq!(completed(&mut consumer).await, ["1"]);
     }
 }

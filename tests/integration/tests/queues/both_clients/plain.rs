@@ -386,4 +386,29 @@ on_every_server! {
             assert_eq!(in_time(consumer.next()).await.unwrap().unwrap().items(), [expected]);
         }
     }
+
+    async fn item_with_a_child_does_not_block_the_others(env) {
+        let (client, path) = (env.client().await, env.path("queue"));
+        let queue = plain(&client, &path);
+        for text in texts(0..2) {
+            in_time(queue.put(&text)).await.unwrap();
+        }
+        let item = format!("{path}/queue-0000000000");
+        in_time(client.create().for_path(&format!("{item}/child"))).await.unwrap();
+        let mut consumer = queue.consumer();
+        let refused = error(&mut consumer).await;
+        assert!(matches!(&refused, QueueError::Refused { path, .. } if **path == item), "{refused:?}");
+        assert_eq!(completed(&mut consumer).await, ["1"]);
+        nothing(&mut consumer).await;
+    }
+
+    async fn client_without_room_for_a_marker_puts_and_takes(env) {
+        let path = env.path("queue");
+        let client = connected(builder(env.address()).max_ephemeral_bytes(path.len() + 4)).await;
+        let create = client.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral);
+        in_time(create.for_path(&path)).await.unwrap();
+        let queue = plain(&client, &env.path("items"));
+        in_time(queue.put(&"item".to_owned())).await.unwrap();
+        assert_eq!(completed(&mut queue.consumer()).await, ["item"]);
+    }
 }

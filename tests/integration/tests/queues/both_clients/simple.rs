@@ -5,6 +5,7 @@ use std::time::Duration;
 use curator_integration::env::{builder, connected, eventually, in_time, watchers};
 use curator_integration::on_every_server;
 use curator_recipes::{QueueError, SimpleDistributedQueue};
+use futures_util::poll;
 
 use crate::stage::{take, texts, through};
 
@@ -166,5 +167,38 @@ on_every_server! {
         let queue = SimpleDistributedQueue::new(connected(builder(env.address()).enable_compression()).await, &*path).unwrap();
         assert!(in_time(queue.poll()).await.is_err());
         assert_eq!(curator_integration::env::children(&client, &path).await.len(), 1);
+    }
+
+    async fn item_that_is_given_back_wakes_another_call_if_the_first_one_is_dropped(env) {
+        let (path, proxy) = (env.path("queue"), env.proxy());
+        let client = connected(through(&proxy, Duration::from_secs(30))).await;
+        let queue = SimpleDistributedQueue::new(client.clone(), &*path).unwrap();
+        in_time(queue.offer("item")).await.unwrap();
+        let mut takes: Vec<_> = (0..3).map(|_| Box::pin(queue.take())).collect();
+        eventually("the first call has the item", async || {
+            assert!(poll!(&mut takes[0]).is_pending());
+            in_time(queue.peek()).await.unwrap().is_none()
+        })
+        .await;
+        for take in &mut takes[1..] {
+            let before = watchers(std::slice::from_ref(&client));
+            eventually("the call waits", async || {
+                assert!(poll!(&mut *take).is_pending());
+                watchers(std::slice::from_ref(&client)) > before
+            })
+            .await;
+            // The reply to its listing precedes this one.
+            assert!(in_time(queue.peek()).await.unwrap().is_none());
+            assert!(poll!(&mut *take).is_pending());
+        }
+        proxy.refuse();
+        proxy.reset();
+        eventually("the connection is lost", async || !client.is_connected()).await;
+        let mut waiting = takes.split_off(1);
+        drop(takes);
+        assert!(poll!(&mut waiting[0]).is_pending(), "it is woken, and not connected");
+        drop(waiting.remove(0));
+        proxy.accept();
+        assert_eq!(in_time(waiting.remove(0)).await.unwrap(), b"item");
     }
 }

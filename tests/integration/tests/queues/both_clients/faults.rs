@@ -12,7 +12,7 @@ use futures_util::poll;
 
 use crate::stage::{LONG, completed, drained, error, nothing, plain, take, texts, through};
 
-/// Lets nobody read the nodes that its client creates.
+/// Lets no client read the nodes that its client creates.
 #[derive(Debug)]
 struct Unreadable;
 

@@ -113,7 +113,10 @@ async fn ensemble_serves_after_a_session_with_the_most_nodes_expires() {
         matches!(refused, Err(Error::TooManyEphemeralNodes { bytes, limit: MOST_BYTES }) if bytes == most),
         "{refused:?}"
     );
-    let left = async || other.check_exists().for_path("/full").await.unwrap().unwrap().num_children;
+    let left = async || {
+        let found = tokio::time::timeout(PATIENCE, other.check_exists().for_path("/full")).await;
+        found.expect("it is not served in time").unwrap().unwrap().num_children
+    };
     assert_eq!(usize::try_from(left().await), Ok(nodes));
     is_served(&other, "/before").await;
     // As if the process were killed: the servers end its session.

@@ -544,7 +544,9 @@ fn name_of_priority(priority: i32) -> Result<String, QueueError> {
 }
 
 fn name_of_due(due: SystemTime) -> Result<String, QueueError> {
-    match millis_of(due) {
+    // Rounded up: an item is never early.
+    let whole = due.checked_add(Duration::from_nanos(999_999)).unwrap_or(due);
+    match millis_of(whole) {
         0 => Err(QueueError::invalid("due", "it must be after 1970")),
         millis => Ok(names::of_due(millis)),
     }
@@ -554,5 +556,20 @@ fn name_of_id(id: &str) -> Result<String, QueueError> {
     match id {
         "" => Err(QueueError::invalid("id", "it is empty")),
         id => Ok(names::of_id(id)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    #[test]
+    fn due_time_is_rounded_up() {
+        for (nanos, millis) in [(7_000_000, 7), (7_000_001, 8), (7_999_999, 8), (1, 1)] {
+            assert_eq!(name_of_due(UNIX_EPOCH + Duration::from_nanos(nanos)).unwrap(), names::of_due(millis));
+        }
+        assert!(matches!(name_of_due(UNIX_EPOCH), Err(QueueError::InvalidArgument { .. })));
     }
 }

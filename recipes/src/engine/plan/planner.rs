@@ -64,8 +64,8 @@ pub(crate) enum Action {
     List {
         watched: bool,
     },
-    /// Find the next contender ahead: one that the session knows, or one in an earlier listing of the session without what has gone
-    /// since. If there is none, read the node of the contender. Without such a listing, list.
+    /// Find the next contender ahead: one that the session knows, or one in an earlier listing of the session without what
+    /// has gone since. If there is none, read the node of the contender. Without such a listing, list.
     Next,
     /// Watch a node and the own one, and list behind that, all at once.
     Arm(Arm),
@@ -173,7 +173,8 @@ impl Plan {
     }
 
     /// Waits for a contender ahead, if one is known, without a listing. If that is gone, it does not grant. No other one is
-    /// between two numbers that follow each other, as long as both nodes exist. Numbers are given again only after the deletion of all nodes.
+    /// between two numbers that follow each other, as long as both nodes exist. Numbers are given again only after the
+    /// deletion of all nodes.
     fn join(&mut self, ahead: Option<Ahead>, epoch: Epoch, rules: &Rules<'_>) -> Action {
         let Some(ahead) = ahead.filter(|_| !self.is_uncertain && !rules.asks_once) else { return self.list() };
         // At least.

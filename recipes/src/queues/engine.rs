@@ -550,7 +550,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             }
             Err(error) => {
                 let error = match error {
-                    QueueError::Framework(error) => self.shared.item_error(&locked.item.name, error),
+                    QueueError::Framework(error) => self.shared.item_error(&locked.item.path, error),
                     error => error,
                 };
                 if !error.is_retryable() {

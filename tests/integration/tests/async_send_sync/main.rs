@@ -265,6 +265,8 @@ mod framework {
         Session::get_data_of_all(_, _): Send;
         Session::get_data_watched(_, _): Send;
         Session::in_one_write(_, Ready<()>): Send Sync;
+        SaslConversation::step(&mut dyn SaslConversation, _): Send Unpin;
+        SaslMechanism::start(&dyn SaslMechanism, _): Send Unpin;
         Session::set_acl(_, _, _, _): Send;
         Session::set_data(_, _, _, _): Send;
         Session::subscribe(_, _, _, _): Send;

@@ -242,7 +242,9 @@ async fn a_hand_off_costs_the_same_in_a_queue_of_any_length() {
         let (short, long) = (requests_of_hand_offs(way, 10).await, requests_of_hand_offs(way, 400).await);
         println!("{way}: {HAND_OFFS} hand-offs: {short:?} in a queue of 10, {long:?} in a queue of 400");
         let sum = |counts: &BTreeMap<String, usize>| counts.values().sum::<usize>();
-        assert!(sum(&short) <= most * HAND_OFFS && sum(&long) <= most * HAND_OFFS, "{way}: {short:?}, {long:?}");
+        // A contender that has joined ahead of the reply to another one's create waits for an earlier node, and looks again.
+        let most = most * HAND_OFFS + 2;
+        assert!(sum(&short) <= most && sum(&long) <= most, "{way}: {short:?}, {long:?}");
         // A few more or less: whoever is the first in line needs no listing, and a node is looked at once.
         assert!(sum(&long) < sum(&short) + HAND_OFFS, "{way}: {short:?}, {long:?}");
     }

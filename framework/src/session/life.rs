@@ -57,6 +57,17 @@ impl Session {
         !self.remaining().is_zero()
     }
 
+    /// Returns whether a node that the session creates now would be held. After the machine has slept it would not, for up
+    /// to a quarter of the session timeout: the server that answers has not reported the session to the leader yet.
+    #[must_use]
+    pub fn can_hold(&self) -> bool {
+        if self.end_reason().is_some() {
+            return false;
+        }
+        let (now, epoch) = (self.inner.clock.now(), self.epoch());
+        self.inner.liveness_state.lock().liveness.can_hold(now, epoch)
+    }
+
     /// Returns the reason of the session's end, or `None` while it lasts.
     #[must_use]
     pub fn end_reason(&self) -> Option<SessionEnd> {

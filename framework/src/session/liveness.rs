@@ -109,6 +109,13 @@ impl SessionLiveness {
         self.leader.max(idle.unwrap_or_default())
     }
 
+    /// Returns whether the session would be alive with an owned node, behind a reply of the leader now.
+    pub(crate) fn can_hold(&self, now: Duration, epoch: u64) -> bool {
+        let mut after = self.clone();
+        after.answered(now, now, epoch, Evidence::Leader);
+        after.deadline(Evidence::Leader) > now
+    }
+
     /// Returns the time of the next heartbeat: a third of the timeout after the newest evidence. With an owned node, an
     /// eighth after the leader's newest reply, because the leader's certain evidence is always a little older.
     pub(crate) fn heartbeat(&self, evidence: Evidence) -> Duration {
@@ -138,6 +145,17 @@ mod tests {
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn nothing_is_held_until_a_quarter_of_the_timeout_after_a_sleep() {
+        let mut proofs = SessionLiveness::new(seconds(12), seconds(2), seconds(2));
+        assert!(proofs.can_hold(seconds(10), 1) && !proofs.can_hold(seconds(14), 1));
+        // The connect request of the next connection is the first one after the sleep.
+        proofs.reattached(seconds(20), seconds(20), seconds(12), 2);
+        for (now, expected) in [(20, false), (22, false), (23, true), (30, true)] {
+            assert_eq!(proofs.can_hold(seconds(now), 2), expected, "{now}");
+        }
     }
 
     #[test]

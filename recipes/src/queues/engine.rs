@@ -383,8 +383,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     /// Claims items. The claim of an item stays if a repeated request may be applied.
     async fn finish_claims(&mut self, session: &Session) -> Result<(), QueueError> {
-        if !session.is_alive() {
-            // Its timer ends it soon. Until then each claim would succeed, count as a delivery, and be lost at once.
+        if !session.is_alive() || !session.can_hold() {
+            // Its timer ends it soon, or the machine has slept. Until then each claim would succeed, count as a delivery, and be
+            // lost at once.
             return Err(session.closed_error(format!("claim items of {}", self.shared.path)).into());
         }
         // Without the lock path each claim of a batch would fail.

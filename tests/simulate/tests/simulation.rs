@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Among them a consumer that claims again and again after the clock has skipped.
-const KEPT_QUEUES: [u64; 6] = [10_724, 2129, 2247, 2328, 10_340, 11_272];
+const KEPT_QUEUES: [u64; 7] = [10_724, 2129, 2247, 2328, 10_340, 11_272, 50_257];
 /// How many fresh seeds.
 const FRESH: u64 = 24;
 /// Seeds of storms that found something once, with the generator of that time.

@@ -5,7 +5,8 @@ use std::error::Error;
 /// The reason why a [`Codec`] refuses a value or bytes.
 pub type CodecError = Box<dyn Error + Send + Sync>;
 
-/// Converts values to bytes and back: Curator's `QueueSerializer`. A queue adds its own bytes around them.
+/// Converts values to bytes and back: Curator's `QueueSerializer` and `ModelSerializer`. A queue adds its own bytes
+/// around them.
 ///
 /// # Examples
 ///
@@ -30,14 +31,16 @@ pub trait Codec<T>: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The value has none. A put fails with [`QueueError::Encode`](crate::QueueError::Encode), without a request.
+    /// The value has none. A put fails with [`QueueError::Encode`](crate::QueueError::Encode), a write of a typed node
+    /// with [`ModelError::Encode`](crate::ModelError::Encode), without a request.
     fn encode(&self, value: &T) -> Result<Vec<u8>, CodecError>;
 
     /// Returns the value of these bytes.
     ///
     /// # Errors
     ///
-    /// They are not a value's. A consumer reports [`QueueError::Corrupt`](crate::QueueError::Corrupt), and the node stays.
+    /// They are not a value's. A consumer reports [`QueueError::Corrupt`](crate::QueueError::Corrupt), and the node
+    /// stays. A read of a typed node fails with [`ModelError::Decode`](crate::ModelError::Decode).
     fn decode(&self, data: &[u8]) -> Result<T, CodecError>;
 }
 

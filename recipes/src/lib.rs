@@ -38,6 +38,7 @@
 //! | [`CachedAtomicLong`], [`CachedAtomicInteger`] | numbers of a counter, several at a time |
 //! | [`UniqueIds`] | numbers that are unique over all processes, and rise |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
+//! | [`ModeledFramework`], [`ModeledNode`] | nodes with the values of a type |
 //! | [`DistributedBarrier`] | a barrier that any process sets and removes |
 //! | [`DistributedDoubleBarrier`] | processes that begin together and end together, in rounds |
 //! | [`CountDownLatch`] | a wait until N pieces of work are done |
@@ -126,6 +127,7 @@
 //! | [`GroupMember`] | yes | it is closed, and its node is deleted in the background |
 //! | [`CuratorCache`], [`NodeCache`], [`PathChildrenCache`], [`TreeCache`] | yes | it is closed |
 //! | a counter or an atomic value | yes | its marker is deleted in the background |
+//! | [`ModeledFramework`], [`ModeledNode`] | yes | nothing |
 //! | a queue | yes | the markers of its puts are deleted in the background |
 //! | [`QueueConsumer`], which has no clones | yes | its claims are given back in the background |
 //! | [`Delivery`] with a lock path, which has no clones | until its end | its item is given back in the background |
@@ -256,6 +258,7 @@ mod shared;
 mod standing;
 #[doc = include_str!("../docs/tutorial.md")]
 pub mod tutorial {}
+mod typed;
 
 pub use barriers::barrier::DistributedBarrier;
 pub use barriers::double::{BarrierMember, Departure, DistributedDoubleBarrier, DoubleBarrierOptions};
@@ -317,3 +320,9 @@ pub use queues::queued::QueuedItem;
 pub use queues::simple::SimpleDistributedQueue;
 pub use shared::{Shared, SharedCount, SharedError, SharedValue, VersionedValue};
 pub use standing::changes::Change;
+pub use typed::directory::ModeledFramework;
+pub use typed::error::ModelError;
+pub use typed::node::ModeledNode;
+pub use typed::options::ModelSpecOptions;
+pub use typed::spec::ModelSpec;
+pub use typed::versioned::Versioned;

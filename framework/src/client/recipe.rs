@@ -77,6 +77,14 @@ pub trait RecipeClient: sealed::Sealed {
     /// `Error::SchemaViolation`: a schema refuses the node.
     fn check_create(&self, path: &str, mode: CreateMode, data: &[u8], acl: &[Acl]) -> Result<()>;
 
+    /// Checks a node that is to be deleted against the client's `SchemaSet`, for a recipe that deletes it in a
+    /// [`Session`].
+    ///
+    /// # Errors
+    ///
+    /// `Error::SchemaViolation`: a schema refuses the deletion.
+    fn check_delete(&self, path: &str) -> Result<()>;
+
     /// Returns a random number in `[0, 1)` of the client's [`Randomness`](crate::Randomness), for a recipe's pauses.
     #[must_use]
     fn random_unit(&self) -> f64;
@@ -213,6 +221,10 @@ impl RecipeClient for CuratorFramework {
 
     fn check_create(&self, path: &str, mode: CreateMode, data: &[u8], acl: &[Acl]) -> Result<()> {
         self.core.check_schemas(|schemas| schemas.check_create(path, mode, data, acl))
+    }
+
+    fn check_delete(&self, path: &str) -> Result<()> {
+        self.core.check_schemas(|schemas| schemas.check_delete(path))
     }
 
     fn random_unit(&self) -> f64 {

@@ -151,10 +151,13 @@ mod tests {
     fn nothing_is_held_until_a_quarter_of_the_timeout_after_a_sleep() {
         let mut proofs = SessionLiveness::new(seconds(12), seconds(2), seconds(2));
         assert!(proofs.can_hold(seconds(10), 1) && !proofs.can_hold(seconds(14), 1));
-        // The connect request of the next connection is the first one after the sleep.
-        proofs.reattached(seconds(20), seconds(20), seconds(12), 2);
+        // The connect request of another connection counts as soon as the leader answers a later request.
+        let mut others = proofs.clone();
+        others.reattached(seconds(20), seconds(20), seconds(12), 2);
+        assert!(!others.can_hold(seconds(20), 2) && others.can_hold(seconds(21), 2));
+        proofs.answered(seconds(20), seconds(20), 1, AnyServer);
         for (now, expected) in [(20, false), (22, false), (23, true), (30, true)] {
-            assert_eq!(proofs.can_hold(seconds(now), 2), expected, "{now}");
+            assert_eq!(proofs.can_hold(seconds(now), 1), expected, "{now}");
         }
     }
 

@@ -381,6 +381,11 @@ mod recipes {
         Member: Send Sync Unpin;
         MemberChange: Send Sync Unpin;
         Members: Send Sync Unpin;
+        ModelError: Send Sync Unpin;
+        ModelSpec<u8>: Send Sync Unpin;
+        ModelSpecOptions: Send Sync Unpin;
+        ModeledFramework<u8>: Send Sync Unpin;
+        ModeledNode<u8>: Send Sync Unpin;
         MultiLockGuard: Send Sync Unpin;
         MutexGuard: Send Sync Unpin;
         MutexOptions: Send Sync Unpin;
@@ -435,6 +440,7 @@ mod recipes {
         TreeCacheEvent: Send Sync Unpin;
         SimpleDistributedQueue: Send Sync Unpin;
         UniqueIds: Send Sync Unpin;
+        Versioned<u8>: Send Sync Unpin;
         VersionedValue<i32>: Send Sync Unpin;
         WriteGuard: Send Sync Unpin;
         WriteLock: Send Sync Unpin;
@@ -571,6 +577,17 @@ mod recipes {
         LockGuard<guard_kinds::OneLease>::slot(_): Send;
         LockGuard<guard_kinds::Mutex>::verify(_): Send;
         LockOwner::scope(Ready<()>): Send Sync;
+        ModeledFramework<u8>::keys(_): Send;
+        ModeledFramework<u8>::read_all(_): Send;
+        ModeledNode<u8>::create(_, _): Send;
+        ModeledNode<u8>::delete(_): Send;
+        ModeledNode<u8>::delete_version(_, _): Send;
+        ModeledNode<u8>::exists(_): Send;
+        ModeledNode<u8>::modify(_, fn(&mut u8) -> Result<(), CodecError>): Send;
+        ModeledNode<u8>::read(_): Send;
+        ModeledNode<u8>::read_opt(_): Send;
+        ModeledNode<u8>::set(_, _): Send;
+        ModeledNode<u8>::update(_, _, _): Send;
         NodeCache::close(_): Send Sync;
         NodeCache::initialized(_): Send Sync;
         NodeCache::initialized_timeout(_, _): Send Sync;

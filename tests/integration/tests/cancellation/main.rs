@@ -20,6 +20,7 @@ mod nodes;
 mod public_methods;
 mod queues;
 mod shared_values;
+mod typed;
 
 /// So that answers of several requests do not come at once.
 const LATENCY: Duration = Duration::from_millis(3);
@@ -183,4 +184,5 @@ table! {
     dropped_call_of_a_simple_queue_loses_no_item: queues::simple,
     what_is_done_with_a_shared_value_leaves_nothing_but_the_value: shared_values::values,
     what_is_done_with_a_shared_count_leaves_nothing_but_the_count: shared_values::counts,
+    dropped_call_of_a_typed_node_is_made_or_not: typed::nodes,
 }

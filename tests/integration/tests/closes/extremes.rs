@@ -19,10 +19,10 @@ use curator_recipes::{
     CountDownLatch, CounterOptions, CuratorCache, CuratorCacheOptions, Delivery, DistributedAtomicLong,
     DistributedBarrier, DistributedDoubleBarrier, DistributedQueue, DoubleBarrierOptions, FencingToken, GroupMember,
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions,
-    LeaderObserver, LeaderSelector, LeaderSelectorOptions, LockOptions, LockOwner, Partition, PartitionOptions,
-    PathChildrenCache, PersistentNode, PersistentTtlNode, PersistentTtlNodeOptions, PromotedToLock, QueueOptions,
-    RawCodec, SemaphoreOptions, SemaphoreProtocol, SharedCount, SharedValue, SimpleDistributedQueue, TreeCache,
-    UniqueIds, VersionedValue, queue_order,
+    LeaderObserver, LeaderSelector, LeaderSelectorOptions, LockOptions, LockOwner, ModelSpec, ModeledNode, Partition,
+    PartitionOptions, PathChildrenCache, PersistentNode, PersistentTtlNode, PersistentTtlNodeOptions, PromotedToLock,
+    QueueOptions, RawCodec, SemaphoreOptions, SemaphoreProtocol, SharedCount, SharedValue, SimpleDistributedQueue,
+    TreeCache, UniqueIds, VersionedValue, queue_order,
 };
 use curator_test::{ClientId, SimulatedEnsemble};
 use futures_util::future::join;
@@ -63,7 +63,7 @@ macro_rules! row {
     };
 }
 
-const ROWS: [Row; 21] = [
+const ROWS: [Row; 22] = [
     row!(
         [
             "client/life block_until_connected_timeout",
@@ -457,6 +457,28 @@ const ROWS: [Row; 21] = [
                     sleep(PATIENCE).await;
                     soon(node.close()).await;
                 }
+            }
+        }
+    ),
+    row!(
+        [
+            "typed/node check_op",
+            "typed/node delete_op",
+            "typed/node delete_version",
+            "typed/node update",
+            "typed/node update_op",
+        ],
+        |_ensemble, client| {
+            for version in VERSIONS {
+                let spec = ModelSpec::<String>::new(path(), RawCodec).unwrap();
+                let (node, value) = (ModeledNode::new(client.clone(), spec).unwrap(), String::new());
+                soon(node.create(&value)).await.unwrap();
+                let _updated = soon(node.update(version, &value)).await;
+                let update = node.update_op(version, &value).unwrap();
+                for operation in [update, node.check_op(version), node.delete_op(version)] {
+                    let _committed = soon(client.transaction().operation(operation).commit()).await;
+                }
+                let _deleted = soon(node.delete_version(version)).await;
             }
         }
     ),

@@ -1,0 +1,4 @@
+//! Typed nodes on both servers, over either client.
+
+mod typed;
+mod typed_faults;

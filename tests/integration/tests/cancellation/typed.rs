@@ -45,8 +45,8 @@ pub(crate) fn nodes() -> Vec<Row> {
     let new = || "new".to_owned();
     let (written, read) = ([Some("old"), Some("new")], [Some("old"); 2]);
     vec![
-        row("ModeledNode::create", [None, Some("new")], async move |node| drop(node.create(&new()).await.unwrap())),
-        row("ModeledNode::set", written, async move |node| drop(node.set(&new()).await.unwrap())),
+        row("ModeledNode::create", [None, Some("new")], async move |node| _ = node.create(&new()).await.unwrap()),
+        row("ModeledNode::set", written, async move |node| _ = node.set(&new()).await.unwrap()),
         row("ModeledNode::update", written, async move |node| {
             assert_eq!(node.update(0, &new()).await.unwrap().version, 1);
         }),

@@ -134,8 +134,7 @@ impl<T: 'static> ModeledFramework<T> {
             let paths: Vec<String> = keys.iter().map(|key| make_path(self.path(), key)).collect();
             let read = loop {
                 let session = retries.connected(self.path()).await?;
-                let read = session.get_data_of_all(paths.clone()).await.and_then(in_one_connection);
-                if let Some(read) = retries.done(read, self.path()).await? {
+                if let Some(read) = retries.done(session.get_data_of_all(paths.clone()).await, self.path()).await? {
                     break read;
                 }
             };
@@ -150,14 +149,6 @@ impl<T: 'static> ModeledFramework<T> {
             }
         }
         Ok(all)
-    }
-}
-
-/// Returns the error of a lost connection, which single reads have too, as the error of all.
-fn in_one_connection<R>(read: Vec<Result<R, Error>>) -> Result<Vec<Result<R, Error>>, Error> {
-    match read.iter().find_map(|read| read.as_ref().err().filter(|error| error.is_retryable())) {
-        Some(error) => Err(error.clone()),
-        None => Ok(read),
     }
 }
 

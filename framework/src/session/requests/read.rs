@@ -267,7 +267,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `Error::ConnectionLoss`, `Error::SessionExpired`. For each node the errors of [`get_data`](Self::get_data).
+    /// `Error::ConnectionLoss`, `Error::SessionExpired`, for all nodes. For each node the other errors of
+    /// [`get_data`](Self::get_data).
     ///
     /// # Cancel safety
     ///
@@ -287,7 +288,11 @@ impl Session {
             }
         }
         let reads = paths.iter().map(|path| self.get_data(path));
-        Ok(self.in_one_write(futures_util::future::join_all(reads)).await)
+        let all = self.in_one_write(futures_util::future::join_all(reads)).await;
+        match all.iter().find_map(|read| read.as_ref().err().filter(|error| error.is_retryable())) {
+            Some(error) => Err(error.clone()),
+            None => Ok(all),
+        }
     }
 
     /// Returns the result of one read. The outer error means a wrong reply.

@@ -47,6 +47,19 @@ on_every_server! {
         nothing(&mut consumer).await;
     }
 
+    async fn peek_reads_again_after_a_lost_connection(env) {
+        let (direct, path, proxy) = (env.client().await, env.path("queue"), env.proxy());
+        let producer = plain(&direct, &path);
+        for text in texts(0..3) {
+            in_time(producer.put(&text)).await.unwrap();
+        }
+        let client = connected(through(&proxy, LONG)).await;
+        proxy.drop_reply(if is_zookeeper_async() { OpCode::GetData } else { OpCode::MultiRead }, 1);
+        let seen = in_time(plain(&client, &path).peek(9)).await.unwrap();
+        assert_eq!(seen.into_iter().flat_map(|item| item.items.unwrap()).collect::<Vec<_>>(), texts(0..3));
+        assert_eq!(proxy.faults_done(), 1);
+    }
+
     async fn item_that_another_consumer_takes_behind_a_lost_request_is_delivered_once(env) {
         if is_zookeeper_async() {
             // It has no transactions, and the page says so.

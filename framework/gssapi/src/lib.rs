@@ -93,7 +93,7 @@ impl Gssapi {
         self
     }
 
-    /// Sets one principal for all servers, whatever their hosts: Java's `zookeeper.server.principal`.
+    /// Sets one principal for all servers, on every host: Java's `zookeeper.server.principal`.
     #[must_use]
     pub fn server_principal(mut self, principal: impl Into<String>) -> Self {
         self.server_principal = Some(principal.into());
@@ -214,7 +214,7 @@ impl SaslConversation for Conversation {
     }
 }
 
-/// Returns the error of a login that cannot be begun.
+/// Returns the error of a login that the library cannot start.
 fn failed(error: &(dyn std::error::Error + Send + Sync + 'static), target: &str) -> SaslError {
     let text = error.to_string();
     // The general part says nothing.

@@ -35,7 +35,7 @@ pub(crate) async fn run(shared: Arc<ClientState>) {
         let session = Session::new(number, &connection, &shared.config.session, Arc::clone(&shared.leftovers));
         let timeout_s = session.timeout().as_secs_f64();
         shared.publish(Some(session.clone()));
-        // Those that were added since the attempt to connect began.
+        // The program may have added credentials since the attempt to connect began.
         shared.config.auth.lock().iter().for_each(|auth| session.handle().add_auth(auth));
         shared.on_event(if number == 1 { StateEvent::FirstSession } else { StateEvent::SessionEstablished });
         let session_id = session.shown_id();

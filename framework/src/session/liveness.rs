@@ -109,7 +109,7 @@ impl SessionLiveness {
         self.leader.max(idle.unwrap_or_default())
     }
 
-    /// Returns whether the session would be alive with an owned node, behind a reply of the leader now.
+    /// Returns whether the session would be alive with an owned node if the leader replied now.
     pub(crate) fn can_hold(&self, now: Duration, epoch: u64) -> bool {
         let mut after = self.clone();
         after.answered(now, now, epoch, Evidence::Leader);

@@ -94,7 +94,7 @@ impl<P> Taking<P> {
                 true => self.send(markers, session, is_first).await,
                 false => self.send_unproven(session, is_first).await,
             };
-            // A doubtful item is looked at again before the next delete.
+            // The next call reads a doubtful item again before it deletes.
             if !sent.as_ref().is_err_and(|error| self.is_doubtful || error.outcome_unknown()) {
                 self.sent_in = None;
             }

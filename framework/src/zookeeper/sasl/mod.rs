@@ -54,7 +54,7 @@ pub trait SaslMechanism: Send + Sync + fmt::Debug + 'static {
     /// Returns the name of the mechanism, for messages: `GSSAPI`.
     fn name(&self) -> &str;
 
-    /// Begins the login on one connection. Returns the first token, which may be empty, and the rest of the conversation.
+    /// Starts the login on one connection. Returns the first token, which may be empty, and the rest of the conversation.
     ///
     /// The time counts as the connection's. A call that blocks its thread belongs into `tokio::task::spawn_blocking`. A
     /// panic breaks the connection.

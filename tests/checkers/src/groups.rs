@@ -233,7 +233,7 @@ mod tests {
     }
 
     fn deleted(id: &str) -> Event {
-        Event::Server(Change::Deleted { path: format!("/group/{id}") })
+        Event::Server(Change::Deleted { path: format!("/group/{id}"), zxid: 9 })
     }
 
     fn changed(id: &str, data: &str) -> Event {

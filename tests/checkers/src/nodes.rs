@@ -11,6 +11,8 @@ struct Spell {
     from: Duration,
     /// `None` while it lasts.
     until: Option<Duration>,
+    /// The transaction that deleted the node at that time; `None` if the state lasts, or the data has changed.
+    deleted: Option<i64>,
     node: Node,
 }
 
@@ -40,12 +42,15 @@ impl Nodes {
                 self.begin(at, path, Node { data: data.clone(), ..before });
                 true
             }
-            Change::Deleted { path } => self.end(at, path).is_some(),
+            Change::Deleted { path, zxid } => {
+                let ended = self.end(at, path).and_then(|_| self.spells.get_mut(path)?.last_mut());
+                ended.map(|spell| spell.deleted = Some(*zxid)).is_some()
+            }
         }
     }
 
     fn begin(&mut self, from: Duration, path: &str, node: Node) {
-        self.spells.entry(path.to_owned()).or_default().push(Spell { from, until: None, node });
+        self.spells.entry(path.to_owned()).or_default().push(Spell { from, until: None, deleted: None, node });
     }
 
     /// Ends the present state of a node, and returns it.
@@ -82,7 +87,7 @@ impl Nodes {
     }
 
     /// Returns `true` if a node was missing, or not `right`, for some time since it first was `such`. A node that is deleted
-    /// and created at one moment is not missing.
+    /// and created in one transaction is not missing.
     pub(crate) fn has_gap(
         &self,
         path: &str,
@@ -91,16 +96,18 @@ impl Nodes {
         right: impl Fn(&Node) -> bool,
     ) -> bool {
         let spells = self.spells.get(path).into_iter().flatten();
-        let mut covered = None;
+        let mut before: Option<&Spell> = None;
         for spell in spells.skip_while(|spell| !such(&spell.node)) {
-            let is_covered = covered.is_none_or(|covered| spell.from <= covered);
-            if !is_covered || !right(&spell.node) {
+            let deleted = before.and_then(|before| before.deleted);
+            if deleted.is_some_and(|deleted| deleted != spell.node.czxid) || !right(&spell.node) {
                 return true;
             }
-            let Some(end) = spell.until else { return false };
-            covered = Some(end);
+            if spell.until.is_none() {
+                return false;
+            }
+            before = Some(spell);
         }
-        covered.is_none_or(|covered| covered <= until)
+        before.and_then(|before| before.until).is_none_or(|end| end <= until)
     }
 
     /// Returns the time of the newest such child of a path: its beginning, and its end if it has one.
@@ -153,7 +160,7 @@ mod tests {
         assert!(nodes.apply(at(2), &Change::DataChanged { path: path(), data: "second".into() }));
         assert_eq!(nodes.present("/group/a"), Some(&node(7, "second")));
         assert_eq!(nodes.children("/group").collect::<Vec<_>>(), [("a", &node(7, "second"))]);
-        assert!(nodes.apply(at(3), &Change::Deleted { path: path() }));
+        assert!(nodes.apply(at(3), &Change::Deleted { path: path(), zxid: 9 }));
         assert_eq!(nodes.present("/group/a"), None);
         assert_eq!(nodes.children("/group").count(), 0);
         for (from, until, data, existed) in [
@@ -173,7 +180,7 @@ mod tests {
     fn changes_that_cannot_follow_are_found() {
         let mut nodes = Nodes::default();
         let created = Change::Created { path: "/a".to_owned(), node: node(1, "") };
-        let deleted = Change::Deleted { path: "/a".to_owned() };
+        let deleted = Change::Deleted { path: "/a".to_owned(), zxid: 9 };
         let changed = Change::DataChanged { path: "/a".to_owned(), data: Vec::new() };
         assert!(!nodes.apply(at(0), &deleted));
         assert!(!nodes.apply(at(0), &changed));

@@ -249,8 +249,8 @@ mod tests {
         Event::Server(Change::Created { path: "/web/a".to_owned(), node })
     }
 
-    fn deleted() -> Event {
-        Event::Server(Change::Deleted { path: "/web/a".to_owned() })
+    fn deleted(zxid: i64) -> Event {
+        Event::Server(Change::Deleted { path: "/web/a".to_owned(), zxid })
     }
 
     fn written(data: &str) -> Event {
@@ -288,7 +288,7 @@ mod tests {
             (1, added("{1")),
             (1, shows(&["{1"])),
             // Replaced, without a change.
-            (2, deleted()),
+            (2, deleted(2)),
             (2, created(2, "{1")),
             (3, written("{2")),
             (4, updated("{2")),
@@ -299,7 +299,7 @@ mod tests {
             (6, written("{3")),
             (7, added("{3")),
             (7, shows(&["{3"])),
-            (8, deleted()),
+            (8, deleted(8)),
             (9, created(3, "{3")),
             (9, removed()),
             (9, added("{3")),
@@ -312,10 +312,25 @@ mod tests {
     fn removal_of_a_replaced_instance_is_found() {
         for removal in [removed(), shows(&[])] {
             let events =
-                [(1, created(1, "{1")), (1, added("{1")), (1, shows(&["{1"])), (2, deleted()), (2, created(2, "{1"))];
+                [(1, created(1, "{1")), (1, added("{1")), (1, shows(&["{1"])), (2, deleted(2)), (2, created(2, "{1"))];
             let found = check(events.into_iter().chain([(3, removal)]));
             assert_found(&found, ["3s: a removal without a reason: Observer(1) removes \"{1\""]);
         }
+    }
+
+    /// Its next process is registered at once, in a transaction of its own.
+    #[test]
+    fn removal_between_two_transactions_has_a_reason() {
+        let events = [
+            (1, created(1, "{1")),
+            (1, added("{1")),
+            (2, deleted(2)),
+            (2, created(3, "{1")),
+            (3, removed()),
+            (3, added("{1")),
+            (60, Event::Stopped(ONE)),
+        ];
+        assert_eq!(check(events), []);
     }
 
     #[test]

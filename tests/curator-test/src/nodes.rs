@@ -32,5 +32,7 @@ pub enum Change {
     Deleted {
         /// Its path.
         path: String,
+        /// The transaction that deleted it. A node that replaces it in one transaction has the same `czxid`.
+        zxid: i64,
     },
 }

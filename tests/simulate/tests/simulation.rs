@@ -173,7 +173,7 @@ async fn each_change_below_a_node_is_recorded_also_if_the_node_is_gone() {
     let expected = [
         Change::Created { path: path.clone(), node },
         Change::DataChanged { path: path.clone(), data: "two".into() },
-        Change::Deleted { path },
+        Change::Deleted { path, zxid: 9 },
     ];
     assert_eq!(recorded, expected);
     assert_eq!(ensemble.take_changes(), []);

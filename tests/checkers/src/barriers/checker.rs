@@ -97,7 +97,7 @@ impl<'a> timeline::Checker<'a, Event> for Checker<'a> {
 impl Checker<'_> {
     /// Looks at a change that the nodes do not have yet.
     fn look_at_the_nodes(&mut self, at: Duration, change: &Change) {
-        let (Change::Created { path, .. } | Change::DataChanged { path, .. } | Change::Deleted { path }) = change;
+        let (Change::Created { path, .. } | Change::DataChanged { path, .. } | Change::Deleted { path, .. }) = change;
         let Some(name) = path.strip_prefix(&self.rules.path).and_then(|below| below.strip_prefix('/')) else { return };
         match (name, change) {
             ("ready", Change::Created { node, .. }) => {

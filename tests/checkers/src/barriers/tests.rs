@@ -16,7 +16,7 @@ fn created(path: &str, czxid: i64, session: i64, data: &str) -> Event {
 }
 
 fn deleted(path: &str) -> Event {
-    Event::Server(Change::Deleted { path: path.to_owned() })
+    Event::Server(Change::Deleted { path: path.to_owned(), zxid: 9 })
 }
 
 /// The id of a member is its number.

@@ -116,7 +116,7 @@ impl<'a> timeline::Checker<'a, Event> for Checker<'a> {
 
 impl Checker<'_> {
     fn look_at_the_nodes(&mut self, at: Duration, change: &Change) {
-        let (Change::Created { path, .. } | Change::DataChanged { path, .. } | Change::Deleted { path }) = change;
+        let (Change::Created { path, .. } | Change::DataChanged { path, .. } | Change::Deleted { path, .. }) = change;
         let Some(below) = path.strip_prefix(&self.rules.path) else { return };
         match (below, change) {
             ("", Change::Created { node, .. }) => self.begins(at, &node.data),

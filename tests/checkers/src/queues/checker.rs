@@ -212,7 +212,7 @@ impl Checker<'_> {
     }
 
     fn look_at_the_nodes(&mut self, at: Duration, change: &Change) -> bool {
-        let (Change::Created { path, .. } | Change::DataChanged { path, .. } | Change::Deleted { path }) = change;
+        let (Change::Created { path, .. } | Change::DataChanged { path, .. } | Change::Deleted { path, .. }) = change;
         let Some((place, name)) = self.place(path) else { return true };
         match (place, change) {
             ("-locks", Change::Created { node, .. }) => return self.claimed(at, name, node.czxid),

@@ -16,7 +16,7 @@ fn created(place: &str, name: &str, czxid: i64, data: &str) -> Event {
 }
 
 fn deleted(place: &str, name: &str) -> Event {
-    Event::Server(Change::Deleted { path: format!("/q{place}/{name}") })
+    Event::Server(Change::Deleted { path: format!("/q{place}/{name}"), zxid: 9 })
 }
 
 /// An item that is put at second 1.

@@ -160,7 +160,7 @@ impl<'a> timeline::Checker<'a, Event> for Checker<'a> {
 impl<'a> Checker<'a> {
     /// Finds a registration that loses its node in calm by this change.
     fn look_for_losses(&mut self, at: Duration, change: &Change) {
-        let Change::Deleted { path } = change else { return };
+        let Change::Deleted { path, .. } = change else { return };
         let Some(node) = self.nodes.present(path) else { return };
         if !self.rules.kept_in_calm || node.session == 0 || self.history.faults.has(at) {
             return;

@@ -43,7 +43,7 @@ fn created(czxid: i64, session: i64) -> Event {
 }
 
 fn deleted() -> Event {
-    Event::Server(Change::Deleted { path: PATH.to_owned() })
+    Event::Server(Change::Deleted { path: PATH.to_owned(), zxid: 9 })
 }
 
 fn changed(data: &str) -> Event {

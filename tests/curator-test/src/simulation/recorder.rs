@@ -50,7 +50,7 @@ impl Recorder {
         };
         let known = std::mem::take(&mut self.known);
         for (path, _) in known.iter().filter(|(path, node)| !is_same(path, node)) {
-            self.note(now, nodes::Change::Deleted { path: path.clone() }, path, None);
+            self.note(now, nodes::Change::Deleted { path: path.clone(), zxid: server.zxid() }, path, None);
         }
         self.note_access(now, &present);
         for (path, node) in &present {
@@ -75,7 +75,8 @@ impl Recorder {
         self.zxid = None;
         self.versions.push((now, versions::Event::Emptied(server.zxid())));
         let gone = std::mem::take(&mut self.known);
-        self.changes.extend(gone.into_keys().map(|path| (now, nodes::Change::Deleted { path })));
+        let zxid = server.zxid();
+        self.changes.extend(gone.into_keys().map(|path| (now, nodes::Change::Deleted { path, zxid })));
     }
 
     /// Records the nodes of which the servers refuse a read from now on, or no longer.

@@ -157,7 +157,7 @@ impl fmt::Display for Text<'_> {
                 write!(f, "    {path} [{} of {:x}] {:?}", node.czxid, node.session, Data(&node.data))
             }
             Change::DataChanged { path, data } => write!(f, "    {path} {:?}", Data(data)),
-            Change::Deleted { path } => write!(f, "    {path} is gone"),
+            Change::Deleted { path, .. } => write!(f, "    {path} is gone"),
         }
     }
 }

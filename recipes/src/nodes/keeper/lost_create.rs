@@ -1,9 +1,9 @@
 //! The node of a sequential create with a lost reply. Its name has no id, so the session, the number and the data show which
-//! node it is.
+//! node it is. Data that another client has written shows nothing.
 
 use std::sync::Arc;
 
-use curator_framework::{Error, Session, SessionId, Zxid, make_path, node_from_path, parent_of};
+use curator_framework::{Error, Session, SessionId, Stat, Zxid, make_path, node_from_path, parent_of};
 use tokio::time::sleep;
 
 use crate::nodes::keeper::task::Keeper;
@@ -38,6 +38,7 @@ impl Keeper {
                 Err(Error::NoNode { .. } | Error::NoAuth { .. }) => Vec::new(),
                 children => children?,
             };
+            let mut written = Vec::new();
             for child in children.iter().filter(|child| is_numbered(child, name)) {
                 let path = make_path(parent, child);
                 let (data, stat) = match session.get_data(&path).await {
@@ -45,14 +46,29 @@ impl Keeper {
                     read => read?,
                 };
                 let is_newer = since.is_none_or(|since| stat.czxid > since.get());
-                if stat.ephemeral_owner == owner && data == stored && is_newer && self.claims_one(stat.czxid) {
-                    self.lost = None;
-                    return Ok(Some(Input::FoundFirst { path, made: Known::of(&stat) }));
+                if stat.ephemeral_owner != owner || !is_newer {
+                    continue;
+                }
+                if data != stored {
+                    written.extend((stat.version > 0).then_some((path, stat)));
+                } else if self.claims_one(stat.czxid) {
+                    return Ok(self.found_lost(path, &stat));
+                }
+            }
+            // Tasks have claimed the nodes that they have written themselves.
+            for (path, stat) in written {
+                if self.claims_one(stat.czxid) {
+                    return Ok(self.found_lost(path, &stat));
                 }
             }
         }
         self.lost = None;
         Ok(None)
+    }
+
+    fn found_lost(&mut self, path: String, stat: &Stat) -> Option<Input> {
+        self.lost = None;
+        Some(Input::FoundFirst { path, made: Known::of(stat) })
     }
 
     /// Claims a node. Returns `false` if another task of the session has claimed it.

@@ -61,20 +61,28 @@ impl Keeper {
             if let Some(acl) = &kept.acl {
                 create = create.with_acl(acl.clone());
             }
-            create.for_path_with_stat(&kept.path).await?
+            let created = create.for_path_with_stat(&kept.path).await?;
+            if self.kept.mode.is_ephemeral() {
+                self.claim(Some(created.1.czxid));
+            }
+            created
         } else {
             let stored = self.client.to_stored_at(&kept.path, &wanted.data)?.into_owned();
             let since = session.zxid();
             let created = session.create_with_parents(&kept.path, kept.mode, &spec(kept, &stored)).await;
-            if created.as_ref().is_err_and(Error::outcome_unknown) && kept.mode.is_ephemeral() {
-                self.lost = Some(LostCreate { session: session.clone(), stored, since });
+            let lost = |since| LostCreate { session: session.clone(), stored, since };
+            match &created {
+                _ if !kept.mode.is_ephemeral() => {}
+                Err(error) if error.outcome_unknown() => self.lost = Some(lost(since)),
+                // A task with the same path has taken it for the node of its lost create, which may be an earlier one.
+                Ok((_, stat)) if !self.claims_one(stat.czxid) => {
+                    self.lost = Some(lost(None));
+                    return Ok(Input::Conflict);
+                }
+                _ => {}
             }
             created?
         };
-        if kept.mode.is_ephemeral() && !self.claims_one(stat.czxid) {
-            // A task with the same path and data has taken it for the node of its lost create.
-            return Ok(Input::Conflict);
-        }
         Ok(Input::CreatedFirst { path, made: Known::of(&stat) })
     }
 

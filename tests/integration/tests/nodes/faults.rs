@@ -5,7 +5,7 @@ use std::time::Duration;
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, CreateMode, CuratorFramework, Permission};
 use curator_integration::simulated_stage::{ONE, SESSION, TWO, client, play, soon, until};
-use curator_recipes::{GroupMember, NodeState, PersistentNode, PersistentNodeOptions};
+use curator_recipes::{ForeignData, GroupMember, NodeState, PersistentNode, PersistentNodeOptions};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::stage::{is_standing, started_with};
@@ -214,5 +214,53 @@ fn protected_node_that_ends_at_any_moment_leaves_nothing() {
                 });
             }
         }
+    }
+}
+
+/// The data of the create does not show which node is the task's any more.
+#[test]
+fn sequential_node_with_a_lost_reply_is_found_though_another_client_has_written_it() {
+    for seed in 0..20 {
+        play(seed, async |ensemble| {
+            let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+            two.create().creating_parents_if_needed().for_path(&format!("{FOLDER}/other")).await.unwrap();
+            ensemble.drop_reply(ONE);
+            let options = PersistentNodeOptions::new().foreign_data(ForeignData::Mend);
+            let node = started(&one, CreateMode::EphemeralSequential, "one", options);
+            until("the create is applied", || ensemble.children(FOLDER).len() == 2).await;
+            let name = ensemble.children(FOLDER).into_iter().find(|name| name != "other").unwrap();
+            two.set_data().for_path(&format!("{FOLDER}/{name}"), "two").await.unwrap();
+            soon(node.created()).await.unwrap();
+            assert_eq!(ensemble.children(FOLDER).len(), 2, "{:?}", ensemble.children(FOLDER));
+            until("the data is the task's", || is_standing(&node)).await;
+            soon(node.close()).await;
+            assert_eq!(ensemble.children(FOLDER), ["other"]);
+        });
+    }
+}
+
+/// Tasks of one client with the same name and data lose replies, and take one another's nodes.
+#[test]
+fn equal_sequential_nodes_behind_lost_replies_leave_no_node() {
+    for seed in 0..200 {
+        play(seed, async |ensemble| {
+            let one = client(&ensemble, ONE).await;
+            let mut nodes = Vec::new();
+            for number in 0..4 {
+                if number % 2 == 0 {
+                    ensemble.drop_reply(ONE);
+                }
+                nodes.push(started(&one, CreateMode::EphemeralSequential, "", PersistentNodeOptions::new()));
+                sleep(Duration::from_millis(seed % 7)).await;
+            }
+            for node in &nodes {
+                soon(node.created()).await.unwrap();
+            }
+            assert_eq!(ensemble.children(FOLDER).len(), 4, "seed {seed}: {:?}", ensemble.children(FOLDER));
+            for node in nodes {
+                soon(node.close()).await;
+            }
+            assert_eq!(ensemble.children(FOLDER), [""; 0], "seed {seed}");
+        });
     }
 }

@@ -39,6 +39,7 @@
 //! | [`UniqueIds`] | numbers that are unique over all processes, and rise |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
 //! | [`ModeledFramework`], [`ModeledNode`] | nodes with the values of a type |
+//! | [`ModeledCache`] | a local copy of such nodes, which reports each change and how fresh it is |
 //! | [`DistributedBarrier`] | a barrier that any process sets and removes |
 //! | [`DistributedDoubleBarrier`] | processes that begin together and end together, in rounds |
 //! | [`CountDownLatch`] | a wait until N pieces of work are done |
@@ -125,7 +126,7 @@
 //! | [`PersistentTtlNode`] | yes | its writes end, and the server deletes its nodes |
 //! | [`Group`], [`SharedValue`], [`SharedCount`] | yes | it is closed |
 //! | [`GroupMember`] | yes | it is closed, and its node is deleted in the background |
-//! | [`CuratorCache`], [`NodeCache`], [`PathChildrenCache`], [`TreeCache`] | yes | it is closed |
+//! | [`CuratorCache`], [`ModeledCache`], [`NodeCache`], [`PathChildrenCache`], [`TreeCache`] | yes | it is closed |
 //! | a counter or an atomic value | yes | its marker is deleted in the background |
 //! | [`ModeledFramework`], [`ModeledNode`] | yes | nothing |
 //! | a queue | yes | the markers of its puts are deleted in the background |
@@ -254,6 +255,7 @@ mod model;
 mod node_hold;
 mod nodes;
 mod queues;
+mod reads;
 mod shared;
 mod standing;
 #[doc = include_str!("../docs/tutorial.md")]
@@ -320,6 +322,8 @@ pub use queues::queued::QueuedItem;
 pub use queues::simple::SimpleDistributedQueue;
 pub use shared::{Shared, SharedCount, SharedError, SharedValue, VersionedValue};
 pub use standing::changes::Change;
+pub use typed::cache::ModeledCache;
+pub use typed::cache::contents::{CachedModel, ModelChange};
 pub use typed::directory::ModeledFramework;
 pub use typed::error::ModelError;
 pub use typed::node::ModeledNode;

@@ -21,9 +21,9 @@ pub struct ChildData {
 
 /// The result of a look-up in a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lookup {
+pub enum Lookup<T = Arc<ChildData>> {
     /// The node.
-    Present(Arc<ChildData>),
+    Present(T),
     /// The node does not exist at the transaction that [`CacheState`] names.
     Missing,
     /// The cache cannot tell: it is loading, the path is not in its scope, or the node cannot be read. A node that could be
@@ -31,10 +31,10 @@ pub enum Lookup {
     NotLoaded,
 }
 
-impl Lookup {
+impl<T> Lookup<T> {
     /// Returns the node, if it is present.
     #[must_use]
-    pub fn present(self) -> Option<Arc<ChildData>> {
+    pub fn present(self) -> Option<T> {
         match self {
             Self::Present(node) => Some(node),
             Self::Missing | Self::NotLoaded => None,

@@ -19,7 +19,8 @@ pub struct CuratorCacheOptions {
     pub(super) max_depth: Option<usize>,
     pub(super) accepts: Option<FullPathFilter>,
     pub(super) descends: Option<FullPathFilter>,
-    pub(super) compressed: bool,
+    /// `None`: the client's own setting.
+    pub(super) compressed: Option<bool>,
     pub(super) drops_data: bool,
     pub(super) keeps_contents: bool,
     /// The root is created, as a container, before the first read.
@@ -42,7 +43,7 @@ impl Default for CuratorCacheOptions {
             max_depth: None,
             accepts: None,
             descends: None,
-            compressed: false,
+            compressed: None,
             drops_data: false,
             keeps_contents: false,
             creates_root: false,
@@ -97,8 +98,13 @@ impl CuratorCacheOptions {
     /// reported by [`CacheEvent::Failed`](crate::CacheEvent::Failed); the nodes below it are cached. Without this option the
     /// client's own setting decides.
     #[doc(alias = "COMPRESSED_DATA")]
-    pub fn compressed(mut self) -> Self {
-        self.compressed = true;
+    pub fn compressed(self) -> Self {
+        self.decompress(Some(true))
+    }
+
+    /// Sets whether the data is decompressed. `None`: the client's own setting decides.
+    pub(crate) fn decompress(mut self, decompress: Option<bool>) -> Self {
+        self.compressed = decompress;
         self
     }
 
@@ -150,7 +156,7 @@ impl CuratorCacheOptions {
 
     /// Returns `true` if a cache of this client decompresses the data.
     pub(super) fn decompresses(&self, client: &CuratorFramework) -> bool {
-        self.compressed || client.compresses()
+        self.compressed.unwrap_or_else(|| client.compresses())
     }
 
     pub(super) fn keeping_root(mut self) -> Self {

@@ -126,14 +126,13 @@ impl CacheTask {
     pub(super) fn new(client: CuratorFramework, shared: Arc<Shared>, options: &CuratorCacheOptions) -> Self {
         let is_single = options.max_depth == Some(0);
         let mode = if is_single { AddWatchMode::Persistent } else { AddWatchMode::PersistentRecursive };
-        let compressed = options.compressed.then_some(true);
         let CuratorCacheOptions { keeps_contents, creates_root, keeps_root, .. } = *options;
         let CuratorCacheOptions { reports_connection, max_watched_nodes, .. } = *options;
         let pauses = Pauses::default();
         Self {
             client,
             shared,
-            compressed,
+            compressed: options.compressed,
             keeps_contents,
             creates_root,
             keeps_root,

@@ -84,7 +84,7 @@ impl TreeCacheBuilder {
 
     /// Sets whether the data is decompressed: see [`CuratorCacheOptions::compressed`].
     pub fn data_is_compressed(mut self, is_compressed: bool) -> Self {
-        self.options.compressed = is_compressed;
+        self.options.compressed = is_compressed.then_some(true);
         self
     }
 

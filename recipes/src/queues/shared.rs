@@ -22,6 +22,7 @@ use crate::queues::paths::PathsMade;
 use crate::queues::proving::Markers;
 use crate::queues::put::{NewNode, Producer, QueuePath, end_of_budget};
 use crate::queues::queued::QueuedItem;
+use crate::reads::read_children;
 
 /// The number of items that one request reads.
 const READ_AT_ONCE: usize = 16;
@@ -317,25 +318,15 @@ impl<T: 'static> Shared<T> {
     async fn first(&self, parent: &str, most: usize) -> Result<Vec<QueuedItem<T>>, QueueError> {
         let mut names = self.names(parent).await?;
         names.truncate(most);
-        let (mut found, mut retries) = (Vec::new(), self.client.retry_loop());
-        for part in names.chunks(READ_AT_ONCE) {
-            let paths: Vec<String> = part.iter().map(|name| make_path(parent, name.name())).collect();
-            let read = loop {
-                let session = retries.connected(parent).await?;
-                if let Some(read) = retries.done(session.get_data_of_all(paths.clone()).await, parent).await? {
-                    break read;
-                }
-            };
-            for (path, read) in paths.iter().zip(read) {
-                match read {
-                    Ok((data, stat)) => found.push(self.queued(path, &data, &stat)),
-                    // It was taken since the listing.
-                    Err(Error::NoNode { .. }) => {}
-                    Err(error) => return Err(self.item_error(path, error)),
-                }
-            }
-        }
-        Ok(found)
+        let names: Vec<&str> = names.iter().map(Ordered::name).collect();
+        // An item that was taken since the listing is left out.
+        let read = read_children(&self.client, parent, &names, READ_AT_ONCE).await?;
+        let queued = |(name, read): (&str, Result<(Vec<u8>, Stat), Error>)| {
+            let path = make_path(parent, name);
+            let (data, stat) = read.map_err(|error| self.item_error(&path, error))?;
+            Ok(self.queued(&path, &data, &stat))
+        };
+        read.into_iter().map(queued).collect()
     }
 
     fn queued(&self, path: &str, data: &[u8], stat: &Stat) -> QueuedItem<T> {

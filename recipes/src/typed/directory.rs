@@ -2,8 +2,11 @@
 
 use std::fmt;
 
-use curator_framework::{CuratorFramework, Error, make_path};
+use curator_framework::recipe::RecipeClient as _;
+use curator_framework::{CuratorFramework, Error, Stat};
 
+use crate::reads::read_children;
+use crate::typed::cache::ModeledCache;
 use crate::typed::error::ModelError;
 use crate::typed::node::ModeledNode;
 use crate::typed::spec::ModelSpec;
@@ -88,6 +91,31 @@ impl<T: 'static> ModeledFramework<T> {
         ModeledNode::new(self.client.clone(), self.spec.resolved(key)?)
     }
 
+    /// Returns a cache of the nodes, which is to be started: Curator's `cached()`. No request.
+    ///
+    /// # Errors
+    ///
+    /// None today. Later versions may refuse options that have no cache.
+    pub fn cached(&self) -> Result<ModeledCache<T>, ModelError>
+    where
+        T: Send + Sync,
+    {
+        ModeledCache::new(self)
+    }
+
+    pub(super) const fn client(&self) -> &CuratorFramework {
+        &self.client
+    }
+
+    pub(super) const fn spec(&self) -> &ModelSpec<T> {
+        &self.spec
+    }
+
+    /// Returns a clone that does not keep the client.
+    pub(super) fn weak_clone(&self) -> Self {
+        Self { client: self.client.weak_clone(), spec: self.spec.clone() }
+    }
+
     /// Returns the names of all nodes, sorted. A path that does not exist has none. One request.
     ///
     /// # Errors
@@ -128,27 +156,14 @@ impl<T: 'static> ModeledFramework<T> {
     #[doc(alias = "childrenAsZNodes")]
     #[doc(alias = "list")]
     pub async fn read_all(&self) -> Result<Vec<(String, Result<Versioned<T>, ModelError>)>, ModelError> {
-        let (keys, mut retries) = (self.keys().await?, self.client.retry_loop());
-        let mut all = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(READ_AT_ONCE) {
-            let paths: Vec<String> = keys.iter().map(|key| make_path(self.path(), key)).collect();
-            let read = loop {
-                let session = retries.connected(self.path()).await?;
-                if let Some(read) = retries.done(session.get_data_of_all(paths.clone()).await, self.path()).await? {
-                    break read;
-                }
-            };
-            retries.progressed();
-            for (key, read) in keys.iter().zip(read) {
-                let value = match read {
-                    Err(Error::NoNode { .. }) => continue,
-                    Err(error) => Err(error.into()),
-                    Ok((stored, stat)) => self.at(key).and_then(|node| node.decode_stored(stored, stat)),
-                };
-                all.push((key.clone(), value));
-            }
-        }
-        Ok(all)
+        let keys = self.keys().await?;
+        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let read = read_children(&self.client, self.path(), &names, READ_AT_ONCE).await?;
+        let decode = |key: &str, read: Result<(Vec<u8>, Stat), Error>| {
+            let (stored, stat) = read?;
+            self.at(key)?.decode_stored(stored, stat)
+        };
+        Ok(read.into_iter().map(|(key, read)| (key.to_owned(), decode(key, read))).collect())
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use curator_framework::PathText;
 
+use crate::caches::error::CacheError;
 use crate::codec::CodecError;
 
 /// An error of a typed node.
@@ -17,6 +18,9 @@ pub enum ModelError {
     /// An error of the framework: no connection, no permission, no node, a closed client …
     #[error(transparent)]
     Framework(#[from] curator_framework::Error),
+    /// An error of a cache of typed nodes.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
     /// The codec has refused a value. Nothing was sent.
     #[error("the value for {path} cannot be encoded")]
     Encode {
@@ -67,7 +71,11 @@ impl ModelError {
     /// [`Error::is_retryable`](curator_framework::Error::is_retryable).
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Framework(error) if error.is_retryable())
+        match self {
+            Self::Framework(error) => error.is_retryable(),
+            Self::Cache(error) => error.is_retryable(),
+            _ => false,
+        }
     }
 
     /// Returns `true` if a write may have been applied although it failed with this error.

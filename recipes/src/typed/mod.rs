@@ -5,9 +5,11 @@
 //! | [`spec`], [`options`] | the path, the codec and the kind of nodes |
 //! | [`directory`] | the nodes of all keys |
 //! | [`node`] | one node |
+//! | [`cache`] | a local copy of a directory |
 //! | [`write`] | a write that settles a lost reply |
 //! | [`versioned`], [`error`] | what callers get |
 
+pub(crate) mod cache;
 pub(crate) mod directory;
 pub(crate) mod error;
 pub(crate) mod node;

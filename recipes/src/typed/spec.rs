@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(feature = "schema")]
+use curator_framework::{Acl, Allowance, Schema};
 use curator_framework::{Error, make_path, validate_path};
 
 use crate::codec::Codec;
@@ -112,6 +114,28 @@ impl<T> ModelSpec<T> {
         self.parameters.is_empty()
     }
 
+    /// Returns the rules of these nodes, for a client's [`SchemaSet`](curator_framework::SchemaSet): Curator's `schema()`.
+    /// Each program with that client can only write data that the codec reads, to nodes of the description's mode. A
+    /// parameter that is left matches one name.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidConfig`: the path is too long for a pattern.
+    #[cfg(feature = "schema")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "schema")))]
+    pub fn schema(&self) -> Result<Schema, ModelError>
+    where
+        T: 'static,
+    {
+        let part = |part: &String| if is_parameter(part) { "[^/]+".to_owned() } else { escaped(part) };
+        let parts = self.parameters.iter().fold(escaped(&self.parent), |path, next| make_path(&path, &part(next)));
+        let schema = if self.is_resolved() { Schema::for_path(self.path())? } else { Schema::for_pattern(&parts)? };
+        let ephemeral = if self.options.mode.is_ephemeral() { Allowance::Must } else { Allowance::Cannot };
+        let codec = Arc::clone(&self.codec);
+        let reads = move |_: &str, data: &[u8], _: &[Acl]| codec.decode(data).is_ok();
+        Ok(schema.named(self.path()).ephemeral(ephemeral).sequential(Allowance::Cannot).validator(reads))
+    }
+
     /// Returns `true` if the last part of the path is the only parameter.
     pub(super) fn is_directory(&self) -> bool {
         self.parameters.len() == 1
@@ -121,6 +145,19 @@ impl<T> ModelSpec<T> {
 /// Returns `true` if a part of a path is a parameter.
 fn is_parameter(part: &str) -> bool {
     part.starts_with('{') && part.ends_with('}')
+}
+
+/// Returns the regular expression that matches this text.
+#[cfg(feature = "schema")]
+fn escaped(text: &str) -> String {
+    text.chars().fold(String::new(), |mut escaped, character| {
+        // Behind a backslash these two have a meaning.
+        if character.is_ascii_punctuation() && !matches!(character, '<' | '>' | '/') {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+        escaped
+    })
 }
 
 /// Checks that a key is one name of a node.

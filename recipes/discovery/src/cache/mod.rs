@@ -2,13 +2,13 @@
 //!
 //! | file | part |
 //! | --- | --- |
-//! | `contents` | the decisions, without I/O: events of the nodes in, instances and changes out |
+//! | `change` | their reports |
 //! | `service_cache` | the instances of one service |
 //! | `service_names` | the names of all services |
 
-mod contents;
+mod change;
 pub(crate) mod service_cache;
 pub(crate) mod service_names;
 
-pub use contents::InstanceChange;
-pub(crate) use contents::Known;
+pub use change::InstanceChange;
+pub(crate) use change::Known;

@@ -1,18 +1,18 @@
 //! The instances of one service, followed.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::future::ready;
+use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::recipe::catch_panic;
 use curator_framework::{Changes, CuratorFramework, Zxid};
-use curator_recipes::{CacheEvent, CacheState, CuratorCache, CuratorCacheListener, CuratorCacheOptions, ListenerId};
-use futures_util::stream::unfold;
+use curator_recipes::{CacheState, CodecError, ListenerId, ModelError, ModelSpec, ModeledCache, ModeledFramework};
+use futures_util::stream::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::contents::{Contents, Decoded, InstanceChange, Known, NodeEvent, Undecoded};
+use super::change::{InstanceChange, Known, of_node};
 use crate::discovery::ServiceDiscovery;
 use crate::error::{DecodeError, DiscoveryError};
 use crate::instance::payload::Payload;
@@ -21,7 +21,7 @@ use crate::registration::Codec;
 
 /// A local copy of a service's instances, which follows the servers and reports how fresh it is: Curator's `ServiceCache`.
 ///
-/// It is a [`CuratorCache`] of the nodes directly below the service's path. Each state of a node is decoded once, at the
+/// It is a [`ModeledCache`] of the service's path. Each state of a node is decoded once, at the
 /// first call that needs it, whatever the number of readers and [streams](Self::changes). The payload's code runs in that
 /// call, and must not call the cache.
 ///
@@ -84,7 +84,7 @@ use crate::registration::Codec;
 /// | an instance is registered or changes | 1 read |
 /// | an instance ends | 1 read, or none if it is [`Static`](crate::ServiceType::Static) or [`Permanent`](crate::ServiceType::Permanent) |
 /// | an announcer gets a new session | 1 or 2 reads for each of its instances |
-/// | lost connection | 1 read for each changed instance: see [`CuratorCache`] |
+/// | lost connection | 1 read for each changed instance: see [`CuratorCache`](curator_recipes::CuratorCache) |
 /// | [`instances`](Self::instances) and other reads of the cache | none |
 ///
 /// Events of up to 10,000 changes or 64 MiB wait for the next call. After more, the next call compares all instances.
@@ -96,55 +96,41 @@ struct Owner<P> {
     /// Keeps the client open.
     client: CuratorFramework,
     name: String,
-    cache: CuratorCache,
-    codec: Codec<P>,
-    view: Mutex<View<P>>,
+    cache: ModeledCache<ServiceInstance<P>>,
+    /// The newest list for the callers.
+    lists: Mutex<Lists<P>>,
 }
 
-/// The instances up to the last call.
-struct View<P> {
-    events: Changes<CacheEvent>,
-    contents: Contents<P>,
-    /// The instances as the callers get them; `None` after a change.
-    lists: Option<Lists<P>>,
-}
-
+/// The nodes of the cache, and their instances.
 type Lists<P> = (Arc<[Known<P>]>, Arc<[Arc<ServiceInstance<P>>]>);
 
-impl<P: Payload> View<P> {
-    /// Applies all events that have arrived.
-    fn catch_up(&mut self, codec: &Codec<P>) {
-        let mut changes = VecDeque::new();
-        while let Ok(event) = self.events.try_recv() {
-            let Some(event) = NodeEvent::of(&event) else { continue };
-            if self.contents.apply(event, |state| decode(codec, state), &mut changes) {
-                self.lists = None;
-                changes.clear();
-            }
-        }
+/// The codec of a discovery, as a typed node has it.
+struct NodeCodec<P>(Codec<P>);
+
+impl<P: Payload> curator_recipes::Codec<ServiceInstance<P>> for NodeCodec<P> {
+    fn encode(&self, instance: &ServiceInstance<P>) -> Result<Vec<u8>, CodecError> {
+        self.0.serialize(instance)
     }
 
-    fn lists(&mut self) -> &Lists<P> {
-        let contents = &self.contents;
-        self.lists.get_or_insert_with(|| {
-            let known: Arc<[Known<P>]> = contents.known().into();
-            let instances = known.iter().map(|known| Arc::clone(&known.instance)).collect();
-            (known, instances)
-        })
+    fn decode(&self, data: &[u8]) -> Result<ServiceInstance<P>, CodecError> {
+        let decoded = catch_panic("the payload of an instance", || self.0.deserialize(data));
+        Ok(decoded.map_err(DecodeError::Panicked)??)
     }
 }
 
-fn decode<P: Payload>(codec: &Codec<P>, state: Undecoded<'_>) -> Decoded<P> {
-    let decoded = catch_panic("the payload of an instance", || codec.deserialize(state.data));
-    decoded.map_err(DecodeError::Panicked)?.map(Arc::new)
+/// Describes the nodes below a service's path. Braces in its names are not parameters.
+fn nodes_of<P: Payload>(path: &str, codec: &Codec<P>) -> Result<ModelSpec<ServiceInstance<P>>, ModelError> {
+    let names = || path.split('/').filter(|name| !name.is_empty());
+    let spec = ModelSpec::new("/{}".repeat(names().count() + 1), NodeCodec(Arc::clone(codec)))?;
+    names().try_fold(spec, |spec, name| spec.resolved(name))
 }
 
-impl<P: Payload> Owner<P> {
-    /// Returns the view with all events that have arrived.
-    fn view<T>(&self, read: impl FnOnce(&mut View<P>) -> T) -> T {
-        let mut view = self.view.lock();
-        view.catch_up(&self.codec);
-        read(&mut view)
+/// Returns an error of the cache as an error of the discovery.
+fn of_cache(error: ModelError) -> DiscoveryError {
+    match error {
+        ModelError::Framework(error) => error.into(),
+        ModelError::Cache(error) => error.into(),
+        other => DiscoveryError::InvalidArgument { argument: "name", reason: other.to_string() },
     }
 }
 
@@ -164,11 +150,10 @@ impl<P: Payload> ServiceCache<P> {
     pub fn new(discovery: &ServiceDiscovery<P>, name: impl Into<String>) -> Result<Self, DiscoveryError> {
         let name = name.into();
         let (client, path) = (discovery.client().clone(), discovery.service_path(&name)?);
-        let options = CuratorCacheOptions::new().max_depth(1).merge_replacements();
-        let cache = CuratorCache::with_options(client.clone(), &path, options)?;
-        let view = View { events: cache.changes(), contents: Contents::new(&path), lists: None };
-        let (codec, view) = (Arc::clone(discovery.codec()), Mutex::new(view));
-        Ok(Self { owner: Arc::new(Owner { client, name, cache, codec, view }) })
+        let spec = nodes_of(&path, discovery.codec()).map_err(of_cache)?;
+        let cache = ModeledFramework::new(client.clone(), spec).and_then(|nodes| nodes.cached()).map_err(of_cache)?;
+        let lists = Mutex::new((Arc::default(), Arc::default()));
+        Ok(Self { owner: Arc::new(Owner { client, name, cache, lists }) })
     }
 
     /// Starts to fill the cache, in the background, now or when the client is connected.
@@ -178,7 +163,7 @@ impl<P: Payload> ServiceCache<P> {
     /// * `CacheError::AlreadyStarted`, `CacheError::Closed`: a cache starts once.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn start(&self) -> Result<(), DiscoveryError> {
-        Ok(self.owner.cache.start()?)
+        self.owner.cache.start().map_err(of_cache)
     }
 
     /// Waits until the first load is complete. Resolves at once later, even in an outage.
@@ -193,7 +178,7 @@ impl<P: Payload> ServiceCache<P> {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn initialized(&self) -> Result<(), DiscoveryError> {
-        Ok(self.owner.cache.initialized().await?)
+        self.owner.cache.initialized().await.map_err(of_cache)
     }
 
     /// Waits like [`initialized`](Self::initialized) for at most `budget`. Returns `Ok(None)` if the budget ends while the
@@ -208,7 +193,7 @@ impl<P: Payload> ServiceCache<P> {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn initialized_timeout(&self, budget: Duration) -> Result<Option<()>, DiscoveryError> {
-        Ok(self.owner.cache.initialized_timeout(budget).await?)
+        self.owner.cache.initialized_timeout(budget).await.map_err(of_cache)
     }
 
     /// Waits until the instances show each write that any client completed before the call. Sends one `sync`. Returns the
@@ -223,7 +208,7 @@ impl<P: Payload> ServiceCache<P> {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn synced(&self) -> Result<Zxid, DiscoveryError> {
-        Ok(self.owner.cache.synced().await?)
+        self.owner.cache.synced().await.map_err(of_cache)
     }
 
     /// Returns the name of the service.
@@ -254,11 +239,17 @@ impl<P: Payload> ServiceCache<P> {
     /// the last known ones.
     #[must_use]
     pub fn instances(&self) -> Arc<[Arc<ServiceInstance<P>>]> {
-        self.owner.view(|view| Arc::clone(&view.lists().1))
+        let known = self.known();
+        let mut lists = self.owner.lists.lock();
+        if !Arc::ptr_eq(&lists.0, &known) {
+            let instances = known.iter().map(|known| Arc::clone(&known.value)).collect();
+            *lists = (known, instances);
+        }
+        Arc::clone(&lists.1)
     }
 
     pub(crate) fn known(&self) -> Arc<[Known<P>]> {
-        self.owner.view(|view| Arc::clone(&view.lists().0))
+        self.owner.cache.models()
     }
 
     /// Returns an instance by its node's name, the id for most types; `None` if the cache does not have it.
@@ -267,28 +258,25 @@ impl<P: Payload> ServiceCache<P> {
     ///
     /// `DiscoveryError::Decode`: the node exists, and is not an instance or cannot be read.
     pub fn instance(&self, node: &str) -> Result<Option<Arc<ServiceInstance<P>>>, DiscoveryError> {
-        let broken = |source| DiscoveryError::Decode { node: node.to_owned(), source };
-        self.owner.view(|view| view.contents.get(node)).transpose().map_err(broken)
+        match self.owner.cache.get(node) {
+            Ok(found) => Ok(found.present().map(|known| known.value)),
+            // No node can have this name.
+            Err(ModelError::InvalidKey { .. }) => Ok(None),
+            Err(error) => Err(DiscoveryError::Decode { node: node.to_owned(), source: of_node(error) }),
+        }
     }
 
     /// Returns the names of the nodes that are not instances, each with the reason.
     #[must_use]
     pub fn broken(&self) -> Vec<(String, DecodeError)> {
-        self.owner.view(|view| view.contents.broken())
+        self.owner.cache.broken().into_iter().map(|(node, error)| (node, of_node(error))).collect()
     }
 
     /// Returns the changes of the instances as a stream. It starts with [`Added`](InstanceChange::Added) for each present
     /// instance, and ends with the cache. A reader that is slow by more than 10,000 events or 64 MiB gets the differences
     /// alone.
     pub fn changes(&self) -> Changes<InstanceChange<P>> {
-        let following = Following {
-            events: self.owner.cache.changes(),
-            contents: Contents::new(self.path()),
-            pending: VecDeque::new(),
-            owner: Arc::downgrade(&self.owner),
-            codec: Arc::clone(&self.owner.codec),
-        };
-        Changes::new(unfold(following, async |mut following| following.next().await.map(|change| (change, following))))
+        Changes::new(self.owner.cache.changes().filter_map(|change| ready(InstanceChange::of(change))))
     }
 
     /// Calls a listener for each change, on a thread where it may block: Curator's `ServiceCacheListener`. Like a
@@ -298,26 +286,16 @@ impl<P: Payload> ServiceCache<P> {
     #[doc(alias = "ServiceCacheListener")]
     #[doc(alias = "cacheChanged")]
     pub fn add_listener(&self, listener: impl Fn(&InstanceChange<P>) + Send + Sync + 'static) -> ListenerId {
-        let (owner, codec) = (Arc::downgrade(&self.owner), Arc::clone(&self.owner.codec));
-        let contents = Mutex::new(Contents::new(self.path()));
-        let call = move |event: &CacheEvent| {
-            let (mut contents, mut changes) = (contents.lock(), VecDeque::new());
-            if let Some(event) = NodeEvent::of(event) {
-                contents.apply(event, |state| shared(&owner, &codec, state), &mut changes);
+        self.owner.cache.add_listener(move |change| {
+            if let Some(change) = InstanceChange::of(change.clone()) {
+                listener(&change);
             }
-            changes.iter().for_each(&listener);
-        };
-        self.owner.cache.add_listener(CuratorCacheListener::builder().for_all(call).build())
+        })
     }
 
     /// Removes a listener. A call that runs continues to its end.
     pub fn remove_listener(&self, id: ListenerId) {
         self.owner.cache.remove_listener(id);
-    }
-
-    /// Returns the events of the nodes, which need no decoding.
-    pub(crate) fn events(&self) -> Changes<CacheEvent> {
-        self.owner.cache.changes()
     }
 
     pub(crate) fn client(&self) -> &CuratorFramework {
@@ -333,37 +311,6 @@ impl<P: Payload> ServiceCache<P> {
     pub async fn close(&self) {
         self.owner.cache.close().await;
     }
-}
-
-/// The state of a stream of changes. It does not keep the cache.
-struct Following<P> {
-    events: Changes<CacheEvent>,
-    contents: Contents<P>,
-    pending: VecDeque<InstanceChange<P>>,
-    owner: Weak<Owner<P>>,
-    codec: Codec<P>,
-}
-
-impl<P: Payload> Following<P> {
-    async fn next(&mut self) -> Option<InstanceChange<P>> {
-        loop {
-            if let Some(change) = self.pending.pop_front() {
-                return Some(change);
-            }
-            let event = self.events.recv().await?;
-            let Self { contents, pending, owner, codec, .. } = self;
-            if let Some(event) = NodeEvent::of(&event) {
-                contents.apply(event, |state| shared(owner, codec, state), pending);
-            }
-        }
-    }
-}
-
-/// Returns the instance that the cache has decoded from this state of a node. A stream that lags behind the cache decodes
-/// the earlier state itself.
-fn shared<P: Payload>(owner: &Weak<Owner<P>>, codec: &Codec<P>, state: Undecoded<'_>) -> Decoded<P> {
-    let known = owner.upgrade().and_then(|owner| owner.view(|view| view.contents.decoded(state)));
-    known.unwrap_or_else(|| decode(codec, state))
 }
 
 impl<P: Payload> fmt::Debug for ServiceCache<P> {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_framework::Zxid;
 use tokio::time::Instant;
 
 /// The instances that a provider offers while all of them are down.
@@ -65,7 +66,7 @@ impl DownInstancePolicy {
 }
 
 /// A node of an instance: its name, and the zxid of the transaction that created it.
-pub(super) type Key = (Arc<str>, i64);
+pub(super) type Key = (Arc<str>, Zxid);
 
 struct Failures {
     first: Instant,
@@ -118,7 +119,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn key(node: &str) -> Key {
-        (node.into(), 1)
+        (node.into(), Zxid::new(1))
     }
 
     /// Curator's `TestDownInstanceManager.testBasic` and `testThreshold`.
@@ -132,7 +133,7 @@ mod tests {
                 down.failed(key("a"), now);
                 assert_eq!(down.is_down(&key("a"), now), failure == threshold);
             }
-            assert!(!down.is_down(&key("b"), now) && !down.is_down(&("a".into(), 2), now));
+            assert!(!down.is_down(&key("b"), now) && !down.is_down(&("a".into(), Zxid::new(2)), now));
         }
     }
 

@@ -143,11 +143,11 @@ impl<P: Payload> Clone for ServiceProvider<P> {
 }
 
 fn key<P>(known: &Known<P>) -> Key {
-    (Arc::clone(&known.node), known.czxid)
+    (Arc::clone(&known.key), known.since)
 }
 
 fn candidate<P>(known: &Known<P>, in_use: usize) -> Candidate<'_, P> {
-    Candidate { node: &known.node, instance: &known.instance, in_use }
+    Candidate { node: &known.key, instance: &known.value, in_use }
 }
 
 impl<P: Payload> ServiceProvider<P> {
@@ -178,7 +178,7 @@ impl<P: Payload> ServiceProvider<P> {
         let is_usable = |instance: &ServiceInstance<P>| {
             filters.iter().all(|filter| filter(instance)) && instance.enabled && instance.payload.is_available()
         };
-        let usable: Vec<_> = cache.known().iter().filter(|known| is_usable(&known.instance)).cloned().collect();
+        let usable: Vec<_> = cache.known().iter().filter(|known| is_usable(&known.value)).cloned().collect();
         let (down, now) = (down.lock(), Instant::now());
         let up: Vec<_> = usable.iter().filter(|known| !down.is_down(&key(known), now)).cloned().collect();
         if up.is_empty() && down.policy().uses_all() { usable } else { up }
@@ -208,7 +208,7 @@ impl<P: Payload> ServiceProvider<P> {
     #[must_use]
     #[doc(alias = "getAllInstances")]
     pub fn all(&self) -> Vec<Arc<ServiceInstance<P>>> {
-        self.offered().into_iter().map(|known| known.instance).collect()
+        self.offered().into_iter().map(|known| known.value).collect()
     }
 
     /// Waits until an instance is offered, and chooses one. A change of what a filter or a strategy reads, apart from the
@@ -228,16 +228,16 @@ impl<P: Payload> ServiceProvider<P> {
         if matches!(cache.state(), CacheState::Latent) {
             return Err(CacheError::NotStarted { path: path() }.into());
         }
-        let mut events = cache.events();
+        let mut changes = cache.changes();
         loop {
-            // The events after these wake the task.
-            while events.try_recv().is_ok() {}
+            // The changes after these wake the task.
+            while changes.try_recv().is_ok() {}
             if let Some(pick) = self.get() {
                 return Ok(pick);
             }
             let next_up = self.shared.down.lock().next_up(Instant::now());
             tokio::select! {
-                event = events.recv() => if event.is_none() {
+                change = changes.recv() => if change.is_none() {
                     return Err(CacheError::Closed { path: path() }.into());
                 },
                 () = async { match next_up {
@@ -287,13 +287,13 @@ impl<P: Payload> Pick<P> {
     /// Returns the instance.
     #[must_use]
     pub fn instance(&self) -> &Arc<ServiceInstance<P>> {
-        &self.known.instance
+        &self.known.value
     }
 
     /// Returns the name of the instance's node, unique in the service.
     #[must_use]
     pub fn node(&self) -> &str {
-        &self.known.node
+        &self.known.key
     }
 
     /// Records that a request to the instance has failed: Curator's `noteError`. After the
@@ -308,7 +308,7 @@ impl<P: Payload> Deref for Pick<P> {
     type Target = ServiceInstance<P>;
 
     fn deref(&self) -> &ServiceInstance<P> {
-        &self.known.instance
+        &self.known.value
     }
 }
 
@@ -327,6 +327,6 @@ impl<P: Payload> Drop for Pick<P> {
 
 impl<P: Payload + fmt::Debug> fmt::Debug for Pick<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pick").field("node", &self.known.node).field("instance", &self.known.instance).finish()
+        f.debug_struct("Pick").field("node", &self.known.key).field("instance", &self.known.value).finish()
     }
 }

@@ -8,7 +8,7 @@ use curator_framework::{
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::in_process::client;
 use curator_integration::on_every_server;
-use curator_recipes::ModelSpecOptions;
+use curator_recipes::{Codec as _, JsonCodec, ModelSpec, ModelSpecOptions, ModeledFramework, ModeledNode};
 use curator_test::TestingServer;
 use curator_test::wire::OpCode;
 
@@ -174,4 +174,50 @@ async fn schemas_of_the_client_count() {
     let options = ModelSpecOptions::new().mode(CreateMode::Ephemeral);
     fails!(users_with(&client, "/users", options).at("bob").unwrap().create(&user(1)), SchemaViolation);
     assert_eq!(in_time(ada.read()).await.unwrap().version, 0);
+}
+
+/// Curator's `TestZPath.testSchema`, and what its `ModelSpec.schema` sets.
+#[tokio::test]
+async fn schema_of_a_description_has_its_rules() {
+    let server = server();
+    let described = |path: &str, options| ModelSpec::<User>::with_options(path, JsonCodec, options).unwrap();
+    let ephemeral = ModelSpecOptions::new().mode(CreateMode::Ephemeral);
+    let specs = [
+        described("/a.b/{user}/<c>{d}/e", ModelSpecOptions::new()),
+        described("/on/{user}", ephemeral),
+        described("/one", ModelSpecOptions::new()),
+    ];
+    let set = SchemaSet::new(specs.each_ref().map(|spec| spec.schema().unwrap()), OtherPaths::Refused);
+    for (path, rule) in [
+        ("/a.b/ada/<c>{d}/e", Some("/a.b/{user}/<c>{d}/e")),
+        ("/a.b/ada/x/<c>{d}/e", None),
+        ("/aXb/ada/<c>{d}/e", None),
+        ("/a.b//<c>{d}/e", None),
+        ("/a.b/ada/<c>{d}/e/f", None),
+        ("/on/ada", Some("/on/{user}")),
+        ("/one", Some("/one")),
+        ("/one/two", None),
+    ] {
+        assert_eq!(set.schema_of(path).ok(), rule, "{path}");
+    }
+    let parents = ["/a.b", "/a.b/ada", "/a.b/ada/<c>{d}", "/on"].map(|path| Schema::for_path(path).unwrap());
+    let all = specs.each_ref().map(|spec| spec.schema().unwrap()).into_iter().chain(parents);
+    let set = SchemaSet::new(all, OtherPaths::Refused);
+    let client = connected(builder(server.address()).schema_set(set)).await;
+    let one = ModeledNode::new(client.clone(), specs[2].clone()).unwrap();
+    in_time(one.create(&user(1))).await.unwrap();
+    let written = in_time(client.set_data().for_path("/one", "no JSON")).await;
+    assert!(matches!(written, Err(Error::SchemaViolation { .. })), "{written:?}");
+    in_time(one.set(&user(2))).await.unwrap();
+    let on = ModeledFramework::new(client.clone(), specs[1].clone()).unwrap();
+    in_time(on.at("ada").unwrap().create(&user(1))).await.unwrap();
+    let data = JsonCodec.encode(&user(1)).unwrap();
+    for (path, mode) in [
+        ("/on/bob", CreateMode::Persistent),
+        ("/on/bob", CreateMode::EphemeralSequential),
+        ("/a.b/ada/<c>{d}/e", CreateMode::Ephemeral),
+    ] {
+        let created = client.create().with_mode(mode).with_data(data.clone()).for_path(path).await;
+        assert!(matches!(created, Err(Error::SchemaViolation { .. })), "{path}: {created:?}");
+    }
 }

@@ -40,6 +40,7 @@
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
 //! | [`ModeledFramework`], [`ModeledNode`] | nodes with the values of a type |
 //! | [`ModeledCache`] | a local copy of such nodes, which reports each change and how fresh it is |
+#![cfg_attr(feature = "migrations", doc = "| [`MigrationManager`] | changes of nodes that are made once, in order |")]
 //! | [`DistributedBarrier`] | a barrier that any process sets and removes |
 //! | [`DistributedDoubleBarrier`] | processes that begin together and end together, in rounds |
 //! | [`CountDownLatch`] | a wait until N pieces of work are done |
@@ -248,6 +249,8 @@ pub mod how_it_works;
 mod leader;
 mod locks;
 mod marker;
+#[cfg(feature = "migrations")]
+mod migrations;
 #[doc = include_str!("../docs/migration.md")]
 pub mod migration {}
 #[cfg(test)]
@@ -308,6 +311,9 @@ pub use locks::{
     InterProcessSemaphoreV2, Lease, LeaseSet, LockGuard, MaxLeases, MultiLockGuard, MutexGuard, MutexOptions,
     MutexQueue, ReadGuard, ReadLock, SemaphoreMutexGuard, SemaphoreOptions, WriteGuard, WriteLock, guard_kinds,
 };
+#[cfg(feature = "migrations")]
+#[cfg_attr(docsrs, doc(cfg(feature = "migrations")))]
+pub use migrations::{Migration, MigrationManager, MigrationSet, error::MigrationError};
 pub use nodes::error::NodeError;
 pub use nodes::options::{ForeignData, PersistentNodeOptions, PersistentTtlNodeOptions};
 pub use nodes::persistent_node::PersistentNode;

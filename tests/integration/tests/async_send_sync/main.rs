@@ -330,6 +330,7 @@ mod recipes {
         CountDownLatch: Send Sync Unpin;
         CounterError: Send Sync Unpin;
         CounterOptions: Send Sync Unpin;
+        CachedModel<u8>: Send Sync Unpin;
         CuratorCache: Send Sync Unpin;
         CuratorCacheListener: Send Sync Unpin;
         CuratorCacheListenerBuilder: Send Sync Unpin;
@@ -382,8 +383,14 @@ mod recipes {
         MemberChange: Send Sync Unpin;
         Members: Send Sync Unpin;
         ModelError: Send Sync Unpin;
+        Migration: Send Sync Unpin;
+        MigrationError: Send Sync Unpin;
+        MigrationManager: Send Sync Unpin;
+        MigrationSet: Send Sync Unpin;
+        ModelChange<u8>: Send Sync Unpin;
         ModelSpec<u8>: Send Sync Unpin;
         ModelSpecOptions: Send Sync Unpin;
+        ModeledCache<u8>: Send Sync Unpin;
         ModeledFramework<u8>: Send Sync Unpin;
         ModeledNode<u8>: Send Sync Unpin;
         MultiLockGuard: Send Sync Unpin;
@@ -577,6 +584,13 @@ mod recipes {
         LockGuard<guard_kinds::OneLease>::slot(_): Send;
         LockGuard<guard_kinds::Mutex>::verify(_): Send;
         LockOwner::scope(Ready<()>): Send Sync;
+        MigrationManager::migrate(_, _): Send;
+        MigrationManager::migrate_timeout(_, _, _): Send;
+        ModeledCache<u8>::caught_up(_): Send Sync;
+        ModeledCache<u8>::close(_): Send Sync;
+        ModeledCache<u8>::initialized(_): Send Sync;
+        ModeledCache<u8>::initialized_timeout(_, _): Send Sync;
+        ModeledCache<u8>::synced(_): Send;
         ModeledFramework<u8>::keys(_): Send;
         ModeledFramework<u8>::read_all(_): Send;
         ModeledNode<u8>::create(_, _): Send;

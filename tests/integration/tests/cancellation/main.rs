@@ -185,4 +185,6 @@ table! {
     what_is_done_with_a_shared_value_leaves_nothing_but_the_value: shared_values::values,
     what_is_done_with_a_shared_count_leaves_nothing_but_the_count: shared_values::counts,
     dropped_call_of_a_typed_node_is_made_or_not: typed::nodes,
+    dropped_call_of_a_cache_of_typed_nodes_leaves_it_running: typed::caches,
+    dropped_migration_is_applied_or_not: typed::migrations,
 }

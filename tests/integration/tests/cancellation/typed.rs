@@ -1,8 +1,12 @@
 //! The asynchronous methods of typed nodes, dropped at every poll: a write is made or not, and nothing else is left.
 
-use curator_framework::CuratorFramework;
+use curator_framework::{CuratorFramework, CuratorOp};
 use curator_integration::lock_stage::{OURS, QUIET};
-use curator_recipes::{ModelSpec, ModeledFramework, ModeledNode, RawCodec};
+use curator_integration::operations::LONG;
+use curator_recipes::{
+    CacheState, Migration, MigrationManager, MigrationSet, ModelSpec, ModeledCache, ModeledFramework, ModeledNode,
+    RawCodec,
+};
 use tokio::time::sleep;
 
 use crate::Row;
@@ -65,6 +69,79 @@ pub(crate) fn nodes() -> Vec<Row> {
         row("ModeledNode::exists", read, async |node| assert!(node.exists().await.unwrap().is_some())),
         of_all("ModeledFramework::keys", async |all| assert_eq!(all.keys().await.unwrap(), ["ada"])),
         of_all("ModeledFramework::read_all", async |all| assert_eq!(all.read_all().await.unwrap().len(), 1)),
+    ]
+}
+
+/// A call of a started cache: afterwards it follows its nodes, and its close leaves nothing.
+fn cache(method: &'static str, call: impl AsyncFn(&ModeledCache<String>) + 'static) -> Row {
+    Row::new(method, async move |scene| {
+        let front = directory(&scene.stage.front).at("ada").unwrap();
+        front.create(&"old".to_owned()).await.unwrap();
+        let cache = directory(&scene.stage.client).cached().unwrap();
+        cache.start().unwrap();
+        scene.call(call(&cache)).await;
+        sleep(QUIET).await;
+        if scene.is_called() && method == "ModeledCache::close" {
+            assert!(matches!(cache.state(), CacheState::Closed));
+        } else {
+            front.set(&"new".to_owned()).await.unwrap();
+            cache.synced().await.unwrap();
+            assert_eq!(*cache.get("ada").unwrap().present().unwrap().value, "new");
+        }
+        cache.close().await;
+        for path in [front.path(), PATH] {
+            scene.stage.ensemble.delete(path);
+        }
+    })
+}
+
+pub(crate) fn caches() -> Vec<Row> {
+    vec![
+        cache("ModeledCache::caught_up", async |cache| _ = cache.caught_up().await.unwrap()),
+        cache("ModeledCache::close", async |cache| cache.close().await),
+        cache("ModeledCache::initialized", async |cache| cache.initialized().await.unwrap()),
+        cache("ModeledCache::initialized_timeout", async |cache| {
+            cache.initialized_timeout(LONG).await.unwrap().unwrap();
+        }),
+        cache("ModeledCache::synced", async |cache| _ = cache.synced().await.unwrap()),
+    ]
+}
+
+/// A set of two migrations: both are applied, or none, and the lock is free.
+fn migration(method: &'static str, call: impl AsyncFn(&MigrationManager, &MigrationSet) -> usize + 'static) -> Row {
+    let row = Row::new(method, async move |scene| {
+        let manager = |client: &CuratorFramework| MigrationManager::new(client.clone(), "/locks", "/applied").unwrap();
+        let first = Migration::new([CuratorOp::create("/first").with_data("")]);
+        let set = MigrationSet::new("main", [first, Migration::new([CuratorOp::create("/second").with_data("")])]);
+        let ours = manager(&scene.stage.client);
+        scene.call(async { assert_eq!(call(&ours, &set).await, 2) }).await;
+        sleep(QUIET).await;
+        scene.stage.ensemble.repair(OURS);
+        let is_applied = async |path: &str| scene.stage.front.check_exists().for_path(path).await.unwrap().is_some();
+        let applied = [is_applied("/first").await, is_applied("/second").await];
+        assert!(applied == [true; 2] || (!scene.completes && applied == [false; 2]), "{}: {applied:?}", scene.what);
+        let left = manager(&scene.stage.front).migrate_timeout(&set, LONG).await.unwrap();
+        assert_eq!(left, Some(if applied[0] { 0 } else { 2 }), "{}", scene.what);
+        sleep(QUIET).await;
+        for parent in ["/applied/main", "/locks/main/leases", "/locks/main/locks"] {
+            for child in scene.stage.ensemble.children(parent) {
+                scene.stage.ensemble.delete(&format!("{parent}/{child}"));
+            }
+            scene.stage.ensemble.delete(parent);
+        }
+        for path in ["/first", "/second", "/applied", "/locks/main", "/locks"] {
+            scene.stage.ensemble.delete(path);
+        }
+    });
+    row.also_loses_a_reply(1)
+}
+
+pub(crate) fn migrations() -> Vec<Row> {
+    vec![
+        migration("MigrationManager::migrate", async |manager, set| manager.migrate(set).await.unwrap()),
+        migration("MigrationManager::migrate_timeout", async |manager, set| {
+            manager.migrate_timeout(set, LONG).await.unwrap().unwrap()
+        }),
     ]
 }
 

@@ -4,6 +4,7 @@
 
 mod both_clients;
 mod curator;
+mod migrations;
 mod promises;
 mod simulated;
 mod storm;

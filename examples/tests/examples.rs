@@ -11,7 +11,7 @@ use curator_framework::{CuratorFramework, RetryOneTime};
 use curator_recipes::{InterProcessLock, InterProcessMutex, InterProcessReadWriteLock};
 use curator_test::TestingServer;
 
-const ALL: [&str; 17] = [
+const ALL: [&str; 18] = [
     "throttle",
     "leasing",
     "flash_sale",
@@ -22,6 +22,7 @@ const ALL: [&str; 17] = [
     "leader",
     "group",
     "config_cache",
+    "registry",
     "services",
     "queue",
     "batch_ids",

@@ -145,6 +145,7 @@
 //! * [`tutorial`]: from `cargo add` to a throttled service on three servers, in 15 minutes
 //! * [`migration`]: from Java's Curator to this crate, class by class, and while both run
 //! * [`curator_methods`]: each public method of Java's Curator, with its counterpart here
+#![cfg_attr(feature = "serde", doc = "* [`typed_nodes`]: a store of records, in typed nodes and by hand")]
 //! * [`choosing`]: the recipe for each need, ZooKeeper beside Redis and databases, the limits of locks and elections
 //! * [`batches`]: one node for all tasks of a client that wait for a lock
 //! * [`how_it_works`]: acquire, hand-off and loss in pictures, and the life of a cache
@@ -264,6 +265,12 @@ mod standing;
 #[doc = include_str!("../docs/tutorial.md")]
 pub mod tutorial {}
 mod typed;
+#[cfg(feature = "serde")]
+pub mod typed_nodes {
+    #![doc = include_str!("../docs/typed_nodes.md")]
+    #[allow(unused_imports, reason = "the links of the page")]
+    use crate::*;
+}
 
 pub use barriers::barrier::DistributedBarrier;
 pub use barriers::double::{BarrierMember, Departure, DistributedDoubleBarrier, DoubleBarrierOptions};

@@ -7,6 +7,7 @@ mod both_clients;
 mod costs;
 mod dead_letters;
 mod defects;
+mod ended_sessions;
 mod locked;
 mod locked_faults;
 mod promises;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{Acl, AclProvider, Error, Permission, RetryNTimes};
+use curator_framework::{Acl, AclProvider, Permission, RetryNTimes};
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
@@ -83,68 +83,6 @@ on_every_server! {
         let (ours, others) = tokio::join!(completed(&mut consumer), other);
         assert_eq!((ours, others), (vec!["1".to_owned()], vec!["0".to_owned()]));
         nothing(&mut consumer).await;
-    }
-
-    async fn item_of_a_session_that_has_ended_before_the_reply_is_an_unknown_outcome(env) {
-        let (direct, path, proxy) = (env.client().await, env.path("queue"), env.proxy());
-        let producer = plain(&direct, &path);
-        for text in texts(0..2) {
-            in_time(producer.put(&text)).await.unwrap();
-        }
-        let client = connected(through(&proxy, LONG)).await;
-        let session = in_time(client.session()).await.unwrap();
-        let mut consumer = plain(&client, &path).consumer();
-        proxy.refuse();
-        proxy.drop_reply(take(), 1);
-        let ends = async {
-            proxy.wait_for_faults(1).await;
-            in_time(env.kill_session(&session)).await;
-            proxy.accept();
-        };
-        let (unknown, ()) = in_time(async { tokio::join!(error(&mut consumer), ends) }).await;
-        assert!(matches!(&unknown, QueueError::Unknown { path: item } if **item == format!("{path}/queue-0000000000")), "{unknown:?}");
-        assert!(unknown.outcome_unknown() && !unknown.is_retryable());
-        assert_eq!(completed(&mut consumer).await, ["1"]);
-        nothing(&mut consumer).await;
-    }
-
-    // A delete of an ended session may arrive late, so a refused delete of the next session does not end the doubt.
-    async fn item_with_a_doubtful_delete_is_neither_delivered_nor_forgotten(env) {
-        let owner = connected(builder(env.address()).authorization("digest", "owner:secret")).await;
-        let read_only = [Acl::creator_all(), vec![Acl::new(Permission::READ, "world", "anyone")]].concat();
-        for is_deleted in [true, false] {
-            let (path, proxy) = (env.path(&format!("queue-{is_deleted}")), env.proxy());
-            for text in texts(0..2) {
-                in_time(plain(&owner, &path).put(&text)).await.unwrap();
-            }
-            let client = connected(through(&proxy, LONG)).await;
-            let session = in_time(client.session()).await.unwrap();
-            let mut consumer = plain(&client, &path).consumer();
-            proxy.refuse();
-            proxy.drop_request(take(), 1);
-            let ends = async {
-                proxy.wait_for_faults(1).await;
-                in_time(env.kill_session(&session)).await;
-                in_time(owner.set_acl().with_acl(read_only.clone()).for_path(&path)).await.unwrap();
-                proxy.accept();
-            };
-            let (refused, ()) = in_time(async { tokio::join!(error(&mut consumer), ends) }).await;
-            assert!(matches!(refused, QueueError::Framework(Error::NoAuth { .. })), "{refused:?}");
-            let node = format!("{path}/queue-0000000000");
-            if is_deleted {
-                in_time(owner.delete().for_path(&node)).await.unwrap();
-            }
-            in_time(owner.set_acl().with_acl(Acl::open_unsafe()).for_path(&path)).await.unwrap();
-            if is_deleted {
-                let unknown = error(&mut consumer).await;
-                assert!(matches!(&unknown, QueueError::Unknown { path } if **path == *node), "{unknown:?}");
-            } else {
-                assert_eq!(completed(&mut consumer).await, ["0"]);
-            }
-            assert_eq!(completed(&mut consumer).await, ["1"]);
-            nothing(&mut consumer).await;
-            assert!(children(&owner, &path).await.is_empty());
-        }
     }
 
     // Defect 2: Java puts the item twice.

@@ -39,9 +39,21 @@ pub(crate) struct Work {
     /// Tell the place in the queue, the holder and the grant. On a terminal a line follows after 2 s of waiting anyhow
     #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_VERBOSE")]
     pub(crate) verbose: bool,
+    /// Run this line of the shell: `-c 'a | b'` is `-- sh -c 'a | b'`
+    #[arg(short = 'c', long, value_name = "LINE", conflicts_with = "command")]
+    shell: Option<OsString>,
     /// The command and its arguments
-    #[arg(last = true, required = true)]
+    #[arg(last = true, required_unless_present = "shell")]
     pub(crate) command: Vec<OsString>,
+}
+
+impl Work {
+    /// Takes the line of the shell for the command, if there is one. Returns `true` then.
+    pub(crate) fn take_shell_line(&mut self) -> bool {
+        let Some(line) = self.shell.take() else { return false };
+        self.command = vec!["sh".into(), "-c".into(), line];
+        true
+    }
 }
 
 /// The time from SIGTERM to SIGKILL after a loss.
@@ -123,6 +135,8 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     /// `true` if the command was stopped because the grant was lost or nearly lost.
     pub(crate) lost: bool,
+    /// `true` if the command was stopped because another client asked for the lock.
+    pub(crate) revoked: bool,
     /// `true` if a signal asked this program to end in the meantime. HUP does not count: for a service it may mean a reload.
     pub(crate) asked_to_end: bool,
 }
@@ -135,7 +149,7 @@ pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Sig
     let foreground = order.foreground;
     let process = Process::of(&child, foreground);
     let (mut stopping, mut lost, mut kill_at) = (false, false, None::<Instant>);
-    let (mut explained, mut asked_to_end) = (foreground, false);
+    let (mut explained, mut asked_to_end, mut revoked) = (foreground, false, false);
     let mut fed = pin!(feed(child.stdin.take(), order.streams.input));
     let mut is_fed = false;
     let status = loop {
@@ -160,7 +174,7 @@ pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Sig
                 tell(&format!("no answer from the servers: the command is stopped before {what} can be lost"));
             }
             () = grant.revocation_requested(), if order.revocable && !stopping => {
-                stopping = true;
+                (stopping, revoked) = (true, true);
                 process.signal(Signal::TERM);
                 kill_at = Some(Instant::now() + order.grace);
                 tell("another client asks for the lock: the command is stopped");
@@ -190,7 +204,7 @@ pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Sig
         // Processes that the command left in its group must not go on either.
         process.signal(Signal::KILL);
     }
-    Ok(Ended { status, lost, asked_to_end })
+    Ok(Ended { status, lost, revoked, asked_to_end })
 }
 
 fn start(grant: &impl Grant, order: &Order<'_>) -> io::Result<Child> {
@@ -205,7 +219,8 @@ fn start(grant: &impl Grant, order: &Order<'_>) -> io::Result<Child> {
         this.args(&words[1..]);
         this
     };
-    command.envs(grant.variables(order.path)).kill_on_drop(true);
+    // The command has no need of the credentials.
+    command.env_remove("CURATOR_AUTH").envs(grant.variables(order.path)).kill_on_drop(true);
     if !order.foreground {
         command.process_group(0);
     }
@@ -246,8 +261,11 @@ pub(crate) fn become_command(parent: &OsStr, command: &[OsString]) -> u8 {
 
 /// Prints why a command cannot run, and returns the exit status for it.
 pub(crate) fn cannot_run(program: &OsStr, error: &io::Error) -> u8 {
-    tell(&format!("cannot run {}: {error}", program.to_string_lossy()));
-    if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
+    let is_missing = error.kind() == io::ErrorKind::NotFound;
+    let is_line = program.as_bytes().iter().any(|byte| b" |&;<>$".contains(byte));
+    let hint = if is_missing && is_line { "; for a line of the shell use -c" } else { "" };
+    tell(&format!("cannot run {}: {error}{hint}", program.to_string_lossy()));
+    if is_missing { NOT_FOUND } else { NOT_EXECUTABLE }
 }
 
 /// Resolves when at most `grace` is left until the session's deadline.
@@ -323,7 +341,48 @@ pub(crate) fn own_id(given: Option<&str>) -> String {
     given.map_or_else(|| format!("{}-{}", host(), std::process::id()), ToOwned::to_owned)
 }
 
+/// The programs that run what their arguments name.
+const RUNNERS: [&str; 14] =
+    ["bash", "dash", "env", "java", "ksh", "make", "nice", "node", "perl", "python3", "ruby", "sh", "sudo", "timeout"];
+/// The longest name of a command in the data of a node, in characters.
+const LONGEST: usize = 60;
+
+/// Returns the data of a node for a command: the host, this process, and what runs. Of a line of the shell it is the first
+/// word: the rest may have secrets, and others can read the node.
+pub(crate) fn label(command: &[OsString]) -> String {
+    let mut words = command.iter().map(|word| word.to_string_lossy());
+    let program = words.next().unwrap_or_default().into_owned();
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let named = words.find(|word| !word.starts_with('-') && !word.contains('=')).filter(|_| RUNNERS.contains(&name));
+    let first = named.as_ref().and_then(|words| words.split_whitespace().next());
+    let what = first.map_or_else(|| program.clone(), |first| format!("{program} {first}"));
+    format!("{} {} {}", host(), std::process::id(), what.chars().take(LONGEST).collect::<String>())
+}
+
 /// Returns the name of this machine.
 pub(crate) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_names_what_a_runner_runs_without_its_secrets() {
+        for (command, name) in [
+            (&["backup", "--all"][..], "backup"),
+            (&["sh", "-c", "wget https://user:secret@host/"], "sh wget"),
+            (&["/bin/sh", "-eu", "/opt/report.sh", "secret"], "/bin/sh /opt/report.sh"),
+            (&["make", "-j4", "nightly"], "make nightly"),
+            (&["env", "TOKEN=secret", "sync"], "env sync"),
+            (&["python3", "-"], "python3"),
+            (&["sh", "-c", ""], "sh"),
+        ] {
+            let command: Vec<OsString> = command.iter().map(Into::into).collect();
+            assert_eq!(label(&command), format!("{} {} {name}", host(), std::process::id()));
+        }
+        let long = ["x".repeat(100).into()];
+        assert_eq!(label(&long).rsplit(' ').next().map(str::len), Some(LONGEST));
+    }
 }

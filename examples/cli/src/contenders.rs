@@ -11,6 +11,7 @@ use futures_util::future::ready;
 use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use serde::{Serialize, Serializer};
 
+use crate::fields::DataFields;
 use crate::kinds::{LockKind, kind_of, kind_of_node, kinds_of, shown_by, whole_of};
 use crate::text::{created, kind, seconds};
 
@@ -126,7 +127,8 @@ impl Serialize for Lock {
 struct ContenderFields<'a> {
     state: &'static str,
     kind: &'static str,
-    data: &'a str,
+    #[serde(flatten)]
+    data: DataFields<'a>,
     node: &'a str,
     session: Option<String>,
     created: String,
@@ -143,7 +145,7 @@ impl Serialize for Contender {
         ContenderFields {
             state: self.state,
             kind: kind(one.kind),
-            data: &String::from_utf8_lossy(&one.data),
+            data: DataFields::new(&one.data),
             node: &one.path,
             session: one.session.map(|session| session.to_string()),
             created: created(one),

@@ -81,6 +81,9 @@ struct Ids<'a> {
     ids: &'a [u64],
 }
 
+/// The number of unique numbers that are printed at once.
+const IDS_AT_ONCE: usize = 1000;
+
 /// The outcome of a read or a change.
 enum Counted {
     Value { before: Option<i64>, value: i64 },
@@ -153,11 +156,17 @@ where
 
 /// Prints unique numbers.
 async fn ids(client: &CuratorFramework, count: &Count, number: usize) -> Result<u8, Failure> {
-    let ids = UniqueIds::new(client.clone(), &count.path)?.take(number).await?;
-    print(match count.json {
-        true => line(&Ids { path: &count.path, ids: &ids })?,
-        false => ids.iter().map(|id| format!("{id}\n")).collect(),
-    })
-    .await?;
+    let (unique, mut left) = (UniqueIds::new(client.clone(), &count.path)?, number);
+    while left > 0 {
+        let ids = unique.take(left.min(IDS_AT_ONCE)).await?;
+        left -= ids.len();
+        let printed = print(match count.json {
+            true => line(&Ids { path: &count.path, ids: &ids })?,
+            false => ids.iter().map(|id| format!("{id}\n")).collect(),
+        });
+        if !printed.await? {
+            break;
+        }
+    }
     Ok(0)
 }

@@ -5,14 +5,14 @@ use std::io::{self, BufRead as _, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::pin::pin;
 
-use curator_recipes::ParticipantKind;
+use curator_recipes::{MaxLeases, ParticipantKind};
 use futures_util::StreamExt as _;
 use futures_util::stream::{FuturesUnordered, unfold};
 use tokio::sync::mpsc;
 
 use crate::child::{Input, NOT_EXECUTABLE, NOT_FOUND};
 use crate::failure::{Failure, LOST};
-use crate::lock::{Held, Lock, Semaphore, acquire};
+use crate::lock::{Held, Lock, Semaphore, acquire, present};
 use crate::output::tell;
 use crate::signals::Signals;
 use crate::site::Site;
@@ -72,10 +72,11 @@ fn replaced(word: &OsStr, line: &[u8]) -> OsString {
 
 /// Runs the command for each line, and returns the exit status. The process waits for one lease at a time.
 pub(crate) async fn each(site: &Site, semaphore: &Semaphore, signals: &mut Signals) -> Result<u8, Failure> {
-    let lock = Lock::new(&site.client, ParticipantKind::Lease, Some(semaphore.leases), &semaphore.run)?;
+    let limit = semaphore.limit(site).await?;
+    let lock = Lock::new(&site.client, ParticipantKind::Lease, Some(&limit), &semaphore.run)?;
     // A stream keeps the line that waits for its lease while commands end.
     let jobs = unfold(input(Parts::Lines)?, |mut lines| async {
-        Some((next(site, semaphore, &lock, &mut lines).await, lines))
+        Some((next(site, semaphore, &limit, &lock, &mut lines).await, lines))
     });
     let (mut jobs, mut running, mut code) = (pin!(jobs), FuturesUnordered::new(), 0);
     let outcome = loop {
@@ -105,6 +106,7 @@ pub(crate) async fn each(site: &Site, semaphore: &Semaphore, signals: &mut Signa
 async fn next(
     site: &Site,
     semaphore: &Semaphore,
+    limit: &MaxLeases,
     lock: &Lock,
     lines: &mut mpsc::Receiver<Result<Vec<u8>, Failure>>,
 ) -> Result<Option<(Held, Vec<u8>)>, Failure> {
@@ -116,7 +118,7 @@ async fn next(
             Err(failure) => return Err(failure),
         }
     };
-    let held = acquire(site, lock, ParticipantKind::Lease, Some(semaphore.leases), &semaphore.run).await?;
+    let held = acquire(site, lock, ParticipantKind::Lease, Some(present(limit)), &semaphore.run).await?;
     Ok(held.map(|held| (held, line)))
 }
 

@@ -1,10 +1,14 @@
 //! The failures that end the program, with their exit statuses.
 
 use curator_framework::{Chain, Error};
-use curator_recipes::{BarrierError, CacheError, CounterError, LeaderError, LockError, NodeError, QueueError};
+use curator_recipes::{
+    BarrierError, CacheError, CounterError, LeaderError, LockError, NodeError, QueueError, SharedError,
+};
 
 /// The exit status of a loss.
 pub(crate) const LOST: u8 = 74;
+/// The exit status if the command was stopped because another client asked for the lock.
+pub(crate) const REVOKED: u8 = 73;
 /// The exit status of a change that may have been made behind a lost connection.
 pub(crate) const UNKNOWN: u8 = 76;
 
@@ -33,6 +37,7 @@ statuses! {
     NodeError { 2 => InvalidArgument }
     CacheError { 2 => InvalidArgument }
     BarrierError { 2 => InvalidArgument | NotALatch, LOST => Lost, 1 => NotSet }
+    SharedError { 2 => NotACount }
     QueueError { 2 => InvalidArgument, LOST => Lost }
 }
 

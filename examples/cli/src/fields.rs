@@ -1,13 +1,15 @@
 //! The data of a node, for people and for programs.
 
-use curator_cli::text::shown;
 use serde::Serialize;
+
+use crate::text::shown;
 
 /// The longest data, in bytes, that is shown as hexadecimal digits if it is not text.
 const SHORT: usize = 16;
 
 /// Formats data: text as it is, other data as hexadecimal digits or as its length.
-pub(crate) fn shown_data(data: &[u8]) -> String {
+#[must_use]
+pub fn shown_data(data: &[u8]) -> String {
     match std::str::from_utf8(data) {
         Ok(_) => shown(data),
         Err(_) if data.len() <= SHORT => format!("0x{}", hex(data)),
@@ -16,15 +18,17 @@ pub(crate) fn shown_data(data: &[u8]) -> String {
 }
 
 /// The fields of JSON that have the data of a node: as text, or as hexadecimal digits if it is not text.
-#[derive(Serialize)]
-pub(crate) struct DataFields<'a> {
+#[derive(Debug, Default, Serialize)]
+pub struct DataFields<'a> {
     data: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     data_hex: Option<String>,
 }
 
 impl<'a> DataFields<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    /// Returns the fields of this data.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
         let data = std::str::from_utf8(bytes).ok();
         Self { data, data_hex: data.is_none().then(|| hex(bytes)) }
     }

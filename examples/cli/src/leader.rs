@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_cli::contenders::{Contender, Lock, Look, glance, look};
+use curator_cli::fields::{DataFields, shown_data};
 use curator_cli::kinds::LockKind;
 use curator_cli::text::{age, rfc3339, seconds, shown, table};
 use curator_framework::Error;
@@ -177,7 +178,7 @@ fn summary(path: &str, leader: &Leader) -> Vec<String> {
     let term = token.czxid().get();
     let mut lines =
         vec![format!("{path} is led by {id} (term {term}, joined {ago} ago, at {at}, session {session}, node {node})")];
-    lines.extend(data.as_ref().map(|data| format!("it proclaims {}", shown(data))));
+    lines.extend(data.as_ref().map(|data| format!("it proclaims {}", shown_data(data))));
     lines
 }
 
@@ -211,7 +212,8 @@ struct LeaderFields<'a> {
     age: f64,
     session: String,
     node: &'a str,
-    data: Option<String>,
+    #[serde(flatten)]
+    data: DataFields<'a>,
 }
 
 impl<'a> LeaderFields<'a> {
@@ -223,7 +225,7 @@ impl<'a> LeaderFields<'a> {
             age: seconds(elapsed(leader.created)),
             session: leader.session.to_string(),
             node: &leader.path,
-            data: leader.data.as_ref().map(|data| String::from_utf8_lossy(data).into_owned()),
+            data: leader.data.as_deref().map(DataFields::new).unwrap_or_default(),
         }
     }
 }

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_cli::kinds::LockKind;
-use curator_framework::{Chain, CuratorFramework};
+use curator_framework::{Chain, CuratorFramework, make_path};
 use curator_recipes::{
     InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError, LockGuard,
-    LockOptions, ParticipantKind, Release,
+    LockOptions, MaxLeases, ParticipantKind, Release, SharedCount,
 };
 
-use crate::child::{self, Input, Order, Streams, Work, host};
-use crate::failure::{Failure, LOST};
+use crate::child::{self, Input, Order, Streams, Work, label};
+use crate::failure::{Failure, LOST, REVOKED};
 use crate::output::tell;
 use crate::signals::Signals;
 use crate::site::{RELEASE, Site};
@@ -26,6 +26,10 @@ pub(crate) struct Semaphore {
     /// Number of leases; all clients must give the same number
     #[arg(short = 'n', long, default_value_t = 1, value_parser = at_least_one, env = "CURATOR_LEASES")]
     pub(crate) leases: usize,
+    /// Follow the number in this node, in place of -n: `curator count --integer --set 5 NODE` changes it while commands
+    /// run. A node that does not exist is created with the number of -n
+    #[arg(long, value_name = "NODE", env = "CURATOR_LIMIT_PATH")]
+    limit_path: Option<String>,
     /// Run the command for each line of standard input, with `{}` replaced by the line, under a lease for each
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_EACH")]
     pub(crate) each: bool,
@@ -49,7 +53,7 @@ pub(crate) struct Run {
     /// Stop the command when another client asks for the lock with `curator revoke`
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_REVOCABLE")]
     revocable: bool,
-    /// Data of this contender's node, which `curator ls` shows [default: host, process id and command]
+    /// Data of this contender's node, which `curator ls` shows [default: host, process id and the command's name]
     #[arg(long, env = "CURATOR_DATA")]
     data: Option<String>,
     /// The lock's path
@@ -74,6 +78,53 @@ INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to the command. The lock is re
 this program is killed with SIGKILL, Linux kills the command too, but not the processes that it started, nor a setuid
 program. The server releases the lock when the session ends, at most T later.";
 
+impl Semaphore {
+    /// Returns the limit of leases, which may be the number in a node.
+    pub(crate) async fn limit(&self, site: &Site) -> Result<MaxLeases, Failure> {
+        let Some(path) = &self.limit_path else {
+            warn_of_other_limit(site, &self.run, self.leases).await;
+            return Ok(self.leases.into());
+        };
+        let first = i32::try_from(self.leases).unwrap_or(i32::MAX);
+        let count = SharedCount::new(site.client.clone(), path, first)?;
+        count.start()?;
+        let budget = site.client.connection_timeout();
+        match count.initialized_timeout(budget).await? {
+            Some(()) => Ok((&count).into()),
+            None => Err(Failure(69, format!("the limit {path} was not read within {budget:?}"))),
+        }
+    }
+}
+
+/// Warns of a holder with another number of leases. Each number counts for its own client alone.
+async fn warn_of_other_limit(site: &Site, run: &Run, leases: usize) {
+    let parent = make_path(&run.path, InterProcessSemaphoreV2::LEASES);
+    let Ok(nodes) = site.client.get_children().for_path(&parent).await else { return };
+    let Some(first) = nodes.first() else { return };
+    let Ok((data, _)) = site.client.get_data().for_path(&make_path(&parent, first)).await else { return };
+    let other = String::from_utf8_lossy(&data).rsplit_once(LEASES_OF).and_then(|(_, number)| number.parse().ok());
+    if let Some(other) = other.filter(|other: &usize| *other != leases) {
+        tell(&format!(
+            "a holder of {} has {other} leases as the limit, and this program has {leases}: give all the same number \
+             with -n, or the node of one with --limit-path",
+            run.path
+        ));
+    }
+}
+
+/// The text before the number of leases in the data of a node.
+const LEASES_OF: &str = " n=";
+
+/// Returns a limit as a number. It may change.
+pub(crate) fn present(limit: &MaxLeases) -> usize {
+    match limit {
+        MaxLeases::Fixed(leases) => *leases,
+        MaxLeases::Count(count) => count.count().ok().and_then(|leases| usize::try_from(leases).ok()).unwrap_or(0),
+        // Later versions may have others.
+        _ => 0,
+    }
+}
+
 /// A lock of any kind. A semaphore is not an `InterProcessLock`, because one caller can hold several leases.
 pub(crate) enum Lock {
     One(Box<dyn InterProcessLock>),
@@ -84,13 +135,21 @@ impl Lock {
     pub(crate) fn new(
         client: &CuratorFramework,
         kind: ParticipantKind,
-        leases: Option<usize>,
+        leases: Option<&MaxLeases>,
         run: &Run,
     ) -> Result<Self, LockError> {
         let (client, path) = (client.clone(), &run.path);
         let read_write = InterProcessReadWriteLock::with_options;
         Ok(match (kind, leases) {
-            (_, Some(n)) => Self::Leases(InterProcessSemaphoreV2::with_options(client, path, n, lock_options(run))?),
+            (_, Some(leases)) => {
+                let options = match leases {
+                    MaxLeases::Fixed(leases) if run.data.is_none() => {
+                        LockOptions::new().data(format!("{}{LEASES_OF}{leases}", label(&run.work.command)))
+                    }
+                    _ => lock_options(run),
+                };
+                Self::Leases(InterProcessSemaphoreV2::with_options(client, path, leases.clone(), options)?)
+            }
             (ParticipantKind::Read, _) => Self::One(Box::new(read_write(client, path, lock_options(run))?.read_lock())),
             (ParticipantKind::Write, _) => {
                 Self::One(Box::new(read_write(client, path, lock_options(run))?.write_lock()))
@@ -112,21 +171,46 @@ impl Lock {
     }
 }
 
+/// Runs the command under a lease, and returns the exit status.
+pub(crate) async fn leased(site: &Site, semaphore: &Semaphore, signals: &mut Signals) -> Result<u8, Failure> {
+    let run = &semaphore.run;
+    site.first_session(run.timeout).await?;
+    let limit = signals.unless_ended(semaphore.limit(site)).await?;
+    under(site, ParticipantKind::Lease, Some(limit), run, signals).await
+}
+
 /// Runs the command under a lock, a semaphore if it has `leases`, and returns the exit status.
 pub(crate) async fn under(
     site: &Site,
     kind: ParticipantKind,
-    leases: Option<usize>,
+    leases: Option<MaxLeases>,
     run: &Run,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let lock = Lock::new(&site.client, kind, leases, run)?;
+    let number = leases.as_ref().map(present);
+    refuse_itself(kind, number, &run.path)?;
+    let lock = Lock::new(&site.client, kind, leases.as_ref(), run)?;
+    let leases = number;
     let Some(held) = signals.unless_ended(acquire(site, &lock, kind, leases, run)).await? else {
         let other = format!("another contender has {0}: curator status {0} shows it", run.path);
         tell(&signals.unless_ended(site.refused_by(&run.path, kind, other)).await?);
         return Ok(run.conflict_exit_code);
     };
     held.run(run, &run.work.command, Input::Inherited, signals).await
+}
+
+/// Refuses a lock that would wait for the command of which this program is a part.
+fn refuse_itself(kind: ParticipantKind, leases: Option<usize>, path: &str) -> Result<(), Failure> {
+    let is_held = std::env::var_os("CURATOR_LOCK_PATH").is_some_and(|held| held == path);
+    // Readers share, and so do leases.
+    if !is_held || kind == ParticipantKind::Read || leases.is_some_and(|leases| leases > 1) {
+        return Ok(());
+    }
+    let text = format!(
+        "this program runs under the lock {path} (CURATOR_LOCK_PATH), so it would wait for itself; for the lock of \
+         another ensemble unset the variable"
+    );
+    Err(Failure(2, text))
 }
 
 /// A lock that was acquired, and the time from SIGTERM to SIGKILL.
@@ -171,7 +255,8 @@ impl Held {
             }
             Err(_too_long) => tell("the lock goes with its session, the servers did not answer when it was given back"),
         }
-        Ok(child::code(ended.status))
+        // A command that has ended its work is not stopped.
+        Ok(if ended.revoked && !ended.status.success() { REVOKED } else { child::code(ended.status) })
     }
 }
 
@@ -206,9 +291,5 @@ pub(crate) async fn acquire(
 }
 
 fn lock_options<K: Default>(run: &Run) -> LockOptions<K> {
-    let data = run.data.clone().unwrap_or_else(|| {
-        let command = run.work.command.first().map(|command| command.to_string_lossy().into_owned());
-        format!("{} {} {}", host(), std::process::id(), command.unwrap_or_default())
-    });
-    LockOptions::new().data(data)
+    LockOptions::new().data(run.data.clone().unwrap_or_else(|| label(&run.work.command)))
 }

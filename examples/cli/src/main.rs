@@ -8,7 +8,6 @@ mod each;
 mod elect;
 mod enter;
 mod failure;
-mod fields;
 mod grant;
 mod hold;
 mod join;
@@ -39,7 +38,7 @@ use curator_recipes::ParticipantKind;
 
 use crate::child::BECOME;
 use crate::failure::Failure;
-use crate::lock::{Semaphore, under};
+use crate::lock::{leased, under};
 use crate::options::{Action, Options, Parsed};
 use crate::output::tell;
 use crate::signals::Signals;
@@ -93,9 +92,7 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Serve(options) => serve::run(&site, options, &connection, signals.end()).await,
         Action::Lock(run) => under(&site, ParticipantKind::Lock, None, run, &mut signals).await,
         Action::Semaphore(semaphore) if semaphore.each => each::each(&site, semaphore, &mut signals).await,
-        Action::Semaphore(Semaphore { leases, run, .. }) => {
-            under(&site, ParticipantKind::Lease, Some(*leases), run, &mut signals).await
-        }
+        Action::Semaphore(semaphore) => leased(&site, semaphore, &mut signals).await,
         Action::Read(run) => under(&site, ParticipantKind::Read, None, run, &mut signals).await,
         Action::Write(run) => under(&site, ParticipantKind::Write, None, run, &mut signals).await,
         Action::Elect(elect) => elect::elect(&site, elect, &mut signals).await,

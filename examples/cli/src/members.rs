@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
+use curator_cli::fields::{DataFields, shown_data};
 use curator_cli::kinds::kind_of;
 use curator_cli::text::{now, rfc3339, shown, shown_session};
 use curator_framework::recipe::owning_session;
@@ -13,7 +14,6 @@ use futures_util::stream::{self, StreamExt as _};
 use serde::{Serialize, Serializer};
 
 use crate::failure::Failure;
-use crate::fields::{DataFields, shown_data};
 use crate::outages::Outages;
 use crate::output::{print, tell};
 use crate::show::{Noun, line, tell_anew};

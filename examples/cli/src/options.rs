@@ -47,6 +47,7 @@ Exit status: that of the command, 128 + n if signal n ended it; otherwise
        latch status: a count remains
    69  no connection within --connect-timeout, or it was lost while waiting
    70  another error
+   73  another client asked for the lock with curator revoke, and the command was stopped (--revocable)
    74  the lock, or with elect --once the leadership, was lost, or could soon be lost; the command was stopped;
        barrier enter: the own session ended before the command; queue take: the item is delivered again
    75  the lock was not acquired, no term began in time, join: the id is taken, barrier, latch: the wait was too long,
@@ -129,9 +130,17 @@ pub(crate) enum Parsed {
 }
 
 impl Options {
+    /// Returns the definition of the command line, with the letters that `flock` has where they are free.
+    pub(crate) fn whole_command() -> clap::Command {
+        ["lock", "read", "write"].into_iter().fold(Self::command(), |command, name| {
+            command
+                .mut_subcommand(name, |action| action.mut_arg("once", |once| once.short('n').visible_alias("nonblock")))
+        })
+    }
+
     pub(crate) fn from_arguments(arguments: &[OsString]) -> Parsed {
         let parse = || {
-            let matches = Self::command().try_get_matches_from(arguments)?;
+            let matches = Self::whole_command().try_get_matches_from(arguments)?;
             let mut options = Self::from_arg_matches(&matches)?;
             if let Some((_, of_the_action)) = matches.subcommand() {
                 options.action.settle(of_the_action)?;
@@ -149,7 +158,22 @@ impl Action {
     /// Settles options that exclude each other: one on the command line beats the variable of the other.
     fn settle(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         let on_the_line = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
-        let conflict = |text| Err(Options::command().error(ErrorKind::ArgumentConflict, text));
+        let conflict = |text| Err(Options::whole_command().error(ErrorKind::ArgumentConflict, text));
+        if let Self::Semaphore(Semaphore { each: true, run, .. }) = self {
+            if run.work.take_shell_line() {
+                return conflict(
+                    "the argument '--each' cannot be used with '-c': a shell would run what a line says; \
+                     give it as an argument, -- sh -c 'wc \"$1\"' sh {}",
+                );
+            }
+        }
+        match self {
+            Self::Lock(run) | Self::Semaphore(Semaphore { run, .. }) | Self::Read(run) | Self::Write(run) => {
+                run.work.take_shell_line();
+            }
+            Self::Elect(elect) => _ = elect.work.take_shell_line(),
+            _ => {}
+        }
         match self {
             // Each line is to run, however long it waits.
             Self::Semaphore(Semaphore { each: true, run, .. }) => {
@@ -263,6 +287,6 @@ mod tests {
 
     #[test]
     fn definition_of_the_options_is_consistent() {
-        Options::command().debug_assert();
+        Options::whole_command().debug_assert();
     }
 }

@@ -1,7 +1,7 @@
 //! The manual pages and the completions.
 
+use clap::Args;
 use clap::builder::Resettable;
-use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
 use crate::failure::Failure;
@@ -24,13 +24,13 @@ pub(crate) struct Man {
 
 pub(crate) fn completions(Completions { shell }: &Completions) -> Result<u8, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(*shell, &mut Options::command(), "curator", &mut script);
+    clap_complete::generate(*shell, &mut Options::whole_command(), "curator", &mut script);
     print_at_once(&String::from_utf8_lossy(&script))?;
     Ok(0)
 }
 
 pub(crate) fn manual(Man { command }: &Man) -> Result<u8, Failure> {
-    let mut program = Options::command();
+    let mut program = Options::whole_command();
     program.build();
     let mut page = &program;
     for name in command {

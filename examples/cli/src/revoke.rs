@@ -1,26 +1,43 @@
-//! `revoke`: asks a holder to release.
+//! `revoke`: asks a holder to release, or deletes its node.
+
+use std::io::IsTerminal as _;
 
 use clap::Args;
-use curator_cli::kinds::is_candidate;
-use curator_framework::{CuratorFramework, node_from_path};
+use curator_cli::fields::shown_data;
+use curator_cli::kinds::{is_candidate, lock_of_contender};
+use curator_framework::recipe::owning_session;
+use curator_framework::{CuratorFramework, Error, node_from_path};
 use curator_recipes::{RevokeOutcome, Revoker};
 
+use crate::each::{Parts, input};
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{BEFORE_A_COMMAND, flush, print, tell};
 
 /// The options of `curator revoke`.
 #[derive(Debug, Args)]
 pub(crate) struct Revoke {
+    /// Delete the node, whatever its owner does: a holder loses the lock at once, and its `curator` stops the command.
+    /// Shows the node, and asks on the terminal
+    #[arg(long)]
+    force: bool,
+    /// With --force: delete without a question
+    #[arg(long, short, requires = "force")]
+    yes: bool,
     /// The node's path
     node: String,
 }
+
 /// ZooKeeper does not show the watches of another session.
 const UNKNOWN_LISTENER: &str =
     "only a holder that listens is notified (`curator` with --revocable); ZooKeeper does not show whether it does";
 
 /// Asks the owner of the node, and returns the exit status.
-pub(crate) async fn revoke(client: &CuratorFramework, Revoke { node }: &Revoke) -> Result<u8, Failure> {
+pub(crate) async fn revoke(client: &CuratorFramework, options: &Revoke) -> Result<u8, Failure> {
+    let node = &options.node;
     client.session().await?;
+    if options.force {
+        return force(client, node, options.yes).await;
+    }
     if is_candidate(node_from_path(node)) {
         return Err(Failure(
             2,
@@ -35,4 +52,42 @@ pub(crate) async fn revoke(client: &CuratorFramework, Revoke { node }: &Revoke) 
     let text = format!("{requested} the release of {node}\n{UNKNOWN_LISTENER}\n");
     print(text).await?;
     Ok(0)
+}
+
+/// Deletes the node of a contender or a candidate, exactly the one that was shown.
+async fn force(client: &CuratorFramework, node: &str, is_agreed: bool) -> Result<u8, Failure> {
+    let missing = || Failure(1, format!("no node {node}"));
+    let Some(lock) = lock_of_contender(node) else {
+        return Err(Failure(2, format!("{node} does not have the name of a contender's node; nothing was deleted")));
+    };
+    let (data, stat) = match client.get_data().for_path(node).await {
+        Err(Error::NoNode { .. }) => return Err(missing()),
+        read => read?,
+    };
+    let Some(session) = owning_session(stat.ephemeral_owner) else {
+        let text = format!("{node} is not ephemeral, so it is not a contender's; nothing was deleted");
+        return Err(Failure(2, text));
+    };
+    tell(&format!("{node} of the lock {lock}: session {session}, data {}", shown_data(&data)));
+    if !is_agreed && !agrees(node).await? {
+        return Err(Failure(1, "nothing was deleted".to_owned()));
+    }
+    // The name of such a node is not given again, and a version would change with a request to release.
+    match client.delete().for_path(node).await {
+        Ok(()) => drop(print(format!("deleted {node}\n")).await?),
+        Err(Error::NoNode { .. }) => return Err(missing()),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(0)
+}
+
+/// Asks on the terminal.
+async fn agrees(node: &str) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure(2, "the question needs a terminal: use --yes without one".to_owned()));
+    }
+    tell(&format!("its owner loses the lock at once. Delete {node}? [y/N]"));
+    flush(BEFORE_A_COMMAND);
+    let answer = input(Parts::Lines)?.recv().await.transpose()?.unwrap_or_default();
+    Ok(matches!(answer.trim_ascii(), b"y" | b"Y" | b"yes"))
 }

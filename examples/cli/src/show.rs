@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_cli::contenders::{Below, Contender, Lock, Look, locks_below, look};
+use curator_cli::fields::shown_data;
 use curator_cli::kinds::{LockKind, not_a_contender};
-use curator_cli::text::{age, created, now, shown, shown_session, table};
+use curator_cli::text::{age, created, now, shown_session, table};
 use curator_framework::{AddWatchMode, Error};
 use curator_recipes::LockError;
 use serde::Serialize;
@@ -203,10 +204,10 @@ struct Missing<'a> {
     reason: &'a str,
 }
 
-/// Formats a value as one line of JSON.
+/// Formats a value as one line of JSON, for readers too that take other characters than a line feed for the end of a line.
 pub(crate) fn line(value: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure(70, error.to_string()))?;
-    Ok(text + "\n")
+    Ok(text.replace('\u{85}', "\\u0085").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029") + "\n")
 }
 
 /// Prints the locks now and after each change, until the reader of the pipe closes it.
@@ -298,7 +299,7 @@ fn summary(lock: &Lock) -> Vec<String> {
     }
     let mut lines = vec![format!("{path} is {held}: {} {holds}, {} wait", lock.holding(), lock.waiting())];
     for one in lock.contenders.iter().filter(|one| one.holds()).map(|one| &one.participant) {
-        let (data, asked, at) = (shown(&one.data), age(one.age()), created(one));
+        let (data, asked, at) = (shown_data(&one.data), age(one.age()), created(one));
         lines.push(format!(
             "{held} by {data} (asked {asked} ago, at {at}, session {}, node {})",
             shown_session(one.session),

@@ -6,6 +6,7 @@ use curator_framework::SessionId;
 use curator_recipes::{Participant, ParticipantKind};
 
 use crate::contenders::Contender;
+use crate::fields::shown_data;
 
 /// Formats the session that owns a node; `-` for a node that is not ephemeral.
 #[must_use]
@@ -26,7 +27,7 @@ pub fn table<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Vec<Str
             kind(participant.kind),
             &age(participant.age()),
             &shown_session(participant.session),
-            &shown(&participant.data),
+            &shown_data(&participant.data),
             &participant.path,
         ));
     }

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_cli::contenders::{Contender, contenders};
+use curator_cli::fields::shown_data;
 use curator_cli::kinds::not_a_contender;
-use curator_cli::text::{age, shown, shown_session};
+use curator_cli::text::{age, shown_session};
 use curator_framework::{Chain, CuratorFramework};
 use curator_recipes::{BarrierError, LockError, ParticipantKind};
 
@@ -165,7 +166,7 @@ impl Place {
             let held = if first.state == "leads" { "led" } else { "held" };
             text += &format!(
                 "; {held} by {}{more} (asked {} ago, session {}, node {})",
-                shown(&one.data),
+                shown_data(&one.data),
                 age(one.age()),
                 shown_session(one.session),
                 one.path

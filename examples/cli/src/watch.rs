@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
+use curator_cli::fields::{DataFields, shown_data};
 use curator_cli::text::{now, rfc3339, shown, shown_session};
 use curator_framework::recipe::owning_session;
 use curator_framework::{Chain, Error};
@@ -13,7 +14,6 @@ use curator_recipes::{CacheEvent, CacheState, Changes, ChildData, CuratorCache, 
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::fields::{DataFields, shown_data};
 use crate::outages::Outages;
 use crate::output::{print, tell};
 use crate::show::{line, tell_anew};

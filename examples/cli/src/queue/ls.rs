@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
+use curator_cli::fields::{DataFields, shown_data};
 use curator_cli::queues::{OldestItem, QueueReader, QueueState, list as names_at};
 use curator_cli::text::{age, rfc3339, seconds, shown, shown_session};
 use curator_framework::{CuratorFramework, Error, SessionId, make_path};
@@ -15,7 +16,6 @@ use serde::Serialize;
 use super::Paths;
 use super::dead::NONE;
 use crate::failure::Failure;
-use crate::fields::{DataFields, shown_data};
 use crate::output::{print, tell};
 use crate::show::line;
 use crate::site::Site;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
+use curator_cli::fields::DataFields;
 use curator_cli::queues::QueueReader;
 use curator_cli::text::{now, rfc3339};
 use curator_framework::Chain;
@@ -13,7 +14,6 @@ use serde::Serialize;
 
 use super::Source;
 use crate::failure::Failure;
-use crate::fields::DataFields;
 use crate::output::{print, tell};
 use crate::show::line;
 use crate::site::Site;

@@ -331,7 +331,12 @@ mod tests {
 
     #[test]
     fn status_of_the_command_decides() {
-        let ended = |status: i32| Ended { status: ExitStatus::from_raw(status << 8), lost: false, asked_to_end: false };
+        let ended = |status: i32| Ended {
+            status: ExitStatus::from_raw(status << 8),
+            lost: false,
+            revoked: false,
+            asked_to_end: false,
+        };
         let reason = |status: i32| format!("exit status: {status}");
         for (status, attempt, end) in [
             (0, 9, End::Complete),

@@ -151,7 +151,7 @@ fn full_standard_error_does_not_delay_a_revocation() {
     let node = format!("/lock/{}", server.children("/lock").unwrap()[0]);
     assert_eq!(run(&servers, &["revoke", &node]).status.code(), Some(0));
     assert_eq!(stuck.next().unwrap(), "stopped");
-    assert_eq!((stuck.end(), nodes(&server)), (Some(3), 0));
+    assert_eq!((stuck.end(), nodes(&server)), (Some(73), 0));
 }
 
 #[test]

@@ -48,7 +48,7 @@ const SAVES_ITS_WORK: &str = "trap 'echo asked; read work; sleep 0.2; echo $work
 
 #[test]
 fn the_command_has_the_grace_to_save_its_work() {
-    for (lost, code) in [(true, 74), (false, 4)] {
+    for (lost, code) in [(true, 74), (false, 73)] {
         let server = TestingServer::start().unwrap();
         let servers = server.connect_string();
         let options = ["--session-timeout", "40s", "--grace", "10s", "--revocable"];
@@ -78,7 +78,7 @@ fn command_that_ignores_a_revocation_is_killed_after_the_grace() {
         begin(&servers, &options, "trap '' TERM; echo $CURATOR_NODE; while :; do sleep 0.05; done");
     let asked = Instant::now();
     assert_eq!(run(&servers, &["revoke", &node]).status.code(), Some(0));
-    assert_eq!(end(child).0, Some(137));
+    assert_eq!(end(child).0, Some(73));
     assert!(asked.elapsed() >= Duration::from_millis(300), "{:?}", asked.elapsed());
     assert_eq!(nodes(&server), 0);
 }

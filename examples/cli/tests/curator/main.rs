@@ -17,6 +17,7 @@ mod joining;
 mod latching;
 mod leading;
 mod losing;
+mod operating;
 mod pages;
 mod persistent;
 mod queueing;

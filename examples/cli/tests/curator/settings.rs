@@ -36,7 +36,8 @@ const COMMANDS: [&[&str]; 28] = [
     &["man"],
 ];
 /// The options that say what a command does.
-const WITHOUT_A_VARIABLE: [&str; 6] = ["--help", "--version", "--add", "--set", "--cas", "--id[=<COUNT>]"];
+const WITHOUT_A_VARIABLE: [&str; 9] =
+    ["--help", "--version", "--add", "--set", "--cas", "--id[=<COUNT>]", "--shell", "--force", "--yes"];
 
 #[test]
 fn each_option_has_an_environment_variable() {

@@ -1,0 +1,225 @@
+//! Habits of other tools, stuck locks, and limits in a node.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use curator_framework::{CuratorFramework, RetryOneTime};
+use curator_test::TestingServer;
+use rustix::process::Signal;
+
+use crate::{begin, curator, end, lock, nodes, run, signal, stderr, stdout, until};
+
+fn holder(server: &TestingServer) -> String {
+    format!("/lock/{}", server.children("/lock").unwrap()[0])
+}
+
+#[test]
+fn letters_of_flock_are_understood() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let (child, _out, _) = begin(&servers, &[], "echo; exec sleep 600");
+    for letter in ["-n", "--nonblock", "--try"] {
+        let output = run(&servers, &["lock", letter, "-E", "9", "/lock", "--", "true"]);
+        assert_eq!(output.status.code(), Some(9), "{output:?}");
+    }
+    signal(&child, Signal::TERM);
+    assert_eq!(end(child).0, Some(143));
+    for arguments in [["lock", "/lock", "-c", "echo one | tr o 0"], ["elect", "/election", "-c", "echo one | tr o 0"]] {
+        let arguments = if arguments[0] == "elect" {
+            [&arguments[..1], &["--once"], &arguments[1..]].concat()
+        } else {
+            arguments.to_vec()
+        };
+        let output = run(&servers, &arguments);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "0ne\n"), "{output:?}");
+    }
+    let output = run(&servers, &["lock", "/lock", "-c", "true", "--", "true"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let output = run(&servers, &["lock", "/lock"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let output = run(&servers, &["semaphore", "--each", "/leases", "-c", "echo {}"]);
+    assert!(
+        output.status.code() == Some(2) && stderr(&output).contains("a shell would run what a line says"),
+        "{output:?}"
+    );
+    let output = run(&servers, &["lock", "/lock", "--", "echo hi | cat"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert!(stderr(&output).ends_with("; for a line of the shell use -c\n"), "{output:?}");
+    let output = run(&servers, &["lock", "/lock", "--", "no-such-program"]);
+    assert!(!stderr(&output).contains("use -c"), "{output:?}");
+}
+
+#[test]
+fn stuck_lock_is_broken_by_force() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let (child, _out, _) =
+        begin(&servers, &["--data", "the holder"], "trap '' TERM; echo; while :; do sleep 0.05; done");
+    let node = holder(&server);
+    let waiter = curator(&servers, &["lock", "/lock", "--", "true"]).spawn().unwrap();
+    until("a waiter", || nodes(&server) == 2);
+    let output = run(&servers, &["revoke", "--force", &node]);
+    assert_eq!(output.status.code(), Some(2), "without a terminal: {output:?}");
+    let text = stderr(&output);
+    assert!(text.contains("data the holder") && text.contains("session 0x") && text.contains("use --yes"), "{text}");
+    assert_eq!(nodes(&server), 2);
+    let output = run(&servers, &["revoke", "--force", "--yes", &node]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), format!("deleted {node}\n")));
+    assert_eq!(end(waiter).0, Some(0));
+    let (code, text) = end(child);
+    assert!(code == Some(74) && text.contains("lost"), "{code:?} {text}");
+    let output = run(&servers, &["revoke", "--force", "--yes", &node]);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(1), format!("curator: no node {node}\n")));
+    assert_eq!(run(&servers, &["revoke", "--yes", &node]).status.code(), Some(2), "--yes needs --force");
+}
+
+#[tokio::test]
+async fn force_deletes_no_node_of_other_use() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let retry = RetryOneTime::new(std::time::Duration::from_millis(50));
+    let client = CuratorFramework::new_client(&servers, retry).unwrap();
+    client.start().unwrap();
+    for node in ["/settings", "/jobs", "/jobs/lock-0000000007"] {
+        client.create().for_path(node).await.unwrap();
+        let output = run(&servers, &["revoke", "--force", "--yes", node]);
+        assert!(output.status.code() == Some(2) && stderr(&output).contains("nothing was deleted"), "{output:?}");
+        assert!(server.exists(node));
+    }
+}
+
+#[test]
+fn revoked_holder_has_a_status_of_its_own() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    for (script, wanted) in [
+        ("echo; exec sleep 600", 73),
+        ("trap 'exit 4' TERM; echo; while :; do sleep 0.05; done", 73),
+        ("trap 'exit 0' TERM; echo; while :; do sleep 0.05; done", 0),
+    ] {
+        let (child, _out, _) = begin(&servers, &["--revocable"], script);
+        assert_eq!(run(&servers, &["revoke", &holder(&server)]).status.code(), Some(0));
+        assert_eq!(end(child).0, Some(wanted), "{script}");
+    }
+}
+
+#[test]
+fn lock_inside_itself_is_refused() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    for (inner, wanted) in [
+        ("lock /lock -- true", 2),
+        ("write /lock -- true", 2),
+        ("semaphore /lock -- true", 2),
+        ("lock /other -- true", 0),
+    ] {
+        let output = lock(&servers, &[], &format!("$CURATOR {inner}"));
+        assert_eq!(output.status.code(), Some(wanted), "{inner}: {output:?}");
+        assert_eq!(stderr(&output).contains("it would wait for itself"), wanted == 2, "{inner}: {output:?}");
+    }
+    let shared = [
+        "read /r -- sh -c '$CURATOR read /r -- true'",
+        "semaphore -n 2 /s -- sh -c '$CURATOR semaphore -n 2 /s -- true'",
+    ];
+    for outer in shared {
+        let mut shell = curator(&servers, &[]);
+        shell = {
+            let mut sh = std::process::Command::new("sh");
+            sh.args(["-c", &format!("$CURATOR {outer}")])
+                .env("CURATOR_CONNECT", &servers)
+                .env("CURATOR", shell.get_program());
+            sh
+        };
+        assert_eq!(shell.output().unwrap().status.code(), Some(0), "{outer}");
+    }
+}
+
+#[test]
+fn command_does_not_get_the_credentials() {
+    let server = TestingServer::start().unwrap();
+    let command = ["lock", "/lock", "--", "sh", "-c", "echo ${CURATOR_AUTH-none} $CURATOR_AUTH_FILE"];
+    let mut program = curator(&server.connect_string(), &command);
+    let output = program.env("CURATOR_AUTH", "digest:ann:secret").output().unwrap();
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "none\n"), "{output:?}");
+}
+
+#[test]
+fn contenders_tell_what_they_run() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let (child, _out, _) = begin(&servers, &[], "echo; exec sleep 600");
+    let pid = child.id();
+    let table = stdout(&run(&servers, &["ls", "/lock"]));
+    assert!(table.contains(&format!(" {pid} sh echo;")), "{table}");
+    signal(&child, Signal::TERM);
+    assert_eq!(end(child).0, Some(143));
+}
+
+#[test]
+fn limit_in_a_node_counts_for_all() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let leased = |limit: &[&str]| {
+        let options =
+            [&["semaphore", "--limit-path", "/limit"], limit, &["/leases", "--", "sh", "-c", "echo; read line"]]
+                .concat();
+        curator(&servers, &options).stdin(Stdio::piped()).spawn().unwrap()
+    };
+    let leases = || server.children("/leases/leases").map_or(0, |leases| leases.len());
+    let mut children = vec![leased(&["-n", "1"]), leased(&[])];
+    until("one holds, one waits", || leases() == 2);
+    let state = || stdout(&run(&servers, &["count", "--integer", "/limit"]));
+    assert_eq!(state(), "1\n");
+    assert_eq!(run(&servers, &["count", "--integer", "--set", "2", "/limit"]).status.code(), Some(0));
+    for child in &mut children {
+        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+        assert_eq!(line, "\n", "it has a lease");
+    }
+    for mut child in children {
+        child.stdin.take().unwrap().write_all(b"done\n").unwrap();
+        assert_eq!(end(child).0, Some(0));
+    }
+    let output = run(&servers, &["count", "--set", "2", "/long"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = run(&servers, &["semaphore", "--limit-path", "/long", "/leases", "--", "true"]);
+    assert!(output.status.code() == Some(2) && stderr(&output).contains("not a count"), "{output:?}");
+}
+
+#[test]
+fn another_limit_is_told() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let mut first = curator(&servers, &["semaphore", "-n", "2", "/leases", "--", "sh", "-c", "read line"]);
+    let mut first = first.stdin(Stdio::piped()).spawn().unwrap();
+    until("a lease", || server.children("/leases/leases").is_some_and(|leases| leases.len() == 1));
+    for (number, is_told) in [("2", false), ("5", true)] {
+        let output = run(&servers, &["semaphore", "-n", number, "/leases", "--", "true"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(
+            stderr(&output).contains("has 2 leases as the limit, and this program has 5"),
+            is_told,
+            "{output:?}"
+        );
+    }
+    first.stdin.take().unwrap().write_all(b"done\n").unwrap();
+    assert_eq!(end(first).0, Some(0));
+}
+
+#[test]
+fn unique_numbers_are_printed_as_they_come() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let output = run(&servers, &["count", "--id=2500", "/ids"]);
+    let ids: Vec<u64> = stdout(&output).lines().map(|id| id.parse().unwrap()).collect();
+    assert_eq!((output.status.code(), ids.len()), (Some(0), 2500));
+    assert!(ids.is_sorted_by(|one, next| one < next));
+    let mut endless = curator(&servers, &["count", "--id=18446744073709551615", "/ids"]).spawn().unwrap();
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(endless.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    assert!(line.trim().parse::<u64>().unwrap() > ids[2499]);
+    drop(out);
+    assert_eq!(end(endless).0, Some(0), "its reader has gone");
+}

@@ -78,6 +78,16 @@ impl Connection {
         servers.find('/').map(|slash| servers[slash..].to_owned()).filter(|chroot| chroot.len() > 1)
     }
 
+    /// Returns the scheme and the user of each credential, without secrets.
+    pub(crate) fn identities(&self) -> String {
+        let user = |(scheme, id): (String, String)| match id.split_once(':') {
+            Some((user, _secret)) => format!("{scheme}:{user}"),
+            None => scheme,
+        };
+        let users: Vec<String> = self.credentials().unwrap_or_default().into_iter().map(user).collect();
+        if users.is_empty() { "anyone".to_owned() } else { users.join(", ") }
+    }
+
     /// Returns pairs of scheme and credentials. Errors never contain their text.
     fn credentials(&self) -> Result<Vec<(String, String)>, String> {
         let mut pairs = Vec::new();

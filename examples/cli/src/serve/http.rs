@@ -17,6 +17,7 @@ use futures_util::stream;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep_until};
+use tower_http::compression::CompressionLayer;
 
 use super::access::{Access, COOKIE, Refusal};
 use super::follow::{Snapshot, now};
@@ -92,7 +93,11 @@ pub(crate) fn router(served: Served) -> Router {
         .route("/events/{*path}", get(lock_events))
         .route("/service-events/{*name}", get(service_events))
         .route("/api/locks", get(api_locks))
-        .route("/api/locks/{*path}", get(api_lock))
+        .route("/api/locks/", get(async |State(served): State<Served>| api_lock(&served, "/")))
+        .route(
+            "/api/locks/{*path}",
+            get(async |served: State<Served>, path: Path<String>| api_lock(&served, &rooted(path))),
+        )
         .route("/api/services", get(api_services))
         .route("/api/services/{*name}", get(api_service))
         .route("/api/queues", get(api_queues))
@@ -102,6 +107,8 @@ pub(crate) fn router(served: Served) -> Router {
         .route("/style.css", get(async || asset("text/css; charset=utf-8", include_str!("style.css"))))
         .route("/script.js", get(async || asset("text/javascript; charset=utf-8", include_str!("script.js"))))
         .fallback(async || (StatusCode::NOT_FOUND, "no such page\n"))
+        // Streams of events are left as they are.
+        .layer(CompressionLayer::new())
         .layer(middleware::from_fn_with_state(served.clone(), guard))
         .with_state(served)
 }
@@ -191,14 +198,13 @@ async fn api_locks(State(served): State<Served>) -> Response {
     json(api::locks(&snapshot, &link))
 }
 
-async fn api_lock(State(served): State<Served>, path: Path<String>) -> Response {
-    let path = rooted(path);
+fn api_lock(served: &Served, path: &str) -> Response {
     let (snapshot, link) = served.present();
-    let Some(lock) = snapshot.locks.get(&path) else {
-        let error = snapshot.unknown(&path).unwrap_or("no lock at this path");
-        return (status_without(&snapshot, &path), json(api::no_lock(&snapshot, &link, error))).into_response();
+    let Some(lock) = snapshot.locks.get(path) else {
+        let error = snapshot.unknown(path).unwrap_or("no lock at this path");
+        return (status_without(&snapshot, path), json(api::no_lock(&snapshot, &link, error))).into_response();
     };
-    let (mut changes, _) = served.shared.history().since(0, &path);
+    let (mut changes, _) = served.shared.history().since(0, path);
     changes.drain(..changes.len().saturating_sub(MOST_CHANGES));
     json(api::lock(&snapshot, &link, lock, &changes))
 }

@@ -15,6 +15,8 @@ use crate::output::tell;
 pub(crate) struct Link {
     /// The connect string.
     pub(crate) servers: Arc<str>,
+    /// The users of the credentials.
+    pub(crate) users: Arc<str>,
     pub(crate) state: Option<ConnectionState>,
     /// The time of the newest change between connected and not, in milliseconds since 1970.
     pub(crate) since: i64,
@@ -24,8 +26,8 @@ pub(crate) struct Link {
 
 impl Link {
     /// Creates the state before the first connection.
-    pub(crate) fn new(servers: &str) -> Self {
-        Self { servers: servers.into(), state: None, since: now(), cause: None }
+    pub(crate) fn new(servers: &str, users: &str) -> Self {
+        Self { servers: servers.into(), users: users.into(), state: None, since: now(), cause: None }
     }
 
     pub(crate) fn is_connected(&self) -> bool {

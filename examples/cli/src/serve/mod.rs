@@ -16,6 +16,7 @@ mod metrics;
 mod names;
 mod page;
 mod queues;
+mod server;
 mod services;
 mod tree;
 
@@ -129,7 +130,7 @@ pub(crate) async fn run(
         connects: Arc::default(),
     });
     let (snapshots, seen) = watch::channel(Arc::new(Snapshot::default()));
-    let (links, link) = watch::channel(Link::new(&connection.servers()));
+    let (links, link) = watch::channel(Link::new(&connection.servers(), &connection.identities()));
     let (stop, stopping) = watch::channel(false);
     let (service_lists, services_seen) = watch::channel(Arc::new(Services::unknown(&base.base)));
     let mut following = tokio::spawn(follow::follow(client.clone(), path.clone(), Arc::clone(&shared), snapshots));
@@ -140,11 +141,7 @@ pub(crate) async fn run(
     let looking = tokio::spawn(queues::follow(client.clone(), queue_lists));
     let seen = http::Seen { snapshots: seen, services: services_seen, queues: queues_seen, links: link };
     let app = http::router(http::Served::new(shared, seen, stopping.clone()));
-    let mut stopped = stopping;
-    let server = axum::serve(listener, app).with_graceful_shutdown(async move {
-        let _gone = stopped.wait_for(|stop| *stop).await;
-    });
-    let server = tokio::spawn(server.into_future());
+    let server = tokio::spawn(server::serve(listener, app, stopping));
     let announced = async {
         // The page needs no reader of this line.
         let _gone = print(format!("the locks at and below {path} are at http://{address}/\n")).await;

@@ -397,12 +397,14 @@ pub(crate) fn list(
 <form class="tools script" role="search"><label>Filter <input id="filter" type="search" autocomplete="off" spellcheck="false"></label><label>Order <select id="order">
 <option value="key">path</option><option value="queue">longest queue</option>
 <option value="since">held longest</option></select></label>
+<label><input id="contended" type="checkbox"> contended only</label>
 <output id="matches" class="dim"></output></form>
 <table id="locks" class="locks"><thead><tr><th scope="col">Lock</th><th scope="col">Kind</th>
 <th scope="col">State</th><th scope="col">Holder</th><th scope="col" class="wide">Session</th>
 <th scope="col" class="number">Held for</th><th scope="col" class="number">Waiting</th></tr></thead>
 <tbody id="rows">{rows}</tbody></table>
 <p class="empty" id="empty">{empty}</p>
+<p class="script"><button id="more" type="button" hidden></button></p>
 {services}
 {queues}"#,
         title = escape(&title),
@@ -450,6 +452,9 @@ pub(super) fn fill(title: &str, events: &str, notice: &str, snapshot: &Snapshot,
         };
         page.push_str(&match name {
             "title" => escape(title),
+            "servers" => escape(&visible(&link.servers)),
+            "users" => escape(&visible(&link.users)),
+            "version" => env!("CARGO_PKG_VERSION").to_owned(),
             "events" => escape(events),
             "notice" => notice.to_owned(),
             "stale" => stale.to_owned(),
@@ -501,7 +506,7 @@ mod tests {
 
     #[test]
     fn marks_within_data_are_not_filled_in() {
-        let page = lock("/{{main}}", &Snapshot::default(), &Link::new("zk"), 0);
-        assert!(page.contains("<title>/{{main}} · curator</title>"), "{page}");
+        let page = lock("/{{main}}", &Snapshot::default(), &Link::new("zk", "anyone"), 0);
+        assert!(page.contains("<title>/{{main}} · zk · curator</title>"), "{page}");
     }
 }

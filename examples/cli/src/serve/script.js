@@ -2,7 +2,10 @@
 "use strict";
 
 const $ = (id) => document.getElementById(id);
-const rows = $("rows"), history = $("history"), filter = $("filter"), order = $("order");
+const rows = $("rows"), changes = $("history"), filter = $("filter"), order = $("order");
+const contended = $("contended"), more = $("more");
+const AT_ONCE = 200; // rows of locks, before a click shows more
+let most = AT_ONCE;
 const SECTIONS = ["services", "queues"].filter((name) => $(name)); // of the page that lists all
 const LONGEST_HISTORY = 500;
 let ahead = 0; // the server's clock less this one's, in milliseconds
@@ -58,12 +61,41 @@ function arrange() {
   const all = sort(rows, compare).concat(...SECTIONS.map((name) => sort($(`${name}-rows`), plain)));
   if (!filter) return;
   const wanted = filter.value.trim().toLowerCase();
-  let shown = 0;
+  let found = 0, locks = 0;
   for (const row of all) {
-    row.hidden = wanted !== "" && !row.textContent.toLowerCase().includes(wanted);
-    shown += row.hidden ? 0 : 1;
+    const queue = row.dataset.queue; // of locks alone
+    const matches = (wanted === "" || row.textContent.toLowerCase().includes(wanted))
+      && (!contended.checked || queue === undefined || queue > 0);
+    found += matches ? 1 : 0;
+    if (queue !== undefined && matches) locks += 1;
+    row.hidden = !matches || (queue !== undefined && locks > most);
   }
-  put($("matches"), wanted === "" ? "" : `${shown} of ${all.length}`);
+  put($("matches"), wanted === "" && !contended.checked ? "" : `${found} of ${all.length}`);
+  more.hidden = locks <= most;
+  put(more, `Show ${Math.min(AT_ONCE, locks - most)} more of ${locks} locks`);
+}
+
+// The address has the filter and the order, so that a link shows the same.
+const FIELDS = { filter, order, contended };
+
+function restore() {
+  const asked = new URLSearchParams(location.search);
+  for (const [name, field] of Object.entries(FIELDS)) {
+    const value = asked.get(name);
+    if (field.type === "checkbox") field.checked = value === "1";
+    else if (value !== null && (field !== order || order.querySelector(`option[value="${CSS.escape(value)}"]`))) field.value = value;
+  }
+}
+
+function choose() {
+  const asked = new URLSearchParams();
+  if (filter.value.trim() !== "") asked.set("filter", filter.value.trim());
+  if (order.value !== "key") asked.set("order", order.value);
+  if (contended.checked) asked.set("contended", "1");
+  const query = asked.toString();
+  history.replaceState(null, "", location.pathname + (query === "" ? "" : `?${query}`) + location.hash);
+  most = AT_ONCE;
+  arrange();
 }
 
 function sort(body, compare) {
@@ -109,10 +141,10 @@ function apply(update) {
     replaceRows($(`${name}-rows`), update.all, section);
   }
   arrange();
-  if (history) {
-    if (update.dropped) history.prepend(parsed("<li class=\"lost\">Changes are missing here.</li>"));
-    for (const html of update.history) history.prepend(parsed(html));
-    while (history.children.length > LONGEST_HISTORY) history.lastElementChild.remove();
+  if (changes) {
+    if (update.dropped) changes.prepend(parsed("<li class=\"lost\">Changes are missing here.</li>"));
+    for (const html of update.history) changes.prepend(parsed(html));
+    while (changes.children.length > LONGEST_HISTORY) changes.lastElementChild.remove();
   }
   stale();
   tick();
@@ -150,8 +182,15 @@ document.addEventListener("visibilitychange", () => {
 });
 
 filter?.form.addEventListener("submit", (event) => event.preventDefault());
-filter?.addEventListener("input", arrange);
-order?.addEventListener("change", arrange);
+if (filter) {
+  restore();
+  for (const field of Object.values(FIELDS)) field.addEventListener("input", choose);
+  more.addEventListener("click", () => {
+    most += AT_ONCE;
+    arrange();
+  });
+  arrange();
+}
 setInterval(tick, 1000);
 tick();
 connect();

@@ -201,3 +201,37 @@ fn client_that_never_reads_delays_no_other() {
     assert!(begin.elapsed().as_secs() < 10, "{:?}", begin.elapsed());
     drop(sockets);
 }
+
+/// Waits until the server closes a connection.
+fn is_closed(mut socket: &TcpStream) {
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut rest = Vec::new();
+    match socket.read_to_end(&mut rest) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
+    }
+}
+
+#[test]
+fn connections_that_say_nothing_are_closed() {
+    let server = in_process();
+    let web = Web::start_live(&server.connect_string(), &[]);
+    let silent = TcpStream::connect(&web.address).unwrap();
+    let mut slow = TcpStream::connect(&web.address).unwrap();
+    slow.write_all(b"GET / HTTP/1.1\r\nHost: local").unwrap();
+    let mut idle = TcpStream::connect(&web.address).unwrap();
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    for socket in [&silent, &slow, &idle] {
+        is_closed(socket);
+    }
+}
+
+#[test]
+fn a_thousand_silent_connections_do_not_end_the_page() {
+    let server = in_process();
+    let web = Web::start_live(&server.connect_string(), &[]);
+    let silent: Vec<_> = (0..1000).map(|_| TcpStream::connect(&web.address).unwrap()).collect();
+    let answer = web.get("/healthz");
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    drop(silent);
+}

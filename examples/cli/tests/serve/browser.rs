@@ -165,8 +165,10 @@ fn browser_shows_500_contenders_and_a_release_without_a_reload() {
     browser.eval("filter.focus()");
     browser.call("Input.insertText", json!({"text": "report"}));
     browser.until("the filter", "document.querySelectorAll('#rows tr:not([hidden])').length === 1");
-    browser.press("Tab");
-    browser.press("Tab");
+    // The order, the box of contended locks, the link.
+    for _ in 0..3 {
+        browser.press("Tab");
+    }
     assert_eq!(browser.eval("document.activeElement.textContent"), "/jobs/report");
     browser.press("Enter");
     browser.until("the page of the lock", "location.pathname === '/locks/jobs/report' && lastId !== ''");
@@ -334,4 +336,41 @@ fn browser_tells_of_lost_connections_and_deleted_locks() {
         "document.querySelector('#cut').innerText.includes('No connection to curator')",
     );
     assert_eq!(browser.eval("document.body.className"), "stale");
+}
+
+#[test]
+fn address_has_the_filter_and_a_click_shows_more_locks() {
+    const LOCKS: usize = 450;
+    let server = in_process();
+    let clients = Clients::new(&server.connect_string());
+    let client = clients.client();
+    for number in 0..LOCKS {
+        clients.contend(&client, &format!("/many/{number:03}"), "lock-", "host");
+    }
+    for path in ["/many/007", "/many/008", "/many/008"] {
+        clients.contend(&client, path, "lock-", "waiter");
+    }
+    let web = Web::start_live(&server.connect_string(), &[]);
+    let mut browser = Browser::start();
+    let shown = "Array.from(document.querySelectorAll('#rows tr:not([hidden])'), (row) => row.dataset.id)";
+    browser.open(&web.url("/"));
+    assert_eq!(browser.eval(&format!("{shown}.length")), 200);
+    assert_eq!(browser.text("#more"), "Show 200 more of 450 locks");
+    browser.fits("many");
+    browser.eval("more.click()");
+    assert_eq!(browser.eval(&format!("{shown}.length")), 400);
+    browser.eval("more.click()");
+    assert_eq!(browser.eval(&format!("[{shown}.length, more.hidden].join()")), "450,true");
+    browser.open(&web.url("/?contended=1&order=queue"));
+    assert_eq!(browser.eval(&format!("{shown}.join()")), "/many/008,/many/007");
+    assert_eq!(browser.text("#matches"), "2 of 450");
+    browser.eval("filter.value = '007'; filter.dispatchEvent(new Event('input'))");
+    assert_eq!(browser.eval("location.search"), "?filter=007&order=queue&contended=1");
+    assert_eq!(browser.eval(&format!("{shown}.join()")), "/many/007");
+    browser.eval("contended.click(); order.value = 'key'; order.dispatchEvent(new Event('input'))");
+    assert_eq!(browser.eval("location.search"), "?filter=007");
+    // An order that does not exist is the first one.
+    browser.open(&web.url("/?order=%22%5D&filter=%3Cb%3E"));
+    assert_eq!(browser.eval("[order.value, filter.value].join()"), "key,<b>");
+    assert_eq!(browser.eval(&format!("{shown}.length")), 0);
 }

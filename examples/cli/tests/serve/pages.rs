@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::{Clients, Web, in_process};
+use crate::{Clients, Web, in_process, until};
 
 #[test]
 fn list_is_readable_without_a_script() {
@@ -89,5 +89,46 @@ fn signals_end_the_program_with_its_streams() {
         assert_eq!(web.end(signal), Some(0));
         assert_eq!(stream.next(), None);
         assert_eq!(server.sessions(), Vec::<i64>::new(), "the session is closed");
+    }
+}
+
+#[test]
+fn page_names_the_ensemble_and_the_credentials() {
+    let server = in_process();
+    let connect = server.connect_string();
+    let web = Web::start_live(&connect, &["--auth", "digest:ann:secret"]);
+    let page = web.get("/").body;
+    assert!(page.contains(&format!("<title>Locks · {connect} · curator</title>")), "{page}");
+    assert!(page.contains(&format!("ZooKeeper at <b>{connect}</b>, read as digest:ann")), "{page}");
+    assert!(page.contains("href=\"/api/locks\"") && page.contains("href=\"/metrics\""), "{page}");
+    assert!(!page.contains("secret"), "{page}");
+    let web = Web::start_live(&connect, &[]);
+    assert!(web.get("/locks/x").body.contains("read as anyone"));
+}
+
+#[test]
+fn lock_at_the_root_has_json_too() {
+    let server = in_process();
+    let clients = Clients::new(&server.connect_string());
+    let client = clients.client();
+    clients.contend(&client, "/report", "lock-", "holder");
+    // With a chroot the lock is the root.
+    let web = Web::start_live(&format!("{}/report", server.connect_string()), &[]);
+    until("the lock", || {
+        let lock = web.get("/api/locks/").json();
+        (lock["path"] == "/" && lock["holders"] == 1).then_some(())
+    });
+    let web = Web::start_live(&server.connect_string(), &[]);
+    assert_eq!(web.get("/api/locks/").json()["error"], "no lock at this path");
+}
+
+#[test]
+fn large_answers_are_compressed_for_clients_that_ask() {
+    let server = in_process();
+    let web = Web::start_live(&server.connect_string(), &[]);
+    for path in ["/", "/api/locks", "/metrics"] {
+        let head = |headers: &[(&str, &str)]| web.request("HEAD", path, headers);
+        assert_eq!(head(&[("Accept-Encoding", "gzip")]).header("content-encoding"), Some("gzip"), "{path}");
+        assert_eq!(head(&[("Accept-Encoding", "identity")]).header("content-encoding"), None, "{path}");
     }
 }

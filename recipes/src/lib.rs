@@ -153,6 +153,9 @@
 //!
 //! # Tracing
 //!
+//! The events go to the subscriber of the program: without one nothing is printed. `tracing_subscriber::fmt::init()`, of the
+//! crate `tracing-subscriber`, prints them.
+//!
 //! These names and fields are stable. Fields with names in `_s` are numbers of seconds. `path` and `node` are the
 //! caller's, without the namespace.
 //!
@@ -227,6 +230,11 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
+
+/// The program of the package's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
 
 mod barriers;
 #[doc = include_str!("../docs/batches.md")]

@@ -31,6 +31,11 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+/// The program of the package's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 mod codec;
 mod codes;
 

@@ -51,6 +51,11 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+/// The program of the package's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 #[cfg(feature = "apache")]
 mod apache;
 #[cfg(feature = "apache")]

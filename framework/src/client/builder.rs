@@ -111,6 +111,8 @@ impl CuratorFrameworkBuilder {
             auth: Mutex::default(),
             read_only: false,
             tls: None,
+            #[cfg(any(feature = "tls", feature = "tls-ring"))]
+            provider_turn: Arc::default(),
             sasl: None,
             default_data: DefaultData::HostAddress(&LOCAL_ADDRESS),
             factory: Arc::new(DefaultZooKeeperFactory::new()),

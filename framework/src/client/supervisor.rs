@@ -114,6 +114,8 @@ fn connect_config(shared: &ClientState, servers: &ServerList) -> ConnectConfig {
         max_reply: config.max_reply,
         pacer: Arc::clone(&shared.pacer),
         auth: config.auth.lock().clone(),
+        #[cfg(any(feature = "tls", feature = "tls-ring"))]
+        provider_turn: Arc::clone(&config.provider_turn),
         read_only: config.read_only,
         tls: config.tls.clone(),
         sasl: config.sasl.clone(),

@@ -89,7 +89,7 @@ impl Opener {
         Self {
             connector,
             #[cfg(any(feature = "tls", feature = "tls-ring"))]
-            tls: config.tls.clone().map(super::tls::Tls::new),
+            tls: super::tls::Tls::of(config),
             randomness: Arc::clone(&config.randomness),
         }
     }

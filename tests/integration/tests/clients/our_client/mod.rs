@@ -17,6 +17,7 @@ mod subscribed_recipes;
 mod subscriptions;
 mod transactions;
 mod unsupported;
+mod tls_providers;
 mod watches;
 
 use std::net::SocketAddr;

@@ -6,6 +6,7 @@ mod guarded;
 mod liveness;
 mod login;
 mod new_sessions;
+mod login_faults;
 mod paused_clock;
 mod program_end;
 mod read_only;

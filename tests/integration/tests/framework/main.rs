@@ -6,6 +6,7 @@
 mod ground;
 
 mod access;
+mod added_credentials;
 mod background;
 mod both_clients;
 mod changing;

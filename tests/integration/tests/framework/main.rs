@@ -18,6 +18,7 @@ mod creating;
 mod credentials;
 mod ending;
 mod ensembles;
+mod error_listeners;
 mod error_policies;
 mod failed_deletes;
 mod faults;

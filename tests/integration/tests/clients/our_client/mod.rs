@@ -3,10 +3,11 @@
 mod compression;
 mod containers;
 mod guarded;
+mod identities;
 mod liveness;
 mod login;
-mod new_sessions;
 mod login_faults;
+mod new_sessions;
 mod paused_clock;
 mod program_end;
 mod read_only;
@@ -16,9 +17,9 @@ mod secure;
 mod sessions;
 mod subscribed_recipes;
 mod subscriptions;
+mod tls_providers;
 mod transactions;
 mod unsupported;
-mod tls_providers;
 mod watches;
 
 use std::net::SocketAddr;

@@ -16,7 +16,7 @@ use curator_test::{FaultProxy, SaslAnswer, TestingServer};
 
 use crate::client::scripted::{Scripted, Then};
 
-/// Whether each login succeeds, hangs, or has credentials of no use.
+/// The course of a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Login {
     Succeeds,
@@ -253,7 +253,7 @@ async fn a_closing_session_is_closed_without_credentials_that_have_become_useles
     }
 }
 
-/// Watches are set again behind the login, and credentials that are added meanwhile count.
+/// Watches are set again behind the login. Credentials that are added during the login count.
 #[tokio::test]
 async fn watches_and_new_credentials_survive_a_login_that_is_repeated() {
     let server = server();

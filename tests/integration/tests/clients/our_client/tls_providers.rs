@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use curator_framework::spi::{ByteStream, Connector};
 use curator_framework::{
-    CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, Error, RetryForever, TlsOptions, TlsProvider,
+    CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, Error, RetryForever, TlsFiles, TlsOptions,
+    TlsProvider,
 };
 use curator_integration::env::{PATIENCE, eventually, in_time};
 use curator_recipes::InterProcessMutex;
 use curator_test::{ApacheServer, ClientAuth, FaultProxy, TestAuthority};
 use parking_lot::{Condvar, Mutex};
 
-/// What the next calls of a provider do.
+/// The end of each call of a provider from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Supplies,
@@ -144,6 +145,38 @@ async fn a_provider_that_blocks_occupies_one_thread() {
     eventually("it is asked again", async || provider.calls() > 2).await;
     client.close().await;
     assert_eq!(provider.most(), 1);
+}
+
+/// The client connects with a file that is cut anywhere only if the part is whole.
+#[test]
+fn a_file_that_is_half_written_is_refused() {
+    let (authority, folder) = (TestAuthority::new().unwrap(), tempfile::tempdir().unwrap());
+    let own = authority.client_certificate("worker").unwrap();
+    let texts = [authority.certificate_pem(), own.certificate_pem(), own.key_pem()];
+    let paths = ["ca.crt", "tls.crt", "tls.key"].map(|name| folder.path().join(name));
+    let is_built = || {
+        let files = TlsFiles::new(&paths[0]).with_client_certificate(&paths[1], &paths[2]);
+        options("127.0.0.1:1".to_owned()).tls(files).build().is_ok()
+    };
+    let whole = |cut: Option<(usize, usize)>| {
+        for (index, (path, text)) in paths.iter().zip(texts).enumerate() {
+            let end = cut.filter(|cut| cut.0 == index).map_or(text.len(), |cut| cut.1);
+            std::fs::write(path, &text[..end]).unwrap();
+        }
+    };
+    whole(None);
+    assert!(is_built());
+    for (index, text) in texts.iter().enumerate() {
+        let text = text.trim_end();
+        for end in (0..text.len()).step_by(7).chain([text.len() - 1]) {
+            whole(Some((index, end)));
+            assert!(!is_built(), "{:?} with {end} of {} bytes", paths[index], text.len());
+        }
+    }
+    let other = authority.client_certificate("worker").unwrap();
+    whole(None);
+    std::fs::write(&paths[2], other.key_pem()).unwrap();
+    assert!(!is_built(), "the key of another certificate");
 }
 
 #[derive(Debug)]

@@ -147,7 +147,7 @@ async fn a_provider_that_blocks_occupies_one_thread() {
     assert_eq!(provider.most(), 1);
 }
 
-/// The client connects with a file that is cut anywhere only if the part is whole.
+/// A renewal may be seen at any moment.
 #[test]
 fn a_file_that_is_half_written_is_refused() {
     let (authority, folder) = (TestAuthority::new().unwrap(), tempfile::tempdir().unwrap());
@@ -158,23 +158,23 @@ fn a_file_that_is_half_written_is_refused() {
         let files = TlsFiles::new(&paths[0]).with_client_certificate(&paths[1], &paths[2]);
         options("127.0.0.1:1".to_owned()).tls(files).build().is_ok()
     };
-    let whole = |cut: Option<(usize, usize)>| {
+    let write = |cut: Option<(usize, usize)>| {
         for (index, (path, text)) in paths.iter().zip(texts).enumerate() {
             let end = cut.filter(|cut| cut.0 == index).map_or(text.len(), |cut| cut.1);
             std::fs::write(path, &text[..end]).unwrap();
         }
     };
-    whole(None);
+    write(None);
     assert!(is_built());
     for (index, text) in texts.iter().enumerate() {
         let text = text.trim_end();
         for end in (0..text.len()).step_by(7).chain([text.len() - 1]) {
-            whole(Some((index, end)));
+            write(Some((index, end)));
             assert!(!is_built(), "{:?} with {end} of {} bytes", paths[index], text.len());
         }
     }
     let other = authority.client_certificate("worker").unwrap();
-    whole(None);
+    write(None);
     std::fs::write(&paths[2], other.key_pem()).unwrap();
     assert!(!is_built(), "the key of another certificate");
 }

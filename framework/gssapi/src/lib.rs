@@ -24,7 +24,7 @@
 //! | what is wrong | error of an operation |
 //! | --- | --- |
 //! | no ticket and no keytab, an expired ticket, a wrong key, an unknown principal of the client | [`AuthFailed`](curator_framework::Error::AuthFailed), at once |
-//! | no KDC answers, the KDC does not know the server or its realm | `ConnectionLoss`; the client tries the next server, and again |
+//! | no KDC answers or is found, the KDC does not know the server or its realm | `ConnectionLoss`; the client tries the next server, and again |
 //!
 //! The cause has the text of the library, such as `Cannot contact any KDC for realm 'EXAMPLE.COM'`.
 //!
@@ -226,8 +226,9 @@ fn failed(error: &(dyn std::error::Error + Send + Sync + 'static), target: &str)
 /// Returns whether the error says nothing of the client's credentials: no KDC answers, or it does not know the server.
 #[cfg(unix)]
 fn is_of_the_kdc(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
-    /// `KRB5KDC_ERR_S_PRINCIPAL_UNKNOWN`, `KRB5KDC_ERR_SVC_UNAVAILABLE`, `KRB5_KDC_UNREACH`, `KRB5_REALM_CANT_RESOLVE`.
-    const OF_THE_KDC: [i32; 4] = [-1_765_328_377, -1_765_328_355, -1_765_328_228, -1_765_328_164];
+    /// `KRB5KDC_ERR_S_PRINCIPAL_UNKNOWN`, `KRB5KDC_ERR_SVC_UNAVAILABLE`, `KRB5_REALM_UNKNOWN` (without an address in the
+    /// configuration and in DNS), `KRB5_KDC_UNREACH`, `KRB5_REALM_CANT_RESOLVE`.
+    const OF_THE_KDC: [i32; 5] = [-1_765_328_377, -1_765_328_355, -1_765_328_230, -1_765_328_228, -1_765_328_164];
     let error = error.downcast_ref::<libgssapi::error::Error>();
     error.is_some_and(|error| OF_THE_KDC.contains(&i32::from_ne_bytes(error.minor.to_ne_bytes())))
 }

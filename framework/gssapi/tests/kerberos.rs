@@ -63,8 +63,11 @@ fn tests() {
     realm.logs_in(&plain, "", Credentials::Cache("short.cache"), "expired");
     let away = realm.logs_in(&plain, "away", ada, "Cannot contact any KDC for realm 'EXAMPLE.COM'");
     assert!(away.starts_with("ConnectionLoss: "), "{away}");
+    // The addresses of the KDCs come from DNS, which is away.
+    let unfound = realm.logs_in(&plain, "unfound", ada, "Cannot find KDC for realm \"EXAMPLE.COM\"");
+    assert!(unfound.starts_with("ConnectionLoss: "), "{unfound}");
     drop(server);
-    let held = realm.output(&["cluster", realm.folder.path().to_str().unwrap()], ada, false);
+    let held = realm.output(&["cluster", realm.folder.path().to_str().unwrap()], ada, "krb5");
     assert!(held.contains("held in 4 connections or more"), "{held}");
     println!("all logins are right");
 }
@@ -97,13 +100,13 @@ impl Realm {
         let mut realm = Self { folder: tempfile::tempdir().unwrap(), kdc: None };
         let folder = realm.folder.path().display().to_string();
         let [port, closed] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
-        for (name, port) in [("krb5.conf", port), ("away.conf", closed)] {
+        let realms = |port| format!("[realms]\n EXAMPLE.COM = {{\n  kdc = 127.0.0.1:{port}\n }}\n");
+        for (name, realms) in [("krb5", realms(port)), ("away", realms(closed)), ("unfound", String::new())] {
             let text = format!(
                 "[libdefaults]\n default_realm = EXAMPLE.COM\n dns_lookup_realm = false\n dns_lookup_kdc = false\n rdns = false\n \
-                 dns_canonicalize_hostname = false\n udp_preference_limit = 1\n\
-                 [realms]\n EXAMPLE.COM = {{\n  kdc = 127.0.0.1:{port}\n }}\n"
+                 dns_canonicalize_hostname = false\n udp_preference_limit = 1\n{realms}"
             );
-            fs::write(realm.file(name), text).unwrap();
+            fs::write(realm.file(&format!("{name}.conf")), text).unwrap();
         }
         let kdc = format!(
             "[kdcdefaults]\n kdc_listen = 127.0.0.1:{port}\n kdc_tcp_listen = 127.0.0.1:{port}\n\
@@ -175,16 +178,17 @@ impl Realm {
     }
 
     fn logs_in(&self, servers: &str, options: &str, credentials: Credentials, expected: &str) -> String {
-        let output = self.output(&["login", servers, options], credentials, options == "away");
+        let configuration = if ["away", "unfound"].contains(&options) { options } else { "krb5" };
+        let output = self.output(&["login", servers, options], credentials, configuration);
         println!("{options:10} {credentials:?}: {output}");
         assert!(output.contains(expected), "{expected}: {output}");
         output
     }
 
     /// Runs this program again, and returns what it prints.
-    fn output(&self, arguments: &[&str], credentials: Credentials, is_away: bool) -> String {
+    fn output(&self, arguments: &[&str], credentials: Credentials, configuration: &str) -> String {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(arguments).env("KRB5_CONFIG", self.file(if is_away { "away.conf" } else { "krb5.conf" }));
+        command.args(arguments).env("KRB5_CONFIG", self.file(&format!("{configuration}.conf")));
         let (keytab, cache) = match credentials {
             Credentials::None => (self.file("no.keytab"), "MEMORY:".to_owned()),
             Credentials::Keytab(name) => (self.file(name), "MEMORY:".to_owned()),

@@ -51,7 +51,8 @@ const MIN_FRAME: usize = 4096;
 /// The largest limit of a reply.
 const MAX_REPLY: usize = 1 << 30;
 
-const TLS_NEEDS: &str = "`DefaultZooKeeperFactory`, the default client, and the cargo feature `tls`";
+const TLS_NEEDS: &str =
+    "`DefaultZooKeeperFactory`, the default client, without a connector, and the cargo feature `tls`";
 
 /// The default of [`CuratorFrameworkBuilder::reap_interval`]: 60 s, as for ZooKeeper's containers.
 pub const DEFAULT_REAP_INTERVAL: Duration = Duration::from_secs(60);
@@ -110,6 +111,8 @@ impl CuratorFrameworkBuilder {
             auth: Mutex::default(),
             read_only: false,
             tls: None,
+            #[cfg(any(feature = "tls", feature = "tls-ring"))]
+            provider_turn: Arc::default(),
             sasl: None,
             default_data: DefaultData::HostAddress(&LOCAL_ADDRESS),
             factory: Arc::new(DefaultZooKeeperFactory::new()),
@@ -364,7 +367,8 @@ impl CuratorFrameworkBuilder {
     ///   * a namespace that is not a path;
     ///   * an ensemble tracker with TLS, or TLS options that cannot be read.
     /// * `Error::Unsupported`: the ZooKeeper client does not support an option. With `zookeeper-async` these are TLS,
-    ///   SASL and read-only servers; with the default client it is TLS without the cargo feature `tls`.
+    ///   SASL and read-only servers; with the default client it is TLS with a connector, or without the cargo feature
+    ///   `tls`.
     pub fn build(mut self) -> Result<CuratorFramework> {
         self.check_features()?;
         let ensemble = parse_connect_string(&self.config.ensemble.connect_string())?;

@@ -138,6 +138,7 @@ impl CuratorFramework {
         };
         let _in_time = budget.limit(closed).await;
         self.listeners.clear();
+        shared.config.session.unhandled_errors.close();
     }
 
     /// Resolves when the client is closed, by [`close`](Self::close) or with its last clone that keeps it.

@@ -33,10 +33,16 @@ impl CuratorFramework {
     /// gets a warning of each as well.
     ///
     /// A task that tries again reports its first error alone. The closure has a thread of its own, and may block. It must
-    /// not own a clone of the client, which it would keep open.
+    /// not own a clone of the client, which it would keep open. [`close`](Self::close) drops it.
     #[doc(alias = "UnhandledErrorListener")]
     #[doc(alias = "getUnhandledErrorListenable")]
     pub fn add_error_listener(&self, listener: impl Fn(&str, &Error) + Send + Sync + 'static) -> ListenerId {
+        let root = self.core.root().clone();
+        let listener = move |what: &str, error: &Error| {
+            let mut error = error.clone();
+            error.shorten(&|path| root.to_client_path(path));
+            listener(what, &error);
+        };
         self.core.shared().config.session.unhandled_errors.add(Arc::new(listener))
     }
 

@@ -34,9 +34,7 @@ pub(crate) async fn run(shared: Arc<ClientState>) {
         let connection = Connection { handle, events: mpsc::unbounded_channel().1, sent, established, epoch };
         let session = Session::new(number, &connection, &shared.config.session, Arc::clone(&shared.leftovers));
         let timeout_s = session.timeout().as_secs_f64();
-        shared.publish(Some(session.clone()));
-        // The program may have added credentials since the attempt to connect began.
-        shared.config.auth.lock().iter().for_each(|auth| session.handle().add_auth(auth));
+        shared.publish_new(session.clone());
         shared.on_event(if number == 1 { StateEvent::FirstSession } else { StateEvent::SessionEstablished });
         let session_id = session.shown_id();
         report(move || tracing::info!(session = number, session_id, timeout_s, "session established"));
@@ -116,6 +114,8 @@ fn connect_config(shared: &ClientState, servers: &ServerList) -> ConnectConfig {
         auth: config.auth.lock().clone(),
         read_only: config.read_only,
         tls: config.tls.clone(),
+        #[cfg(any(feature = "tls", feature = "tls-ring"))]
+        provider_turn: Arc::clone(&config.provider_turn),
         sasl: config.sasl.clone(),
         clock: Arc::clone(&config.session.clock),
         randomness: Arc::clone(&config.session.randomness),

@@ -148,13 +148,22 @@ impl ClientState {
         self.session.replace(session);
     }
 
+    /// Publishes a new session, which has all credentials by then: the program may have added some since the attempt to
+    /// connect began.
+    pub(crate) fn publish_new(&self, session: Session) {
+        // Locked until the session is there: no credentials are left out, and none come ahead of older ones.
+        let all = self.config.auth.lock();
+        all.iter().for_each(|auth| session.handle().add_auth(auth));
+        self.publish(Some(session));
+    }
+
     /// Adds credentials, also to the present session.
     pub(crate) fn add_auth(&self, auth: AuthInfo) {
+        // Locked to the end, so that each session gets them in one order.
         let mut all = self.config.auth.lock();
         if !all.contains(&auth) {
             all.push(auth.clone());
         }
-        drop(all);
         // Without a session the next one takes all.
         if let Some(session) = self.session.get() {
             session.handle().add_auth(&auth);

@@ -31,6 +31,8 @@ pub(crate) struct Config {
     pub(crate) auth: Mutex<Vec<AuthInfo>>,
     pub(crate) read_only: bool,
     pub(crate) tls: Option<Arc<dyn TlsProvider>>,
+    #[cfg(any(feature = "tls", feature = "tls-ring"))]
+    pub(crate) provider_turn: crate::zookeeper::security::ProviderTurn,
     pub(crate) sasl: Option<Arc<dyn SaslMechanism>>,
     pub(crate) default_data: DefaultData,
     pub(crate) factory: Arc<dyn ZooKeeperFactory>,

@@ -105,6 +105,8 @@ pub struct ConnectConfig {
     pub read_only: bool,
     /// The source of the options of TLS, if the connections use it.
     pub tls: Option<Arc<dyn TlsProvider>>,
+    #[cfg(any(feature = "tls", feature = "tls-ring"))]
+    pub(crate) provider_turn: crate::zookeeper::security::ProviderTurn,
     /// The mechanism of the login by SASL, if any.
     pub sasl: Option<Arc<dyn SaslMechanism>>,
     /// The clock on which `sent` is measured.
@@ -129,6 +131,8 @@ impl ConnectConfig {
             auth: Vec::new(),
             read_only: false,
             tls: None,
+            #[cfg(any(feature = "tls", feature = "tls-ring"))]
+            provider_turn: Arc::default(),
             sasl: None,
             clock: Arc::new(crate::environment::clock::TokioClock::default()),
             randomness: Arc::new(crate::environment::randomness::ThreadRandomness),

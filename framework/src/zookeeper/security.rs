@@ -46,12 +46,19 @@ pub trait TlsProvider: Send + Sync + fmt::Debug + 'static {
     /// calls it on a thread for blocking work, and the time counts as the attempt's. It must not block without end: the end
     /// of a runtime waits for it.
     ///
+    /// The attempts of a client call it one after the other. While a call runs, another attempt uses the options of the
+    /// session's attempt before. The first attempt of a session waits for its turn.
+    ///
     /// # Errors
     ///
     /// An [`io::Error`] that says what is wrong. The client logs it, and uses the options of the session's attempt before;
     /// the first attempt of a session fails. So it does if the options cannot be used.
     fn options(&self) -> io::Result<TlsOptions>;
 }
+
+/// The turn to call a client's provider, so that a call that blocks occupies one thread, not one for each attempt.
+#[cfg(any(feature = "tls", feature = "tls-ring"))]
+pub(crate) type ProviderTurn = std::sync::Arc<tokio::sync::Mutex<()>>;
 
 impl TlsProvider for TlsOptions {
     fn options(&self) -> io::Result<TlsOptions> {

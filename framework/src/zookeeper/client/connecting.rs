@@ -107,7 +107,7 @@ impl SocketTask {
     }
 
     /// Closes a session that was made but cannot be used.
-    async fn abandon(&mut self) {
+    pub(super) async fn abandon(&mut self) {
         {
             let mut link = self.shared.link.lock();
             link.protocol.lost(None);

@@ -28,13 +28,24 @@ pub trait Connector: Send + Sync + fmt::Debug + 'static {
     async fn connect(&self, server: &str) -> io::Result<Box<dyn ByteStream>>;
 }
 
+const STREAM: &str = "stream of the connector";
+
 /// The stream of a connector. Its panic breaks the connection, not the session's task.
-struct ContainedStream(Box<dyn ByteStream>);
+struct ContainedStream(Option<Box<dyn ByteStream>>);
 
 impl ContainedStream {
     fn poll<T>(&mut self, poll: impl FnOnce(Pin<&mut dyn ByteStream>) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        let polled = catch_panic("stream of the connector", || poll(Pin::new(&mut *self.0)));
+        let Some(stream) = &mut self.0 else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
+        let polled = catch_panic(STREAM, || poll(Pin::new(&mut **stream)));
         polled.unwrap_or_else(|panic| Poll::Ready(Err(io::Error::other(panic))))
+    }
+}
+
+impl Drop for ContainedStream {
+    fn drop(&mut self) {
+        let stream = self.0.take();
+        // The panic is logged.
+        let _panicked = catch_panic(STREAM, || drop(stream));
     }
 }
 
@@ -59,8 +70,9 @@ impl AsyncWrite for ContainedStream {
 }
 
 impl ByteStream for ContainedStream {
-    fn close_blocking(self: Box<Self>, bytes: &[u8], limit: Duration) -> io::Result<()> {
-        catch_panic("stream of the connector", || self.0.close_blocking(bytes, limit)).map_err(io::Error::other)?
+    fn close_blocking(mut self: Box<Self>, bytes: &[u8], limit: Duration) -> io::Result<()> {
+        let Some(stream) = self.0.take() else { return Err(io::ErrorKind::NotConnected.into()) };
+        catch_panic(STREAM, || stream.close_blocking(bytes, limit)).map_err(io::Error::other)?
     }
 }
 
@@ -77,7 +89,7 @@ impl Opener {
         Self {
             connector,
             #[cfg(any(feature = "tls", feature = "tls-ring"))]
-            tls: config.tls.clone().map(super::tls::Tls::new),
+            tls: super::tls::Tls::of(config),
             randomness: Arc::clone(&config.randomness),
         }
     }
@@ -111,7 +123,7 @@ impl Opener {
             (Some(connector), _) => {
                 let connected = catch_panic_of("connector", || connector.connect(server)).await;
                 let stream = connected.map_err(io::Error::other)??;
-                Ok(Stream::Other(Box::new(ContainedStream(stream))))
+                Ok(Stream::Other(Box::new(ContainedStream(Some(stream)))))
             }
             (None, Some(address)) => {
                 let stream = TcpStream::connect(address).await?;

@@ -24,7 +24,8 @@ impl DefaultZooKeeperFactory {
         Self { connector: None }
     }
 
-    /// Connects to the servers by `connector`: through a proxy, over Unix sockets, in a simulation.
+    /// Connects to the servers by `connector`: through a proxy, over Unix sockets, in a simulation. TLS is then the
+    /// connector's work: a client with [`tls`](crate::CuratorFrameworkBuilder::tls) is not built.
     #[must_use]
     pub fn with_connector(connector: impl Connector) -> Self {
         Self { connector: Some(Arc::new(connector)) }
@@ -34,7 +35,8 @@ impl DefaultZooKeeperFactory {
 #[async_trait]
 impl ZooKeeperFactory for DefaultZooKeeperFactory {
     fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
+        // The streams of a connector are used as they are.
+        Capabilities { tls: CAPABILITIES.tls && self.connector.is_none(), ..CAPABILITIES }
     }
 
     fn client(&self) -> &'static str {

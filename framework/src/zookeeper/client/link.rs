@@ -9,7 +9,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite as _, ReadBuf, ReadHalf, WriteHalf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use super::protocol::{Protocol, Violation};
 use super::stream::{ByteStream, Stream};
@@ -25,8 +26,8 @@ pub(super) struct SessionIo {
     pub(super) link: Mutex<Link>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) randomness: Arc<dyn Randomness>,
-    /// Notifies the socket task that the session has ended: the close timeout begins.
-    pub(super) ended: Notify,
+    /// Tells the socket task that the session's handle has ended: the close timeout begins.
+    pub(super) ended: CancellationToken,
     /// The call that makes guards lost when the socket task is dropped.
     pub(super) task_dropped: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// The call that wakes waiters.
@@ -165,7 +166,7 @@ impl SessionIo {
         link.protocol.close(self.clock.now());
         link.wake_task();
         drop(link);
-        self.ended.notify_one();
+        self.ended.cancel();
     }
 }
 

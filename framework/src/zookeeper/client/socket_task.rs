@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
+use tokio_util::sync::CancellationToken;
 
 use super::connector::Opener;
 use super::hosts::Hosts;
@@ -27,7 +28,7 @@ use crate::error::{Chain, ConnectError};
 use crate::sync::panics::caught;
 use crate::sync::report::report;
 use crate::zookeeper::sasl::SaslServer;
-use crate::zookeeper::{ConnectConfig, HandleEvent, Reattached};
+use crate::zookeeper::{ConnectConfig, HandleEvent, Reattached, SessionEnd};
 
 /// The room for a read. Longer frames make the buffer grow, up to the frame limit.
 const READ: usize = 8 * 1024;
@@ -104,7 +105,7 @@ impl SocketTask {
             }),
             clock: Arc::clone(&config.clock),
             randomness: Arc::clone(&config.randomness),
-            ended: Notify::new(),
+            ended: CancellationToken::new(),
             task_dropped: Mutex::new(None),
             notify: OnceLock::new(),
         });
@@ -136,15 +137,25 @@ impl SocketTask {
     pub(super) async fn run(mut self) {
         let (shared, close_timeout) = (Arc::clone(&self.shared), self.config.close_timeout);
         let closing = async {
-            shared.ended.notified().await;
+            shared.ended.cancelled().await;
             tokio::time::sleep(close_timeout).await;
         };
         tokio::select! {
             biased;
-            () = self.serve() => {}
+            () = self.serve_and_close() => {}
             () = closing => tracing::debug!("the session is left to the server's timer"),
         }
         self.ended = true;
+    }
+
+    async fn serve_and_close(&mut self) {
+        self.serve().await;
+        if self.shared.link.lock().protocol.over() == Some(SessionEnd::AuthFailed) {
+            self.lose(None);
+            // The server has the session still, and its nodes must not go before its guards are lost.
+            self.shared.ended.cancelled().await;
+            self.abandon().await;
+        }
     }
 
     async fn serve(&mut self) {
@@ -313,10 +324,15 @@ impl SocketTask {
             }
             Err(Failed { reason, is_final }) => {
                 self.login = None;
-                if !is_final || protocol.over().is_some() {
+                if !is_final {
                     return Err(reason);
                 }
-                protocol.refuse(Some(reason));
+                let is_over = protocol.over().is_some();
+                protocol.refuse(Some(reason.clone()));
+                if is_over {
+                    // Its close is left, on a connection without a login.
+                    return Err(reason);
+                }
             }
         }
         Ok(true)
@@ -452,7 +468,6 @@ mod tests {
     use super::super::link::split;
     use super::super::stream::Stream;
     use super::*;
-    use crate::zookeeper::SessionEnd;
 
     /// Returns what the server can read after a flush and the drop of the socket task.
     async fn read_by_server(is_copy: bool) -> io::Result<usize> {

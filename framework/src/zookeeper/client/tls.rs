@@ -19,26 +19,47 @@ use super::blocking_socket::BlockingSocket;
 use super::stream::{ByteStream, Stream};
 use crate::sync::report::report;
 use crate::sync::user_code::catch_panic;
-use crate::zookeeper::security::{TlsOptions, TlsProvider};
+use crate::zookeeper::ConnectConfig;
+use crate::zookeeper::security::{ProviderTurn, TlsOptions, TlsProvider};
 
 /// The TLS side of a session's connections.
 pub(super) struct Tls {
     provider: Arc<dyn TlsProvider>,
+    turn: ProviderTurn,
     /// The options of the newest attempt, and what they mean. Kept as long as they are equal: it has the tickets by which a
     /// handshake is shorter.
     newest: Mutex<Option<(TlsOptions, TlsConnector)>>,
 }
 
 impl Tls {
-    pub(super) fn new(provider: Arc<dyn TlsProvider>) -> Self {
-        Self { provider, newest: Mutex::default() }
+    /// Returns the TLS side of a session; `None` if its connections have plain text.
+    pub(super) fn of(config: &ConnectConfig) -> Option<Self> {
+        let provider = config.tls.clone()?;
+        Some(Self { provider, turn: Arc::clone(&config.provider_turn), newest: Mutex::default() })
+    }
+
+    /// Calls the provider, if no other call runs or the session needs its first options.
+    async fn options(&self) -> io::Result<TlsOptions> {
+        let turn = Arc::clone(&self.turn);
+        let turn = match Arc::clone(&turn).try_lock_owned() {
+            Ok(turn) => turn,
+            Err(_runs) if self.newest.lock().is_some() => {
+                return Err(io::Error::other("a call of the TLS provider has not returned yet"));
+            }
+            Err(_runs) => turn.lock_owned().await,
+        };
+        let provider = Arc::clone(&self.provider);
+        let call = move || {
+            let options = catch_panic("TLS provider", || provider.options()).map_err(io::Error::other)?;
+            drop(turn);
+            options
+        };
+        tokio::task::spawn_blocking(call).await.map_err(io::Error::other)?
     }
 
     /// Asks for the present options.
     async fn connector(&self) -> io::Result<TlsConnector> {
-        let provider = Arc::clone(&self.provider);
-        let options = move || catch_panic("TLS provider", || provider.options()).map_err(io::Error::other)?;
-        let options = tokio::task::spawn_blocking(options).await.map_err(io::Error::other)?;
+        let options = self.options().await;
         let mut newest = self.newest.lock();
         match (&options, &*newest) {
             (Ok(options), Some((same, connector))) if options == same => return Ok(connector.clone()),

@@ -6,6 +6,7 @@
 mod ground;
 
 mod access;
+mod added_credentials;
 mod background;
 mod both_clients;
 mod changing;
@@ -17,6 +18,7 @@ mod creating;
 mod credentials;
 mod ending;
 mod ensembles;
+mod error_listeners;
 mod error_policies;
 mod failed_deletes;
 mod faults;

@@ -268,9 +268,12 @@ impl<T> Protocol<T> {
         self.connection.as_ref().is_some_and(|connection| matches!(connection.phase, Phase::LoggingIn))
     }
 
-    /// Ends the session because its credentials are of no use.
+    /// Ends the session because its credentials are of no use. One that has ended is closed without them.
     pub(crate) fn refuse(&mut self, reason: Option<String>) {
         self.refusal = reason;
+        if self.over.is_some_and(SessionEnd::needs_close) {
+            return self.abandon();
+        }
         self.end(SessionEnd::AuthFailed);
     }
 }

@@ -10,6 +10,6 @@ mod limits;
 mod reconnect;
 mod relay;
 mod runtime_end;
-mod scripted;
+pub(crate) mod scripted;
 mod timeouts;
 mod watches;

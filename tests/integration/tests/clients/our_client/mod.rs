@@ -3,8 +3,10 @@
 mod compression;
 mod containers;
 mod guarded;
+mod identities;
 mod liveness;
 mod login;
+mod login_faults;
 mod new_sessions;
 mod paused_clock;
 mod program_end;
@@ -15,6 +17,7 @@ mod secure;
 mod sessions;
 mod subscribed_recipes;
 mod subscriptions;
+mod tls_providers;
 mod transactions;
 mod unsupported;
 mod watches;

@@ -15,7 +15,7 @@ use std::time::Duration;
 fn is_unsupported<T: std::fmt::Debug>(result: Result<T, Error>, words: &str) {
     let error = result.unwrap_err();
     assert!(matches!(&error, Error::Unsupported { client: "zookeeper-async", .. }), "{error}");
-    let tls = if words == "connect by TLS" { ", and the cargo feature `tls`" } else { "" };
+    let tls = if words == "connect by TLS" { ", without a connector, and the cargo feature `tls`" } else { "" };
     let needed = format!("`DefaultZooKeeperFactory`, the default client{tls}");
     assert_eq!(error.to_string(), format!("zookeeper-async cannot {words}; needed: {needed}"));
 }

@@ -1,5 +1,6 @@
 //! The adapter to the crate `zookeeper-async`: what it does about the crate's faults.
 
+mod credentials;
 mod liveness;
 mod logging;
 mod session_identity;

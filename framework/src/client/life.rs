@@ -66,7 +66,8 @@ impl CuratorFramework {
     /// Requests from now on have them, and each later connection sends them first. They cannot be taken back.
     ///
     /// The call returns at once. [`who_am_i`](Self::who_am_i) shows the user if the server has accepted them. A server that
-    /// refuses credentials ends the session, and operations fail with `Error::AuthFailed`.
+    /// refuses credentials ends the session, and operations fail with `Error::AuthFailed`. They fail as long as the client
+    /// has these credentials, so only another client helps.
     ///
     /// With `zookeeper-async` they count from the next session on.
     #[doc(alias = "addAuthInfo")]

@@ -62,7 +62,7 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `Error::Unsupported` with `zookeeper-async`, and with servers before 3.7, which close the connection;
+    /// `Error::Unsupported` with `zookeeper-async`, and with servers before 3.7, which close the connection at each call;
     /// `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up; `Error::AuthFailed`.
     ///
     /// # Cancel safety

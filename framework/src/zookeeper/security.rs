@@ -39,6 +39,8 @@ impl fmt::Debug for TlsOptions {
 /// Supplies the options of TLS for each new connection, so that a client outlives its certificate.
 ///
 /// [`TlsOptions`] supplies itself, and [`TlsFiles`] what is in files.
+///
+/// A provider must not own a clone of its client, which it would keep open.
 pub trait TlsProvider: Send + Sync + fmt::Debug + 'static {
     /// Returns the options for the next connection. An open connection keeps its own.
     ///
@@ -51,8 +53,9 @@ pub trait TlsProvider: Send + Sync + fmt::Debug + 'static {
     ///
     /// # Errors
     ///
-    /// An [`io::Error`] that says what is wrong. The client logs it, and uses the options of the session's attempt before;
-    /// the first attempt of a session fails. So it does if the options cannot be used.
+    /// An [`io::Error`] that says what is wrong. The client logs it, and uses the options of the session's attempt before. A
+    /// session that does not exist yet has none, so its attempt fails, even if an earlier session had options. Options that
+    /// cannot be used are an error too.
     fn options(&self) -> io::Result<TlsOptions>;
 }
 

@@ -15,6 +15,8 @@ pub use self::digest_md5::SaslDigest;
 ///
 /// The framework has [`SaslDigest`]. A crate of its own, `curator-gssapi`, has Kerberos.
 ///
+/// A mechanism must not own a clone of its client, which it would keep open.
+///
 /// # Examples
 ///
 /// A mechanism that sends one token, and expects the reply without a token that ends the login:
@@ -115,7 +117,7 @@ impl SaslServer {
         self.address
     }
 
-    /// Returns a random number that no other login has.
+    /// Returns a random number, another one for each login.
     #[must_use]
     pub const fn nonce(&self) -> u64 {
         self.nonce
@@ -126,8 +128,9 @@ impl SaslServer {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaslError {
-    /// The credentials cannot be used: a wrong password, no ticket or an expired one. Final, as a refusal by the server is:
-    /// operations fail with [`Error::AuthFailed`](crate::Error::AuthFailed), and an open session ends.
+    /// The credentials cannot be used: a wrong password, no ticket or an expired one. As with a refusal by the server,
+    /// operations fail with [`Error::AuthFailed`](crate::Error::AuthFailed), and an open session ends. The client tries to
+    /// make another session, with pauses of up to 30 s, so it recovers once the credentials can be used.
     #[error("{0}")]
     Credentials(String),
     /// A service that the login needs does not answer. The client tries the next server, and again.

@@ -32,7 +32,7 @@ impl CuratorFramework {
     /// refusals by a server, of the tasks that delete nodes in the background and that watch the nodes of guards. A lost
     /// connection is none. The crate `tracing` gets a warning of each as well.
     ///
-    /// A task that tries again does not report the same error again. The closure has a thread of its own, and may block. It must
+    /// A task that tries again does not report each try. The closure has a thread of its own, and may block. It must
     /// not own a clone of the client, which it would keep open. [`close`](Self::close) drops it.
     #[doc(alias = "UnhandledErrorListener")]
     #[doc(alias = "getUnhandledErrorListenable")]

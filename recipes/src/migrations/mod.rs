@@ -269,7 +269,7 @@ impl MigrationManager {
             Err(Error::NoNode { .. }) => Vec::new(),
             listed => listed?,
         };
-        // The nodes of a set with a longer id, or those of the lock, may be beside the records.
+        // The nodes of a set with a longer id, or of the lock, may be beside the records.
         names.retain(|name| is_record(name));
         names.sort_unstable();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

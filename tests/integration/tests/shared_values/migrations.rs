@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use curator_framework::{CuratorFramework, CuratorOp, Error, RetryNTimes};
 use curator_integration::clients::is_zookeeper_async;
-use curator_integration::env::{Env, connected, eventually, in_time};
+use curator_integration::env::{Env, builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_integration::simulated_stage::{ONE, TWO, client as simulated, play, soon};
 use curator_recipes::{
@@ -215,6 +215,18 @@ on_every_server! {
                 assert_eq!(in_time(manager.migrate(&set(id, &path))).await.unwrap(), applied, "{id}");
             }
         }
+    }
+
+    /// As Java's client does it.
+    async fn records_are_compressed_if_the_client_compresses(env) {
+        let (client, base) = (connected(builder(env.address()).enable_compression()).await, env.path("a"));
+        let manager = manager(&client, &env);
+        let set = set([Migration::new([create(&base, "x")]), Migration::new([CuratorOp::delete(&base)])]);
+        assert_eq!(in_time(manager.migrate(&set)).await.unwrap(), 2);
+        assert_eq!(in_time(manager.migrate(&set)).await.unwrap(), 0);
+        let record = format!("{}/{}", env.path("applied/main"), records(&client, &env).await[0]);
+        let stored = client.get_data().undecompressed().for_path(&record).await.unwrap().0;
+        assert!(stored.starts_with(&[0x1f, 0x8b]), "gzip's own beginning: {stored:?}");
     }
 
     async fn long_sets_are_read_in_parts(env) {

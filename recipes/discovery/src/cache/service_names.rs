@@ -180,7 +180,7 @@ impl ServiceNames {
         let call = move |event: &CacheEvent| {
             let mut changes = VecDeque::new();
             known.lock().apply(event, &mut changes);
-            // An event may have several changes, and the panic of one call is no reason to leave out the others.
+            // An event may have several changes. The panic of one call leaves out no other one.
             for change in &changes {
                 let _panicked = catch_panic("listener", || listener(change));
             }

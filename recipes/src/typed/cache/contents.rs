@@ -117,7 +117,7 @@ impl<T> Entry<T> {
     }
 }
 
-/// The nodes of a cache whose data can be read.
+/// The nodes of a cache with data that can be read.
 pub(super) struct Contents<T> {
     /// The start of each node's path.
     parent: String,

@@ -261,12 +261,12 @@ impl<T: Send + Sync + 'static> ModeledCache<T> {
         let (key, Owner { nodes, cache, .. }) = (key.to_string(), &*self.owner);
         let node = nodes.at(&key)?;
         self.owner.view(|view| {
-            // Twice, because the creation of the node may arrive after the first look.
-            for _ in 0..2 {
+            loop {
                 if let Some(found) = view.contents.get(&key) {
                     return found.map(Lookup::Present);
                 }
                 match cache.get(node.path()) {
+                    // It was created after the first look.
                     Lookup::Present(_) => view.catch_up(nodes),
                     Lookup::Missing => return Ok(Lookup::Missing),
                     Lookup::NotLoaded => {
@@ -274,7 +274,6 @@ impl<T: Send + Sync + 'static> ModeledCache<T> {
                     }
                 }
             }
-            Ok(Lookup::NotLoaded)
         })
     }
 
@@ -303,9 +302,10 @@ impl<T: Send + Sync + 'static> ModeledCache<T> {
     }
 
     /// Returns the changes as a stream. It starts with [`Added`](ModelChange::Added) for each present node, and ends with
-    /// the cache. A node that had a value and cannot be read now is added with that value, then removed and broken. A
-    /// reader that is slow by more than 10,000 events or 64 MiB gets the differences alone; a node that a process has
-    /// replaced since is then an update, even with the same data.
+    /// the cache. A node that had a value and cannot be read now is added with that value, then removed and broken.
+    ///
+    /// A reader that is slow by more than 10,000 events or 64 MiB gets the differences alone. If a process has replaced its
+    /// node since, this is then an update, even with the same data.
     pub fn changes(&self) -> Changes<ModelChange<T>> {
         let following = (self.owner.cache.changes(), self.follower(), VecDeque::new());
         Changes::new(unfold(following, async |(mut events, mut follower, mut pending)| {

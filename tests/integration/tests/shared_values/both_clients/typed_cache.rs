@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use curator_framework::{Changes, Error};
+use curator_framework::{Changes, CreateMode, Error};
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::in_process::{client, server};
 use curator_integration::on_every_server;
@@ -369,19 +369,41 @@ on_every_server! {
     /// Neither a stream nor a listener has a clone of the client that counts.
     async fn client_ends_with_its_last_clone_beside_streams_and_listeners(env) {
         let (client, path) = (env.client().await, env.path("users"));
-        let node = PersistentNode::new(env.client().await, format!("{path}/ada"), JsonCodec.encode(&user(1)).unwrap()).unwrap();
-        node.start().unwrap();
-        in_time(node.created()).await.unwrap();
+        let other = env.client().await;
+        in_time(users(&other, &path).at("ada").unwrap().set(&user(1))).await.unwrap();
+        let of_session = format!("{path}/ada/session");
+        in_time(client.create().with_mode(CreateMode::Ephemeral).for_path(&of_session)).await.unwrap();
         let cache = loaded(&users(&client, &path)).await;
         let mut changes = cache.changes();
         cache.add_listener(|_| {});
         assert_eq!(told(in_time(changes.recv()).await), "+ada=1");
-        let states = client.watch_connection_state();
         drop((cache, client));
+        // The stream is not polled, and so not at its end.
+        eventually("the session ends", async || other.check_exists().for_path(&of_session).await.unwrap().is_none()).await;
         assert!(in_time(changes.recv()).await.is_none());
-        eventually("the client is closed", async || states.has_changed().is_err()).await;
-        drop(changes);
-        in_time(node.close()).await;
+    }
+
+    /// Creations and deletions between the looks of a call.
+    async fn loaded_node_is_never_not_loaded(env) {
+        let (client, path) = (env.client().await, env.path("users"));
+        let users = users(&client, &path);
+        let cache = loaded(&users).await;
+        let (is_over, reader) = (Arc::new(AtomicUsize::new(0)), cache.clone());
+        let reads = {
+            let is_over = Arc::clone(&is_over);
+            tokio::task::spawn_blocking(move || {
+                while is_over.load(Ordering::SeqCst) == 0 {
+                    assert!(!matches!(reader.get("ada"), Ok(Lookup::NotLoaded)));
+                }
+            })
+        };
+        let ada = users.at("ada").unwrap();
+        for number in 0..300 {
+            in_time(ada.create(&user(number))).await.unwrap();
+            in_time(ada.delete()).await.unwrap();
+        }
+        is_over.store(1, Ordering::SeqCst);
+        in_time(reads).await.unwrap();
     }
 
     /// Random writes, deletions, data that cannot be decoded or read, and connections and sessions that end.

@@ -36,6 +36,9 @@ impl Migration {
     ///
     /// Give each create its data. Without data it has the client's default, in Java and here the host's address: the
     /// same migration on another host counts as a changed one.
+    ///
+    /// Compressed data counts as it is sent: another version of the compression may make it a changed migration. Give such
+    /// operations [`uncompressed`](CuratorOp::uncompressed) data, and let all programs of a set compress records alike.
     pub fn new(operations: impl IntoIterator<Item = CuratorOp>) -> Self {
         Self { operations: operations.into_iter().collect() }
     }
@@ -56,7 +59,7 @@ pub struct MigrationSet {
 }
 
 impl MigrationSet {
-    /// Returns a set of these migrations. The id is the name of its nodes.
+    /// Returns a set of these migrations. The id is the name of its nodes, and may have slashes.
     #[doc(alias = "build")]
     pub fn new(id: impl Into<String>, migrations: impl IntoIterator<Item = Migration>) -> Self {
         Self { id: id.into(), migrations: migrations.into_iter().collect() }

@@ -66,8 +66,8 @@ pub(super) struct EphemeralNodes {
     limit: usize,
     /// The length of all paths in the transaction that ends the session.
     bytes: usize,
-    /// The nodes that replies have shown, each with the newest transaction that such a reply reflects.
-    existing: HashMap<Arc<str>, i64>,
+    /// The nodes that replies have shown.
+    existing: HashMap<Arc<str>, Shown>,
     /// The creates without a reply, by their paths. A lost reply never comes.
     unanswered: HashMap<Arc<str>, Vec<Unanswered>>,
     /// The number of the newest request.
@@ -76,6 +76,14 @@ pub(super) struct EphemeralNodes {
     reflected: u64,
     /// The transaction that the server's newest list reflects.
     listed: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Shown {
+    /// The newest transaction that such a reply reflects.
+    zxid: i64,
+    /// The reply to the create is among them.
+    by_create: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -169,10 +177,15 @@ impl EphemeralNodes {
         self.existing.contains_key(path)
     }
 
+    /// Returns `true` if the reply to a create has shown the node.
+    pub(super) fn has_created(&self, path: &str) -> bool {
+        self.existing.get(path).is_some_and(|shown| shown.by_create)
+    }
+
     /// Records that no node of the session exists at this path, as of a transaction. Replies may be seen in another order
     /// than they came.
     pub(super) fn is_gone(&mut self, path: &str, zxid: i64) {
-        if self.existing.get(path).is_some_and(|shown| *shown <= zxid) {
+        if self.existing.get(path).is_some_and(|shown| shown.zxid <= zxid) {
             self.existing.remove(path);
             self.bytes -= length(path, false);
         }
@@ -187,10 +200,14 @@ impl EphemeralNodes {
     /// creates from before [`recount_begins`](Self::recount_begins): they are in the list, or were not applied, or their
     /// nodes are deleted.
     pub(super) fn recount(&mut self, zxid: i64, paths: &[String]) {
-        self.existing.retain(|_, shown| *shown > zxid);
+        let mut before = std::mem::take(&mut self.existing);
         for path in paths {
-            self.existing.entry(path.as_str().into()).or_insert(zxid);
+            let (path, shown) = before
+                .remove_entry(path.as_str())
+                .unwrap_or_else(|| (path.as_str().into(), Shown { zxid, by_create: false }));
+            self.existing.insert(path, Shown { zxid: shown.zxid.max(zxid), ..shown });
         }
+        self.existing.extend(before.into_iter().filter(|(_, shown)| shown.zxid > zxid));
         self.unanswered.retain(|_, creates| {
             creates.retain(|create| create.number > self.reflected);
             !creates.is_empty()
@@ -203,10 +220,13 @@ impl EphemeralNodes {
 
     fn exists(&mut self, path: Arc<str>, zxid: i64) {
         match self.existing.entry(path) {
-            Entry::Occupied(mut shown) => _ = shown.insert(zxid.max(*shown.get())),
+            Entry::Occupied(mut shown) => {
+                let newest = zxid.max(shown.get().zxid);
+                shown.insert(Shown { zxid: newest, by_create: true });
+            }
             Entry::Vacant(entry) if zxid > self.listed => {
                 self.bytes += length(entry.key(), false);
-                entry.insert(zxid);
+                entry.insert(Shown { zxid, by_create: true });
             }
             // The node was deleted before the server listed the nodes.
             Entry::Vacant(_) => {}
@@ -239,6 +259,21 @@ impl EphemeralNodes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn list_does_not_tell_which_creates_were_answered() {
+        let mut session = Session::new(1000);
+        let answered = session.create("/a");
+        let reply = Ok(Response::Created { path: "/a".into(), stat: Stat::default() });
+        session.0.answered(&answered, 1, &reply);
+        let _lost = session.create("/b");
+        session.0.recount_begins();
+        session.0.recount(2, &["/a".to_owned(), "/b".to_owned()]);
+        assert!(session.0.has("/a") && session.0.has("/b"));
+        assert!(session.0.has_created("/a") && !session.0.has_created("/b"));
+        session.0.is_gone("/a", 3);
+        assert!(!session.0.has_created("/a"));
+    }
     use crate::model::Stat;
 
     /// The counter, with the requests of a test.

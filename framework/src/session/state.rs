@@ -255,6 +255,13 @@ impl Session {
         Self { pinned: None, ..self.clone() }
     }
 
+    /// Returns `true` if the reply to a create of this session has shown the ephemeral node at this path: it has a known
+    /// owner in this program.
+    #[must_use]
+    pub fn has_created(&self, path: &str) -> bool {
+        self.inner.ephemeral_nodes.lock().has_created(&self.root.to_server_path(path))
+    }
+
     /// Returns the session's value of this type, for a recipe's state in it. The first call creates it.
     #[must_use]
     pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {

@@ -369,14 +369,15 @@ impl<P: Payload> ServiceDiscovery<P> {
     /// Nothing is lost when the future is dropped.
     #[doc(alias = "queryForNames")]
     pub async fn names(&self) -> Result<Vec<String>, DiscoveryError> {
-        self.children(self.path()).await
+        let mut names = self.children(self.path()).await?;
+        names.retain(|name| name != RESERVED);
+        Ok(names)
     }
 
-    /// Lists the children of a node in order, without ZooKeeper's own node; empty if the node does not exist.
+    /// Lists the children of a node in order; empty if the node does not exist.
     async fn children(&self, path: &str) -> Result<Vec<String>, DiscoveryError> {
         match self.shared.client.get_children().for_path(path).await {
             Ok(mut names) => {
-                names.retain(|name| name != RESERVED);
                 names.sort_unstable();
                 Ok(names)
             }

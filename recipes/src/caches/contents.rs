@@ -15,6 +15,7 @@ use super::error::CacheError;
 use super::events::{CacheEvent, EventQueue, Heard, Limits, Notice, Refill, Takes};
 use super::model::{CacheState, ChildData, Lookup};
 use super::options::{CuratorCacheOptions, FullPathFilter};
+use super::request::Request;
 use super::snapshot::CacheSnapshot;
 
 /// The contents, the streams and the state of a cache.
@@ -396,6 +397,22 @@ impl Shared {
             None if contents.is_missing(relative) => Lookup::Missing,
             _ => Lookup::NotLoaded,
         }
+    }
+
+    /// Returns why a node cannot be read.
+    pub(super) fn refusal(&self, path: &str) -> Option<CacheError> {
+        let request = Request::Read(self.relative(path)?.into());
+        self.contents.lock().engine.refused().get(&request).map(|error| error.clone().into())
+    }
+
+    /// Returns the full paths of the nodes that cannot be read, each with the reason.
+    pub(super) fn refusals(&self) -> Vec<(String, CacheError)> {
+        let contents = self.contents.lock();
+        let refused = contents.engine.refused().iter().filter_map(|(request, error)| match request {
+            Request::Read(path) => Some((self.full_path(path), error.clone().into())),
+            Request::List(_) => None,
+        });
+        refused.collect()
     }
 
     pub(super) fn children(&self, path: &str) -> Option<BTreeMap<String, Arc<ChildData>>> {

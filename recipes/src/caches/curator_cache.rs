@@ -207,6 +207,16 @@ impl CuratorCache {
         self.owner.shared.get(path)
     }
 
+    /// Returns why a node cannot be read.
+    pub(crate) fn refusal(&self, path: &str) -> Option<CacheError> {
+        self.owner.shared.refusal(path)
+    }
+
+    /// Returns the full paths of the nodes that cannot be read, each with the reason.
+    pub(crate) fn refusals(&self) -> Vec<(String, CacheError)> {
+        self.owner.shared.refusals()
+    }
+
     /// Returns the children of a node by their names; `None` if the node is not in the cache. Children that cannot be read
     /// are left out. Those of a node that itself cannot be read are included.
     #[must_use]
@@ -401,7 +411,7 @@ impl CuratorCache {
     }
 
     /// Adds the work of a listener's task.
-    pub(super) fn add_listener_task(&self, work: impl Future<Output = ()> + Send + 'static) -> ListenerId {
+    pub(crate) fn add_listener_task(&self, work: impl Future<Output = ()> + Send + 'static) -> ListenerId {
         self.owner.listeners.add(work)
     }
 

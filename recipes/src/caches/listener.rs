@@ -199,7 +199,7 @@ impl List {
 }
 
 /// Calls a closure for each event, one after the other, on a thread where it may block.
-pub(super) async fn call_each<T: Send + 'static>(
+pub(crate) async fn call_each<T: Send + 'static>(
     events: impl Stream<Item = T>,
     call: impl Fn(&T) + Send + Sync + 'static,
 ) {

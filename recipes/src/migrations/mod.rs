@@ -36,6 +36,9 @@ impl Migration {
     ///
     /// Give each create its data. Without data it has the client's default, in Java and here the host's address: the
     /// same migration on another host counts as a changed one.
+    ///
+    /// Compressed data counts as it is sent: another version of the compression may make it a changed migration. Give such
+    /// operations [`uncompressed`](CuratorOp::uncompressed) data, and let all programs of a set compress records alike.
     pub fn new(operations: impl IntoIterator<Item = CuratorOp>) -> Self {
         Self { operations: operations.into_iter().collect() }
     }
@@ -56,7 +59,7 @@ pub struct MigrationSet {
 }
 
 impl MigrationSet {
-    /// Returns a set of these migrations. The id is the name of its nodes.
+    /// Returns a set of these migrations. The id is the name of its nodes, and may have slashes.
     #[doc(alias = "build")]
     pub fn new(id: impl Into<String>, migrations: impl IntoIterator<Item = Migration>) -> Self {
         Self { id: id.into(), migrations: migrations.into_iter().collect() }
@@ -233,7 +236,16 @@ impl MigrationManager {
             match transaction.commit().await {
                 Ok(_) => return Ok(left),
                 // No other program applies migrations while the lock is held, so the records tell.
-                Err(LockError::Framework(error)) if error.outcome_unknown() => retries.failed(error).await?,
+                Err(LockError::Framework(error)) if error.outcome_unknown() => {
+                    retries.failed(error).await?;
+                    // The next server may lag, or the transaction may be on its way.
+                    loop {
+                        let session = retries.connected(&metadata).await?;
+                        if retries.done(session.write_barrier().await, &metadata).await?.is_some() {
+                            break;
+                        }
+                    }
+                }
                 Err(LockError::Framework(error)) => return Err(error.into()),
                 Err(error) => return Err(error.into()),
             }
@@ -260,6 +272,8 @@ impl MigrationManager {
             Err(Error::NoNode { .. }) => Vec::new(),
             listed => listed?,
         };
+        // The nodes of a set with a longer id, or of the lock, may be beside the records.
+        names.retain(|name| is_record(name));
         names.sort_unstable();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let read = read_children(&self.client, metadata, &names, READ_AT_ONCE).await?;
@@ -268,6 +282,11 @@ impl MigrationManager {
         };
         read.into_iter().map(plain).collect()
     }
+}
+
+fn is_record(name: &str) -> bool {
+    name.strip_prefix(RECORD)
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
 /// Returns the number of applied migrations, which must be the first ones of the set.

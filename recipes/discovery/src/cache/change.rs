@@ -43,7 +43,7 @@ pub enum InstanceChange<P> {
         instance: Arc<ServiceInstance<P>>,
     },
     /// A node exists, and is not an instance, or cannot be read. If it was an instance before, [`Removed`](Self::Removed)
-    /// precedes this change.
+    /// precedes this change. The deletion of such a node causes none.
     Broken {
         /// The name of the node.
         node: Arc<str>,

@@ -21,9 +21,9 @@ use crate::registration::Codec;
 
 /// A local copy of a service's instances, which follows the servers and reports how fresh it is: Curator's `ServiceCache`.
 ///
-/// It is a [`ModeledCache`] of the service's path. Each state of a node is decoded once, at the
-/// first call that needs it, whatever the number of readers and [streams](Self::changes). The payload's code runs in that
-/// call, and must not call the cache.
+/// It is a [`ModeledCache`] of the service's path. The newest state of a node is decoded once, at the first call that needs
+/// it, whatever the number of readers and [streams](Self::changes). A stream that lags decodes the earlier states again. The
+/// payload's code runs in the call or the stream that needs the instance, and must not call the cache.
 ///
 /// While the connection is lost the instances stay, and the state is [`Stale`](CacheState::Stale).
 ///

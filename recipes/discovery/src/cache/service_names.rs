@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
+use curator_framework::recipe::catch_panic;
 use curator_framework::{Changes, Zxid};
 use curator_recipes::{CacheEvent, CacheState, CuratorCache, CuratorCacheListener, CuratorCacheOptions, ListenerId};
 use futures_util::stream::unfold;
@@ -179,7 +180,10 @@ impl ServiceNames {
         let call = move |event: &CacheEvent| {
             let mut changes = VecDeque::new();
             known.lock().apply(event, &mut changes);
-            changes.iter().for_each(&listener);
+            // An event may have several changes. The panic of one call leaves out no other one.
+            for change in &changes {
+                let _panicked = catch_panic("listener", || listener(change));
+            }
         };
         self.cache.add_listener(CuratorCacheListener::builder().for_all(call).build())
     }

@@ -1,9 +1,10 @@
 //! The node of a sequential create with a lost reply. Its name has no id, so the session, the number and the data show which
-//! node it is. Data that another client has written shows nothing.
+//! node it is. Data that another client has written shows nothing. A node with an answered create is another one.
 
 use std::sync::Arc;
 
-use curator_framework::{Error, Session, SessionId, Stat, Zxid, make_path, node_from_path, parent_of};
+use curator_framework::{Error, Session, SessionId, Zxid, make_path, node_from_path, parent_of};
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::nodes::keeper::task::Keeper;
@@ -38,7 +39,7 @@ impl Keeper {
                 Err(Error::NoNode { .. } | Error::NoAuth { .. }) => Vec::new(),
                 children => children?,
             };
-            let mut written = Vec::new();
+            let mut found = Vec::new();
             for child in children.iter().filter(|child| is_numbered(child, name)) {
                 let path = make_path(parent, child);
                 let (data, stat) = match session.get_data(&path).await {
@@ -46,29 +47,25 @@ impl Keeper {
                     read => read?,
                 };
                 let is_newer = since.is_none_or(|since| stat.czxid > since.get());
-                if stat.ephemeral_owner != owner || !is_newer {
-                    continue;
-                }
-                if data != stored {
-                    written.extend((stat.version > 0).then_some((path, stat)));
-                } else if self.claims_one(stat.czxid) {
-                    return Ok(self.found_lost(path, &stat));
+                let is_written = data != stored;
+                if stat.ephemeral_owner == owner && is_newer && (!is_written || stat.version > 0) {
+                    found.push((is_written, path, stat));
                 }
             }
-            // Tasks have claimed the nodes that they have written themselves.
-            for (path, stat) in written {
+            // Replies that have arrived reach their callers. A node with an answered create is another one, of a task
+            // or of the program itself.
+            yield_now().await;
+            found.retain(|(_, path, _)| !of_create.has_created(path));
+            found.sort_by_key(|(is_written, ..)| *is_written);
+            for (_, path, stat) in found {
                 if self.claims_one(stat.czxid) {
-                    return Ok(self.found_lost(path, &stat));
+                    self.lost = None;
+                    return Ok(Some(Input::FoundFirst { path, made: Known::of(&stat) }));
                 }
             }
         }
         self.lost = None;
         Ok(None)
-    }
-
-    fn found_lost(&mut self, path: String, stat: &Stat) -> Option<Input> {
-        self.lost = None;
-        Some(Input::FoundFirst { path, made: Known::of(stat) })
     }
 
     /// Claims a node. Returns `false` if another task of the session has claimed it.

@@ -10,9 +10,6 @@ use crate::caches::events::CacheEvent;
 use crate::caches::model::ChildData;
 use crate::typed::error::ModelError;
 
-/// The node of ZooKeeper's own data, below the root.
-const RESERVED: &str = "/zookeeper";
-
 /// A node of a [`ModeledCache`](crate::ModeledCache), as it was at one moment.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -59,7 +56,7 @@ pub enum ModelChange<T> {
     #[doc(alias = "NODE_REMOVED")]
     Removed(CachedModel<T>),
     /// A node exists, and cannot be read or decoded. If it had a value before, [`Removed`](Self::Removed) precedes this
-    /// change.
+    /// change. The deletion of such a node causes none.
     #[doc(alias = "handleException")]
     Broken {
         /// The key.
@@ -83,16 +80,19 @@ impl<T> Clone for ModelChange<T> {
 /// The result of a decode.
 pub(super) type Decoded<T> = Result<Arc<T>, ModelError>;
 
+/// The result of a decode, and the node's [`CachedModel::since`].
+pub(super) type State<T> = (Decoded<T>, i64);
+
 /// A state of a node, to be decoded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Undecoded<'a> {
     pub(super) key: &'a str,
-    stat: &'a Stat,
+    pub(super) stat: &'a Stat,
     pub(super) data: &'a [u8],
 }
 
-/// Returns the fields that differ between two states of a node's data. Servers that have lost their data give out the same transactions again,
-/// so the times count too.
+/// Returns the fields that differ between two states of a node's data. Servers that have lost their data give out the
+/// same transactions again, so the times count too.
 fn revision(stat: &Stat) -> (i32, [i64; 4]) {
     (stat.version, [stat.czxid, stat.mzxid, stat.ctime, stat.mtime])
 }
@@ -100,8 +100,7 @@ fn revision(stat: &Stat) -> (i32, [i64; 4]) {
 struct Entry<T> {
     /// The number of resets before the newest event of the node.
     round: u64,
-    /// `None` if the data could not be read.
-    stat: Option<Stat>,
+    stat: Stat,
     /// See [`CachedModel::since`].
     since: i64,
     state: Decoded<T>,
@@ -109,16 +108,16 @@ struct Entry<T> {
 
 impl<T> Entry<T> {
     fn has(&self, stat: &Stat) -> bool {
-        self.stat.as_ref().is_some_and(|own| revision(own) == revision(stat))
+        revision(&self.stat) == revision(stat)
     }
 
     fn model(&self, key: &Arc<str>) -> Result<CachedModel<T>, ModelError> {
-        let (value, stat) = (self.state.clone()?, self.stat.unwrap_or_default());
+        let (value, stat) = (self.state.clone()?, self.stat);
         Ok(CachedModel { key: Arc::clone(key), value, version: stat.version, stat, since: Zxid::new(self.since) })
     }
 }
 
-/// The nodes of a cache.
+/// The nodes of a cache with data that can be read.
 pub(super) struct Contents<T> {
     /// The start of each node's path.
     parent: String,
@@ -138,7 +137,7 @@ impl<T> Contents<T> {
     pub(super) fn apply(
         &mut self,
         event: &CacheEvent,
-        decode: impl FnOnce(Undecoded<'_>) -> Decoded<T>,
+        decode: impl FnOnce(Undecoded<'_>) -> State<T>,
         changes: &mut VecDeque<ModelChange<T>>,
     ) -> bool {
         match event {
@@ -153,7 +152,9 @@ impl<T> Contents<T> {
             }
             CacheEvent::Failed { path, error } => {
                 let Some(key) = self.key_of(path) else { return false };
-                self.put(key, None, Err(error.clone().into()), changes);
+                // Without an entry: no event tells of the end of a node that could never be read.
+                changes.extend(self.entries.remove(&key).and_then(|entry| removed(&key, &entry)));
+                changes.push_back(ModelChange::Broken { key, error: error.clone().into() });
             }
             // Until all present nodes have followed, the entries of earlier rounds stay.
             CacheEvent::Reset => self.round += 1,
@@ -172,7 +173,7 @@ impl<T> Contents<T> {
         &mut self,
         node: &ChildData,
         same: Option<&Stat>,
-        decode: impl FnOnce(Undecoded<'_>) -> Decoded<T>,
+        decode: impl FnOnce(Undecoded<'_>) -> State<T>,
         changes: &mut VecDeque<ModelChange<T>>,
     ) -> bool {
         let Some(key) = self.key_of(&node.path) else { return false };
@@ -180,26 +181,25 @@ impl<T> Contents<T> {
         if let Some(entry) = self.entries.get_mut(&key) {
             let is_known = entry.has(stat);
             if is_known || same.is_some_and(|same| entry.has(same)) {
-                (entry.round, entry.stat) = (round, Some(*stat));
+                (entry.round, entry.stat) = (round, *stat);
                 return !is_known;
             }
         }
         let state = decode(Undecoded { key: &key, stat, data: &node.data });
-        self.put(key, Some(*stat), state, changes);
+        self.put(key, *stat, state, changes);
         true
     }
 
     /// Returns the key of a node by its path.
-    fn key_of(&self, path: &str) -> Option<Arc<str>> {
+    pub(super) fn key_of(&self, path: &str) -> Option<Arc<str>> {
         let name = path.strip_prefix(&self.parent)?;
-        (!name.is_empty() && !name.contains('/') && path != RESERVED).then(|| name.into())
+        (!name.is_empty() && !name.contains('/')).then(|| name.into())
     }
 
-    fn put(&mut self, key: Arc<str>, stat: Option<Stat>, state: Decoded<T>, changes: &mut VecDeque<ModelChange<T>>) {
-        let created = |stat: &Option<Stat>| stat.map(|stat| stat.czxid);
-        let before = self.entries.remove(&key);
-        let same_node = before.as_ref().filter(|entry| created(&entry.stat) == created(&stat));
-        let since = same_node.map(|entry| entry.since).or_else(|| created(&stat)).unwrap_or_default();
+    fn put(&mut self, key: Arc<str>, stat: Stat, state: State<T>, changes: &mut VecDeque<ModelChange<T>>) {
+        let (before, (state, since)) = (self.entries.remove(&key), state);
+        let same_node = before.as_ref().filter(|entry| entry.stat.czxid == stat.czxid);
+        let since = same_node.map_or(since, |entry| entry.since);
         let entry = Entry { round: self.round, stat, since, state };
         let old = before.and_then(|before| before.model(&key).ok());
         match (old, entry.model(&key)) {
@@ -214,9 +214,9 @@ impl<T> Contents<T> {
     }
 
     /// Returns the value that was decoded from this state of a node.
-    pub(super) fn decoded(&self, state: Undecoded<'_>) -> Option<Decoded<T>> {
+    pub(super) fn decoded(&self, state: Undecoded<'_>) -> Option<State<T>> {
         let entry = self.entries.get(state.key)?;
-        entry.has(state.stat).then(|| entry.state.clone())
+        entry.has(state.stat).then(|| (entry.state.clone(), entry.since))
     }
 
     /// Returns the nodes with values in the order of their keys.
@@ -228,7 +228,7 @@ impl<T> Contents<T> {
         self.entries.iter().filter_map(|(key, entry)| Some((key.to_string(), entry.state.as_ref().err()?.clone())))
     }
 
-    /// Returns the node of a key, or why it cannot be read or decoded.
+    /// Returns the node of a key, or why it cannot be decoded.
     pub(super) fn get(&self, key: &str) -> Option<Result<CachedModel<T>, ModelError>> {
         self.entries.get_key_value(key).map(|(key, entry)| entry.model(key))
     }
@@ -289,10 +289,11 @@ mod tests {
             let (mut changes, decodes) = (VecDeque::new(), &self.decodes);
             let decode = |state: Undecoded<'_>| {
                 decodes.set(decodes.get() + 1);
-                match String::from_utf8(state.data.to_vec()).unwrap() {
+                let decoded = match String::from_utf8(state.data.to_vec()).unwrap() {
                     bad if bad == "bad" => Err(ModelError::decode(state.key.into(), "bad".into())),
                     value => Ok(Arc::new(value)),
-                }
+                };
+                (decoded, state.stat.czxid)
             };
             self.contents.apply(event, decode, &mut changes);
             changes.iter().map(text).collect()
@@ -342,9 +343,8 @@ mod tests {
         assert_eq!(all.deleted("/s/a"), ["-a=1"]);
         assert!(all.deleted("/s/a").is_empty());
         assert_eq!((all.values().as_str(), all.decodes.get()), ("b=2 ", 3));
-        // The node of ZooKeeper itself.
         let mut root = Follower { contents: Contents::new("/"), decodes: Cell::new(0) };
-        assert!(root.present("/zookeeper", stat(1, 1), "").is_empty());
+        assert!(root.present("/", stat(1, 1), "").is_empty());
         assert_eq!(root.present("/a", stat(1, 1), "1"), ["+a=1"]);
     }
 
@@ -360,8 +360,8 @@ mod tests {
         assert_eq!(all.contents.broken().count(), 0);
         all.present("/s/b", stat(4, 4), "1");
         assert_eq!(all.apply(&unreadable("/s/b")), ["-b=1", "!b"]);
-        assert!(matches!(all.contents.get("b"), Some(Err(ModelError::Cache(_)))));
-        // Without a stat: the same data is read again.
+        assert!(all.contents.get("b").is_none(), "the cache has its error, and learns of its end");
+        // The same data is read again.
         assert_eq!(all.present("/s/b", stat(4, 4), "1"), ["+b=1"]);
         // A directory that cannot be listed keeps its nodes.
         assert!(all.apply(&unreadable("/s")).is_empty());

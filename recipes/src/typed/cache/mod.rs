@@ -2,7 +2,7 @@
 
 pub(crate) mod contents;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,19 +15,24 @@ use tokio::sync::watch;
 
 use crate::caches::curator_cache::CuratorCache;
 use crate::caches::events::CacheEvent;
-use crate::caches::listener::CuratorCacheListener;
+use crate::caches::listener::call_each;
 use crate::caches::model::{CacheState, Lookup};
 use crate::caches::options::CuratorCacheOptions;
 use crate::typed::directory::ModeledFramework;
 use crate::typed::error::ModelError;
-use contents::{CachedModel, Contents, Decoded, ModelChange, Undecoded};
+use contents::{CachedModel, Contents, ModelChange, State, Undecoded};
+
+/// The node that each server has at its root.
+const RESERVED: &str = "/zookeeper";
 
 /// A local copy of typed nodes, which follows the servers and reports how fresh it is: Curator's
 /// `CachedModeledFramework`. [`ModeledFramework::cached`] returns one.
 ///
-/// It is a [`CuratorCache`] of the nodes directly below the path. Each state of a node is decoded once, at the first call
-/// that needs it, whatever the number of readers and [streams](Self::changes). The codec runs in that call, and must not
-/// call the cache. A node that cannot be read or decoded is [apart](Self::broken), and disturbs no other one.
+/// It is a [`CuratorCache`] of the nodes directly below the path. The newest state of a node is decoded once, at the first
+/// call that needs it, whatever the number of readers and [streams](Self::changes). A stream that lags decodes the earlier
+/// states again. The codec runs in the call or the stream that needs the value, and must not call the cache: it would wait
+/// for itself. A codec that blocks delays all readers. A node that cannot be read or decoded is [apart](Self::broken), and
+/// disturbs no other one.
 ///
 /// The contents may be older than the server's, and than the caller's own last write: await
 /// [`caught_up`](Self::caught_up) after the write. While the connection is lost the contents stay, and the state is
@@ -136,16 +141,21 @@ impl<T: Send + Sync + 'static> View<T> {
     }
 }
 
-fn decode<T: 'static>(nodes: &ModeledFramework<T>, state: Undecoded<'_>) -> Decoded<T> {
+fn decode<T: 'static>(nodes: &ModeledFramework<T>, state: Undecoded<'_>) -> State<T> {
     let decoded = catch_panic("the codec of a typed node", || nodes.spec().codec.decode(state.data));
     let path = || nodes.client().path_text(&make_path(nodes.path(), state.key));
-    decoded.unwrap_or_else(|panic| Err(panic.into())).map(Arc::new).map_err(|cause| ModelError::decode(path(), cause))
+    let decoded = decoded.unwrap_or_else(|panic| Err(panic.into())).map(Arc::new);
+    (decoded.map_err(|cause| ModelError::decode(path(), cause)), state.stat.czxid)
 }
 
 impl<T: Send + Sync + 'static> ModeledCache<T> {
     pub(super) fn new(nodes: &ModeledFramework<T>) -> Result<Self, ModelError> {
         let (nodes, compress) = (nodes.clone(), nodes.spec().options.compress);
-        let options = CuratorCacheOptions::new().max_depth(1).merge_replacements().decompress(compress);
+        // After the close the contents are the last known ones, even if the reader lags.
+        let options = CuratorCacheOptions::new().max_depth(1).merge_replacements().do_not_clear_on_close();
+        let options = options.decompress(compress);
+        let is_root = nodes.client().path_text(nodes.path()).full() == "/";
+        let options = if is_root { options.filter(|path| path != RESERVED) } else { options };
         let cache = CuratorCache::with_options(nodes.client().clone(), nodes.path(), options)?;
         let view = View { events: cache.changes(), contents: Contents::new(nodes.path()), models: None };
         Ok(Self { owner: Arc::new(Owner { nodes, cache, view: Mutex::new(view) }) })
@@ -239,7 +249,7 @@ impl<T: Send + Sync + 'static> ModeledCache<T> {
         self.owner.cache.watch()
     }
 
-    /// Returns the node of a key, as the cache knows it. No request.
+    /// Returns the node of a key, as the cache knows it; after [`close`](Self::close), as it was known last. No request.
     ///
     /// # Errors
     ///
@@ -251,18 +261,19 @@ impl<T: Send + Sync + 'static> ModeledCache<T> {
         let (key, Owner { nodes, cache, .. }) = (key.to_string(), &*self.owner);
         let node = nodes.at(&key)?;
         self.owner.view(|view| {
-            // Twice, because the creation of the node may arrive after the first look.
-            for _ in 0..2 {
+            loop {
                 if let Some(found) = view.contents.get(&key) {
                     return found.map(Lookup::Present);
                 }
                 match cache.get(node.path()) {
+                    // It was created after the first look.
                     Lookup::Present(_) => view.catch_up(nodes),
                     Lookup::Missing => return Ok(Lookup::Missing),
-                    Lookup::NotLoaded => break,
+                    Lookup::NotLoaded => {
+                        return cache.refusal(node.path()).map_or(Ok(Lookup::NotLoaded), |error| Err(error.into()));
+                    }
                 }
             }
-            Ok(Lookup::NotLoaded)
         })
     }
 
@@ -281,11 +292,20 @@ impl<T: Send + Sync + 'static> ModeledCache<T> {
     /// Returns the keys of the nodes that cannot be read or decoded, each with the reason.
     #[must_use]
     pub fn broken(&self) -> Vec<(String, ModelError)> {
-        self.owner.view(|view| view.contents.broken().collect())
+        self.owner.view(|view| {
+            let key = |path: &str| view.contents.key_of(path).map(|key| key.to_string());
+            let unreadable = self.owner.cache.refusals().into_iter();
+            let unreadable = unreadable.filter_map(|(path, error)| Some((key(&path)?, error.into())));
+            let all: BTreeMap<_, _> = view.contents.broken().chain(unreadable).collect();
+            all.into_iter().collect()
+        })
     }
 
     /// Returns the changes as a stream. It starts with [`Added`](ModelChange::Added) for each present node, and ends with
-    /// the cache. A reader that is slow by more than 10,000 events or 64 MiB gets the differences alone.
+    /// the cache. A node that had a value and cannot be read now is added with that value, then removed and broken.
+    ///
+    /// A reader that is slow by more than 10,000 events or 64 MiB gets the differences alone. If a process has replaced its
+    /// node since, this is then an update, even with the same data.
     pub fn changes(&self) -> Changes<ModelChange<T>> {
         let following = (self.owner.cache.changes(), self.follower(), VecDeque::new());
         Changes::new(unfold(following, async |(mut events, mut follower, mut pending)| {
@@ -303,13 +323,7 @@ impl<T: Send + Sync + 'static> ModeledCache<T> {
     ///
     /// A listener must not own a clone of its cache: it would keep the cache until [`close`](Self::close).
     pub fn add_listener(&self, listener: impl Fn(&ModelChange<T>) + Send + Sync + 'static) -> ListenerId {
-        let follower = Mutex::new(self.follower());
-        let call = move |event: &CacheEvent| {
-            let mut changes = VecDeque::new();
-            follower.lock().apply(event, &mut changes);
-            changes.iter().for_each(&listener);
-        };
-        self.owner.cache.add_listener(CuratorCacheListener::builder().for_all(call).build())
+        self.owner.cache.add_listener_task(call_each(self.changes(), listener))
     }
 
     fn follower(&self) -> Follower<T> {

@@ -264,3 +264,30 @@ fn equal_sequential_nodes_behind_lost_replies_leave_no_node() {
         });
     }
 }
+
+/// Another client has deleted the task's node. The program has made one with the same name.
+#[test]
+fn node_of_the_program_itself_is_not_taken_behind_a_lost_reply() {
+    for seed in 0..40 {
+        for is_written in [false, true] {
+            play(seed, async |ensemble| {
+                let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+                two.create().creating_parents_if_needed().for_path(&format!("{FOLDER}/other")).await.unwrap();
+                ensemble.drop_reply(ONE);
+                let node = started(&one, CreateMode::EphemeralSequential, "one", PersistentNodeOptions::new());
+                until("the create is applied", || ensemble.children(FOLDER).len() == 2).await;
+                let name = ensemble.children(FOLDER).into_iter().find(|name| name != "other").unwrap();
+                ensemble.delete(&format!("{FOLDER}/{name}"));
+                let create = one.create().with_mode(CreateMode::EphemeralSequential).with_data("one");
+                let own = soon(create.for_path(PATH)).await.unwrap();
+                if is_written {
+                    soon(one.set_data().for_path(&own, "own")).await.unwrap();
+                }
+                soon(node.created()).await.unwrap();
+                soon(node.close()).await;
+                let left = ensemble.children(FOLDER);
+                assert!(left.len() == 2 && ensemble.owner(&own).is_some(), "seed {seed}, {is_written}: {left:?}");
+            });
+        }
+    }
+}

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, CuratorOp, Error};
+use curator_framework::{CuratorFramework, CuratorOp, Error, RetryNTimes};
 use curator_integration::clients::is_zookeeper_async;
-use curator_integration::env::{Env, connected, eventually, in_time};
+use curator_integration::env::{Env, builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
+use curator_integration::simulated_stage::{ONE, TWO, client as simulated, play, soon};
 use curator_recipes::{
     InterProcessSemaphoreMutex, JsonCodec, LockError, Migration, MigrationError, MigrationManager, MigrationSet,
     ModelSpec, ModeledNode,
 };
 use curator_test::wire::OpCode;
+use tokio::time::sleep;
 
 use crate::typed_stage::{User, through, user};
 
@@ -201,5 +203,82 @@ on_every_server! {
         let refused = in_time(manager(&client, &env).migrate(&set)).await;
         assert!(matches!(refused, Err(MigrationError::Framework(Error::InvalidPath { .. }))), "{refused:?}");
         assert!(!is_zookeeper_async());
+    }
+
+    /// The nodes of another set, and the lock's nodes, are not records.
+    async fn other_nodes_beside_the_records_do_not_count(env) {
+        let (client, base) = (env.client().await, env.path("a"));
+        let manager = MigrationManager::new(client.clone(), env.path("both"), env.path("both")).unwrap();
+        let set = |id: &str, path: &str| MigrationSet::new(id, [Migration::new([create(path, "x")])]);
+        for (id, path) in [("shop/orders", base.clone()), ("shop", format!("{base}/b"))] {
+            for applied in [1, 0] {
+                assert_eq!(in_time(manager.migrate(&set(id, &path))).await.unwrap(), applied, "{id}");
+            }
+        }
+    }
+
+    /// As Java's client does it.
+    async fn records_are_compressed_if_the_client_compresses(env) {
+        let (client, base) = (connected(builder(env.address()).enable_compression()).await, env.path("a"));
+        let manager = manager(&client, &env);
+        let set = set([Migration::new([create(&base, "x")]), Migration::new([CuratorOp::delete(&base)])]);
+        assert_eq!(in_time(manager.migrate(&set)).await.unwrap(), 2);
+        assert_eq!(in_time(manager.migrate(&set)).await.unwrap(), 0);
+        let record = format!("{}/{}", env.path("applied/main"), records(&client, &env).await[0]);
+        let stored = client.get_data().undecompressed().for_path(&record).await.unwrap().0;
+        assert!(stored.starts_with(&[0x1f, 0x8b]), "gzip's own beginning: {stored:?}");
+    }
+
+    async fn long_sets_are_read_in_parts(env) {
+        let (client, base) = (env.client().await, env.path("a"));
+        let manager = manager(&client, &env);
+        let migrations = |count: usize| (0..count).map(|number| match number {
+            0 => Migration::new([create(&base, "0")]),
+            number => Migration::new([CuratorOp::set_data(&base, number.to_string())]),
+        });
+        for (count, applied) in [(64, 64), (65, 1), (130, 65), (130, 0)] {
+            assert_eq!(in_time(manager.migrate(&set(migrations(count)))).await.unwrap(), applied, "{count}");
+        }
+        let refused = in_time(manager.migrate(&set(migrations(128)))).await.unwrap_err();
+        assert!(matches!(refused, MigrationError::Older { applied: 130, known: 128, .. }), "{refused:?}");
+        let changed = migrations(129).chain([Migration::new([])]);
+        let refused = in_time(manager.migrate(&set(changed))).await.unwrap_err();
+        assert!(matches!(refused, MigrationError::Changed { number: 130, .. }), "{refused:?}");
+        // A transaction that no server takes. The lock is free behind it.
+        let large = (0..20_000).map(|number| create(&format!("{base}/{number:060}"), ""));
+        let refused = in_time(manager.migrate(&MigrationSet::new("large", [Migration::new(large)]))).await.unwrap_err();
+        assert!(matches!(refused, MigrationError::Framework(Error::RequestTooLarge { .. })), "{refused:?}");
+        assert_eq!(in_time(manager.migrate(&MigrationSet::new("large", []))).await.unwrap(), 0);
+    }
+}
+
+/// The server of the next connection lags: it lacks what was applied behind the lost reply.
+#[test]
+fn lost_reply_applies_once_though_the_next_server_lags() {
+    for millis in 0..400 {
+        play(millis, async |ensemble| {
+            let retry = RetryNTimes::new(1000, Duration::from_millis(1));
+            let one = connected(ensemble.client(ONE).retry_policy(retry)).await;
+            let two = simulated(&ensemble, TWO).await;
+            two.create().with_data("").for_path("/a").await.unwrap();
+            let manager = MigrationManager::new(one, "/locks", "/applied").unwrap();
+            // It can be applied again.
+            let write = |data: &str| Migration::new([CuratorOp::set_data("/a", data)]);
+            soon(manager.migrate(&set([write("1")]))).await.unwrap();
+            let set = set([write("1"), write("2")]);
+            let migrating = {
+                let (manager, set) = (manager.clone(), set.clone());
+                tokio::spawn(async move { manager.migrate(&set).await })
+            };
+            sleep(Duration::from_millis(millis)).await;
+            ensemble.stale_reads(ONE);
+            ensemble.drop_reply(ONE);
+            let applied = soon(migrating).await.unwrap();
+            ensemble.repair(ONE);
+            assert_eq!(ensemble.children("/applied/main").len(), 2, "after {millis} ms: {applied:?}");
+            assert!(matches!(applied, Ok(1)), "after {millis} ms: {applied:?}");
+            assert_eq!(two.check_exists().for_path("/a").await.unwrap().unwrap().version, 2);
+            assert!(matches!(soon(manager.migrate(&set)).await, Ok(0)));
+        });
     }
 }

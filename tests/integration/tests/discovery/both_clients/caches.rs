@@ -112,6 +112,19 @@ on_every_server! {
         assert_eq!(payloads(&cache), ["bad=p"]);
     }
 
+    /// Another client has registered it. The node of ZooKeeper itself is at the root.
+    async fn instance_named_zookeeper_is_found_and_followed(env) {
+        let (client, base) = (env.client().await, env.path("services"));
+        let discovery = discovery(&client, &base);
+        let data = JsonInstanceSerializer::new().serialize(&instance("web", "one")).unwrap();
+        let create = client.create().creating_parents_if_needed().with_data(data);
+        create.for_path(&format!("{base}/web/zookeeper")).await.unwrap();
+        let cache = loaded(&discovery, "web").await;
+        assert_eq!(payloads(&cache), ["one=p"]);
+        assert!(cache.instance("zookeeper").unwrap().is_some());
+        assert_eq!(in_time(discovery.instances("web")).await.unwrap().found.len(), 1);
+    }
+
     /// A node below an instance is an instance in Curator's cache.
     async fn node_below_an_instance_is_not_an_instance(env) {
         let (client, base) = (env.client().await, env.path("base"));

@@ -1,16 +1,20 @@
 //! Curator's `TestCachedModeledFramework`, and the promises of the cache of typed nodes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use curator_framework::Error;
+use curator_framework::{Changes, CreateMode, Error};
 use curator_integration::env::{builder, connected, eventually, in_time};
+use curator_integration::in_process::{client, server};
 use curator_integration::on_every_server;
 use curator_recipes::{
     CacheError, CacheState, CachedModel, Codec, CodecError, JsonCodec, Lookup, ModelChange, ModelError, ModelSpec,
     ModelSpecOptions, ModeledCache, ModeledFramework, PersistentNode, RawCodec,
 };
 use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 
 use crate::typed_stage::{User, through, user, users, users_with};
 
@@ -304,7 +308,219 @@ on_every_server! {
         if !curator_integration::clients::is_zookeeper_async() {
             assert_eq!(cache.get("ada").unwrap().present().unwrap().since, since);
             assert!(changes.try_recv().is_err(), "it is not a change");
+            let Some(ModelChange::Added(model)) = in_time(cache.changes().recv()).await else { panic!("it is present") };
+            assert_eq!(model.since, since, "a later stream knows it too");
         }
         in_time(node.close()).await;
     }
+
+    /// Data that is not compressed, where it should be. The cache has never had a value of it.
+    async fn node_that_could_never_be_read_is_missing_after_its_end(env) {
+        let (client, path) = (env.client().await, env.path("users"));
+        let users = users_with(&client, &path, ModelSpecOptions::new().compressed());
+        let cache = loaded(&users).await;
+        let mut changes = cache.changes();
+        for number in 0..3 {
+            in_time(client.create().creating_parents_if_needed().with_data("{}").for_path(&format!("{path}/bob"))).await.unwrap();
+            in_time(cache.synced()).await.unwrap();
+            assert!(matches!(cache.get("bob"), Err(ModelError::Cache(_))), "{number}: {:?}", cache.get("bob"));
+            assert_eq!(cache.broken().len(), 1);
+            assert!(told(in_time(changes.recv()).await).starts_with("!bob"));
+            in_time(client.delete().for_path(&format!("{path}/bob"))).await.unwrap();
+            in_time(cache.synced()).await.unwrap();
+            assert!(matches!(cache.get("bob"), Ok(Lookup::Missing)), "{number}: {:?}", cache.get("bob"));
+            assert!(cache.broken().is_empty(), "{:?}", cache.broken());
+        }
+        in_time(users.at("bob").unwrap().create(&user(1))).await.unwrap();
+        assert_eq!(told(in_time(changes.recv()).await), "+bob=1");
+    }
+
+    /// A node of this name is ZooKeeper's at the root of the servers alone.
+    async fn node_named_zookeeper_in_a_namespace_is_a_node(env) {
+        let client = env.client().await;
+        let base = env.path("space");
+        let inside = client.using_namespace(base.trim_start_matches('/')).unwrap();
+        let spec = ModelSpec::<User>::new("/{id}", JsonCodec).unwrap();
+        let users = ModeledFramework::new(inside, spec).unwrap();
+        in_time(users.at("zookeeper").unwrap().set(&user(7))).await.unwrap();
+        let cache = loaded(&users).await;
+        assert_eq!(logins(&cache, "zookeeper"), Some(7), "{:?}", cache.get("zookeeper"));
+        assert_eq!(cache.models().len(), 1);
+        assert_eq!(told(in_time(cache.changes().recv()).await), "+zookeeper=7");
+    }
+
+    /// One event has two changes.
+    async fn listener_that_panics_hears_the_other_changes(env) {
+        let (client, path) = (env.client().await, env.path("users"));
+        let users = users(&client, &path);
+        in_time(users.at("ada").unwrap().set(&user(1))).await.unwrap();
+        let cache = loaded(&users).await;
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hears = Arc::clone(&heard);
+        cache.add_listener(move |change| {
+            hears.lock().push(told(Some(change.clone())));
+            assert!(!matches!(change, ModelChange::Removed(_)), "the listener has had enough");
+        });
+        in_time(client.set_data().for_path(&format!("{path}/ada"), "no JSON")).await.unwrap();
+        eventually("all are heard", async || heard.lock().iter().any(|change| change.starts_with("!ada"))).await;
+        assert_eq!(heard.lock().len(), 3);
+    }
+
+    /// Neither a stream nor a listener has a clone of the client that counts.
+    async fn client_ends_with_its_last_clone_beside_streams_and_listeners(env) {
+        let (client, path) = (env.client().await, env.path("users"));
+        let other = env.client().await;
+        in_time(users(&other, &path).at("ada").unwrap().set(&user(1))).await.unwrap();
+        let of_session = format!("{path}/ada/session");
+        in_time(client.create().with_mode(CreateMode::Ephemeral).for_path(&of_session)).await.unwrap();
+        let cache = loaded(&users(&client, &path)).await;
+        let mut changes = cache.changes();
+        cache.add_listener(|_| {});
+        assert_eq!(told(in_time(changes.recv()).await), "+ada=1");
+        drop((cache, client));
+        // The stream is not polled, and so not at its end.
+        eventually("the session ends", async || other.check_exists().for_path(&of_session).await.unwrap().is_none()).await;
+        assert!(in_time(changes.recv()).await.is_none());
+    }
+
+    /// Creations and deletions between the looks of a call.
+    async fn loaded_node_is_never_not_loaded(env) {
+        let (client, path) = (env.client().await, env.path("users"));
+        let users = users(&client, &path);
+        let cache = loaded(&users).await;
+        let (is_over, reader) = (Arc::new(AtomicUsize::new(0)), cache.clone());
+        let reads = {
+            let is_over = Arc::clone(&is_over);
+            tokio::task::spawn_blocking(move || {
+                while is_over.load(Ordering::SeqCst) == 0 {
+                    assert!(!matches!(reader.get("ada"), Ok(Lookup::NotLoaded)));
+                }
+            })
+        };
+        let ada = users.at("ada").unwrap();
+        for number in 0..300 {
+            in_time(ada.create(&user(number))).await.unwrap();
+            in_time(ada.delete()).await.unwrap();
+        }
+        is_over.store(1, Ordering::SeqCst);
+        in_time(reads).await.unwrap();
+    }
+
+    /// Random writes, deletions, data that cannot be decoded or read, and connections and sessions that end.
+    async fn changes_replay_to_the_nodes_of_the_servers(env) {
+        let (proxy, path) = (env.proxy(), env.path("users"));
+        let (client, other) = (connected(through(&proxy)).await, env.client().await);
+        let options = || ModelSpecOptions::new().compressed();
+        let cache = loaded(&users_with(&client, &path, options())).await;
+        let others = users_with(&other, &path, options());
+        let heard = Arc::new(Mutex::new(Replay::default()));
+        let hears = Arc::clone(&heard);
+        cache.add_listener(move |change| hears.lock().apply(change));
+        let (mut prompt, mut lagging) = ((cache.changes(), Replay::default()), (cache.changes(), Replay::default()));
+        let mut random = StdRng::seed_from_u64(7);
+        for number in 0..400 {
+            let node = others.at(random.random_range(0..6)).unwrap();
+            match random.random_range(0..10) {
+                0..=3 => drop(in_time(node.set(&user(number))).await.unwrap()),
+                4 | 5 => drop(in_time(node.delete()).await),
+                // The same data.
+                6 => drop(in_time(node.modify(|_| Ok(()))).await),
+                7 => drop(other.create().with_data("no JSON").compressed().or_set_data().for_path(node.path()).await.unwrap()),
+                _ => drop(other.create().with_data("plain").uncompressed().or_set_data().for_path(node.path()).await.unwrap()),
+            }
+            match number % 90 {
+                30 => proxy.reset(),
+                60 => {
+                    proxy.swap_session();
+                    proxy.reset();
+                }
+                _ => {}
+            }
+            prompt.1.take_from(&mut prompt.0);
+        }
+        let mut nodes = BTreeMap::new();
+        let mut broken = Vec::new();
+        for (key, read) in in_time(others.read_all()).await.unwrap() {
+            match read {
+                Ok(read) => drop(nodes.insert(key, (read.version, read.stat.mzxid, read.value))),
+                Err(_) => broken.push(key),
+            }
+        }
+        eventually("the cache has caught up", async || in_time(cache.synced()).await.is_ok()).await;
+        let of_model = |model: &CachedModel<User>| (model.version, model.stat.mzxid, (*model.value).clone());
+        let models: BTreeMap<_, _> = cache.models().iter().map(|model| (model.key.to_string(), of_model(model))).collect();
+        assert_eq!(models, nodes);
+        assert_eq!(cache.broken().into_iter().map(|(key, _)| key).collect::<Vec<_>>(), broken);
+        for key in 0..6 {
+            let key = key.to_string();
+            match cache.get(&key) {
+                Ok(Lookup::Present(model)) => assert_eq!(Some(&of_model(&model)), nodes.get(&key)),
+                Ok(Lookup::Missing) => assert!(!nodes.contains_key(&key) && !broken.contains(&key), "{key}"),
+                Ok(Lookup::NotLoaded) => panic!("{key} is not loaded"),
+                Err(_) => assert!(broken.contains(&key), "{key}"),
+            }
+        }
+        let wanted: BTreeMap<_, _> = nodes.into_iter().map(|(key, (.., user))| (key, user)).collect();
+        prompt.1.take_from(&mut prompt.0);
+        lagging.1.take_from(&mut lagging.0);
+        assert_eq!(prompt.1.0, wanted);
+        assert_eq!(lagging.1.0, wanted);
+        eventually("the listener has heard all", async || heard.lock().0 == wanted).await;
+    }
+}
+
+/// The values that the changes show.
+#[derive(Default)]
+struct Replay(BTreeMap<String, User>);
+
+impl Replay {
+    fn apply(&mut self, change: &ModelChange<User>) {
+        match change {
+            ModelChange::Added(new) => assert_eq!(self.0.insert(new.key.to_string(), (*new.value).clone()), None),
+            ModelChange::Updated { old, new } => {
+                assert_eq!(self.0.insert(new.key.to_string(), (*new.value).clone()).as_ref(), Some(&*old.value));
+            }
+            ModelChange::Removed(old) => assert_eq!(self.0.remove(&*old.key).as_ref(), Some(&*old.value)),
+            ModelChange::Broken { key, .. } => assert!(!self.0.contains_key(&**key)),
+            _ => {}
+        }
+    }
+
+    fn take_from(&mut self, changes: &mut Changes<ModelChange<User>>) {
+        while let Ok(change) = changes.try_recv() {
+            self.apply(&change);
+        }
+    }
+}
+
+/// The reader has lost events to the limit.
+#[tokio::test]
+async fn last_known_nodes_are_complete_after_the_close_though_the_reader_lags() {
+    let server = server();
+    let client = client(&server).await;
+    let users = users(&client, "/users");
+    let ada = users.at("ada").unwrap();
+    in_time(ada.set(&user(0))).await.unwrap();
+    let cache = loaded(&users).await;
+    let mut changes = cache.changes();
+    let bob = users.at("bob").unwrap();
+    in_time(bob.set(&user(0))).await.unwrap();
+    in_time(cache.caught_up()).await.unwrap();
+    assert_eq!(cache.models().len(), 2);
+    in_time(bob.delete()).await.unwrap();
+    for number in 1..=10_100 {
+        ada.set(&user(number)).await.unwrap();
+        if number % 100 == 0 {
+            // Each write is an event of its own.
+            cache.caught_up().await.unwrap();
+        }
+    }
+    in_time(cache.caught_up()).await.unwrap();
+    in_time(cache.close()).await;
+    assert_eq!(logins(&cache, "ada"), Some(10_100));
+    assert_eq!(cache.models().len(), 1, "{:?}", cache.models());
+    assert!(matches!(cache.get("bob"), Ok(Lookup::Missing)), "{:?}", cache.get("bob"));
+    let mut replay = Replay::default();
+    replay.take_from(&mut changes);
+    assert_eq!(replay.0, BTreeMap::from([("ada".to_owned(), user(10_100))]));
 }

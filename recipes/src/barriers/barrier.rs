@@ -17,7 +17,7 @@ use crate::barriers::waiting::{Awaited, Look, wait};
 ///
 /// # Owned barriers
 ///
-/// A barrier of [`set_barrier`](Self::set_barrier) stays until a client removes it, also if the process that has set it
+/// A barrier of [`set_barrier`](Self::set_barrier) stays until a client removes it, even if the process that set it
 /// dies. One of [`set_owned`](Self::set_owned) is removed with its owner: when the guard is dropped, or when the
 /// owner's session ends. Waiters wait at both in the same way, Java's too.
 ///
@@ -48,7 +48,7 @@ use crate::barriers::waiting::{Awaited, Look, wait};
 /// # Differences from Curator
 ///
 /// * A wait survives lost connections, and any number of sessions. Curator's fails with `ConnectionLoss`.
-/// * A waiter passes when the barrier that it has seen is removed, also if another one is set at once.
+/// * A waiter passes when the barrier that it has seen is removed, even if another one is set at once.
 /// * `set_barrier` fails while an owned barrier is set, because that one falls with its owner.
 /// * The watch of a waiter that gives up is removed. Curator leaves it to the server
 ///   ([#1170](https://github.com/apache/curator/issues/1170)).
@@ -126,7 +126,7 @@ impl DistributedBarrier {
     }
 
     /// Removes the barrier, if it is set, whichever client has set it. All waiters pass. The call deletes the node at
-    /// the path, whatever its data.
+    /// the path, regardless of its data.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl DistributedBarrier {
     ///
     /// # Errors
     ///
-    /// * Those of [`wait_on_barrier`](Self::wait_on_barrier).
+    /// * The errors of [`wait_on_barrier`](Self::wait_on_barrier).
     /// * `Error::ConnectionLoss`: the budget ended before the first reply, or without a connection.
     ///
     /// # Cancel safety

@@ -13,9 +13,9 @@ use crate::standing::catch_up;
 /// The result of one look.
 #[derive(Debug)]
 pub(super) enum Look<T> {
-    /// The wait is over.
+    /// The wait has ended.
     Done(T),
-    /// The wait goes on until this watch fires.
+    /// The wait continues until this watch fires.
     Wait(Watch),
 }
 
@@ -27,20 +27,20 @@ pub(super) trait Awaited: Send {
     /// Looks once, and leaves a watch that fires when it is worth another look.
     fn look(&mut self, session: &Session) -> impl Future<Output = Result<Look<Self::Output>, BarrierError>> + Send;
 
-    /// Returns the result if an event after the look proves it alone. Otherwise the wait looks again.
+    /// Returns the result if an event after the read proves it by itself. Otherwise the wait reads again.
     fn proven_by(&self, _event: EventType) -> Option<Self::Output> {
         None
     }
 }
 
-/// Waits at a barrier or latch for at most `budget`; without one for ever. With a budget of zero it looks once. Returns
-/// `None` at the end of the budget.
+/// Waits at a barrier or latch for at most `budget`; without a budget forever. With a budget of zero it reads once.
+/// Returns `None` at the end of the budget.
 ///
 /// # Errors
 ///
 /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up; or the budget
 ///   ended before the first reply, or without a connection.
-/// * Those of the looks.
+/// * The errors of the reads.
 ///
 /// # Cancel safety
 ///
@@ -78,8 +78,8 @@ struct Wait<'a> {
 impl Wait<'_> {
     async fn run<A: Awaited>(&mut self, awaited: &mut A) -> Result<Option<A::Output>, BarrierError> {
         loop {
-            // A new one for each session that has answered: a wait outlives any number of sessions, whatever the policy
-            // says of their ends.
+            // A new retry loop for each session that has answered: a wait outlives any number of sessions, regardless
+            // of the retry policy.
             let mut retries = self.client.retry_loop();
             let looked = loop {
                 let session = retries.connected(self.path).await?;
@@ -125,7 +125,7 @@ impl Wait<'_> {
     }
 }
 
-/// Returns `true` if the notification certainly follows the reply that set the watch: it is not that of an earlier node
+/// Returns `true` if the notification certainly follows the reply that set the watch: it is not about an earlier node
 /// at the path. A client that does not report transactions may deliver the two in any order.
 fn follows_its_reply(session: &Session, watch: &Watch) -> bool {
     session.zxid().is_some() && watch.found().is_some_and(|found| watch.fired_in() == Some(found.epoch))

@@ -27,8 +27,8 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// Takes a node in a new session. It has the name of the earlier one, so one of the two can stand. A server may
-    /// receive the create of the ended session after the create of the next one.
+    /// Makes a node for a new session. It has the name of the earlier node, so only one of the two can exist. A server
+    /// may receive the create of the ended session after the create of the next one.
     pub(super) fn renew(&mut self, nodes: &Nodes, session: &Session) {
         let earlier = self.node.as_ref();
         self.earlier_may_stand |= earlier.is_some_and(|node| node.is_uncertain() || node.path().is_some());
@@ -58,8 +58,8 @@ impl Own {
         u32::try_from(died).unwrap_or_default()
     }
 
-    /// Reads the deaths during a long wait. If the read fails or is slow, the number of an earlier one stays: the round
-    /// is over in any case.
+    /// Reads the deaths during a long wait. If the read fails or is slow, the last known number stays: the round has
+    /// ended in any case.
     pub(super) async fn count_deaths(&mut self, nodes: &Nodes, session: &Session) {
         let long = session.timeout() / (2 * PATIENCE);
         if self.left_at.is_none_or(|left_at| left_at.elapsed() < long) {
@@ -83,7 +83,7 @@ pub(super) struct Attempt<'a> {
     ready: Option<Watch>,
     /// The watch on another member.
     other: Option<Watch>,
-    /// The grace of the quorum, which began with an earlier wait.
+    /// The grace of the quorum, which started with an earlier wait.
     grace: Option<Budget>,
 }
 
@@ -165,7 +165,7 @@ impl<'a> Attempt<'a> {
             }
             Step::Look(reading) => {
                 let (look, watch, barrier) = nodes.look(session, reading).await?;
-                // A notification ahead of the reply may be that of an earlier `ready`.
+                // A notification that arrives before the reply may be about an earlier `ready`.
                 let has_fired = watch.as_ref().is_some_and(Watch::has_fired);
                 // Without a new watch the present one stays.
                 self.ready = watch.or_else(|| self.ready.take());

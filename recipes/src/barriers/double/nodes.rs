@@ -10,7 +10,7 @@ use super::plan::{Look, Reading, Ready};
 use crate::barriers::checks::{check_path, found};
 use crate::barriers::error::BarrierError;
 
-/// The session timeout, divided by this, is the longest reply time of a healthy server. A member that leaves looks for
+/// The session timeout, divided by this, is the longest reply time of a healthy server. A member that leaves checks for
 /// dead members after the same time.
 pub(super) const PATIENCE: u32 = 10;
 /// The end of the names of members.
@@ -104,7 +104,7 @@ impl Nodes {
         vec![self.write_quantity(Some(version)), Operation::Delete { path: self.ready.clone(), version: ready }]
     }
 
-    /// Returns the operations that add a member to a round in which the member `beside` stands.
+    /// Returns the operations that add a member to a round in which the member `beside` still has its node.
     pub(super) fn join(&self, name: &str, beside: &str, ready: &Ready) -> Vec<Operation> {
         let beside = Operation::Check { path: make_path(&self.path, beside), version: None };
         let names: Vec<&str> = ready.members.iter().map(String::as_str).chain([name]).collect();
@@ -120,7 +120,7 @@ impl Nodes {
         Ok(names)
     }
 
-    /// Returns the names of the members, or `None` if `ready` stands.
+    /// Returns the names of the members, or `None` if `ready` exists.
     pub(super) async fn members_unless_ready(&self, session: &Session) -> Result<Option<Vec<String>>, Error> {
         let names = found(session.get_children(&self.path).await)?.unwrap_or_default();
         Ok((!names.iter().any(|name| name == READY)).then_some(names))

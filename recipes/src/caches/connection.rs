@@ -131,7 +131,7 @@ mod tests {
         }
         let [(first, _), (second, client)] = &entered[..] else { unreachable!() };
         assert!(sessions.enter(first) && !sessions.enter(first) && !sessions.take_end());
-        // The cache is in its next session before the report of the state begins.
+        // The cache is in its next session before the report of the state starts.
         assert!(sessions.enter(second) && sessions.take_end() && !sessions.take_end());
         client.close().await;
         assert!(sessions.take_end() && !sessions.take_end());

@@ -103,7 +103,7 @@ use crate::standing::{StandingTask, catch_up, within};
 /// | a node changes | 1 read |
 /// | a node is created | 1 read of it, 1 listing of it and of its parent |
 /// | a node is deleted | 1 read of it, 1 listing of its parent |
-/// | [`synced`](Self::synced), [`caught_up`](Self::caught_up) | those of a load |
+/// | [`synced`](Self::synced), [`caught_up`](Self::caught_up) | the same as for a load |
 ///
 /// There the server keeps up to two watches for each node, and the cache fails with more nodes than
 /// [`max_watched_nodes`](CuratorCacheOptions::max_watched_nodes).
@@ -208,7 +208,7 @@ impl CuratorCache {
     }
 
     /// Returns the children of a node by their names; `None` if the node is not in the cache. Children that cannot be read
-    /// are left out. Those of a node that itself cannot be read are included.
+    /// are left out. The children of a node that itself cannot be read are included.
     #[must_use]
     #[doc(alias = "parentPathFilter")]
     pub fn children(&self, path: &str) -> Option<BTreeMap<String, Arc<ChildData>>> {
@@ -284,8 +284,8 @@ impl CuratorCache {
         self.owner.shared.reaches(0, None, || self.path_text()).await.map(|_| ())
     }
 
-    /// Waits until the contents show each change that a reply to this client has reflected, those of its own writes
-    /// included. No request. Returns the transaction up to which the contents show each change.
+    /// Waits until the contents show each change that a reply to this client has reflected, its own writes included. No
+    /// request. Returns the transaction up to which the contents show each change.
     ///
     /// # Errors
     ///
@@ -304,7 +304,8 @@ impl CuratorCache {
     ///
     /// # Errors
     ///
-    /// Those of [`initialized`](Self::initialized), and `Error::ConnectionLoss`, `Error::SessionExpired`: call it again.
+    /// The errors of [`initialized`](Self::initialized), and `Error::ConnectionLoss`, `Error::SessionExpired`: call it
+    /// again.
     ///
     /// # Cancel safety
     ///
@@ -323,8 +324,8 @@ impl CuratorCache {
         }
     }
 
-    /// Returns the events as a stream. It begins with a [`Created`](crate::CacheEvent::Created) for each node that is in
-    /// the cache now. A stream that is not read keeps at most
+    /// Returns the events as a stream. It starts with a [`Created`](crate::CacheEvent::Created) for each node that is
+    /// in the cache now. A stream that is not read keeps at most
     /// [`max_event_bytes`](CuratorCacheOptions::max_event_bytes) of data.
     ///
     /// At an event the contents may lack a write of the caller that was completed before. A task that answers events by
@@ -334,7 +335,7 @@ impl CuratorCache {
         Changes::new(heard.filter_map(|heard| ready(heard.into_event())))
     }
 
-    /// Calls a listener for each event, on a thread where it may block. Like a [stream](Self::changes), the calls begin
+    /// Calls a listener for each event, on a thread where it may block. Like a [stream](Self::changes), the calls start
     /// with the nodes that are in the cache now.
     ///
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
@@ -371,7 +372,7 @@ impl CuratorCache {
         self.is_fresh().await
     }
 
-    /// Begins to read all nodes again.
+    /// Starts to read all nodes again.
     pub(super) fn reads_all(&self) {
         self.owner.shared.read_all();
     }
@@ -415,7 +416,7 @@ impl CuratorCache {
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when the future is dropped.
+    /// The closing continues when the future is dropped.
     pub async fn close(&self) {
         self.owner.task.close(&self.owner.client).await;
         self.owner.shared.close(self.owner.options.keeps_contents);

@@ -56,7 +56,7 @@ pub enum CacheEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Notice {
     Connection(ConnectionState),
-    /// The contents are those of a later session.
+    /// The contents are from a later session.
     Refreshed,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct EventQueue {
 
 #[derive(Default)]
 struct Waiting {
-    /// The contents at the beginning of the stream, or after a reset. They do not count for the limit.
+    /// The contents at the start of the stream, or after a reset. They do not count for the limit.
     contents: VecDeque<CacheEvent>,
     events: VecDeque<Heard>,
     /// The length of the data in `events`.

@@ -26,7 +26,7 @@ pub enum PathChildrenCacheEvent {
     ConnectionSuspended,
     /// The client is connected, for the first time or again.
     ConnectionReconnected,
-    /// The session is over.
+    /// The session has ended.
     ConnectionLost,
     /// The load is complete. These are its children, in the order of their paths. Only
     /// [`StartMode::PostInitializedEvent`] asks for it.
@@ -58,7 +58,7 @@ impl PathChildrenCacheEvent {
 /// A local copy of a node's children: Curator's `PathChildrenCache`, for programs that migrate. New ones use a
 /// [`CuratorCache`].
 ///
-/// A path that does not exist is created as a container, also when it was deleted later.
+/// The cache creates a path that does not exist as a container, and again after a deletion.
 ///
 /// [Clones](crate#handles) are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close),
 /// or the drop of the last clone, ends the cache. [`CuratorCache`] says what the contents promise.
@@ -161,9 +161,10 @@ impl PathChildrenCache {
     ///
     /// # Errors
     ///
-    /// * those of [`start`](Self::start)
-    /// * `BuildInitialCache`: those of [`initialized`](Self::initialized), and of
-    ///   [`create_containers`](CuratorFramework::create_containers) if the path does not exist. The cache goes on to try.
+    /// * the errors of [`start`](Self::start)
+    /// * `BuildInitialCache`: the errors of [`initialized`](Self::initialized), and of
+    ///   [`create_containers`](CuratorFramework::create_containers) if the path does not exist. The cache continues to
+    ///   try.
     ///
     /// # Cancel safety
     ///
@@ -198,8 +199,8 @@ impl PathChildrenCache {
         self.cache.get(path).present().filter(|node| node.path != self.path())
     }
 
-    /// Returns the events as a stream. It begins with a `ChildAdded` for each child that is in the cache now, unless the
-    /// mode is [`StartMode::BuildInitialCache`].
+    /// Returns the events as a stream. It starts with a `ChildAdded` for each child that is in the cache now, unless
+    /// the mode is [`StartMode::BuildInitialCache`].
     #[doc(alias = "PathChildrenCacheListener")]
     pub fn changes(&self) -> Changes<PathChildrenCacheEvent> {
         let mut passes = self.mode.beginning();
@@ -211,7 +212,7 @@ impl PathChildrenCache {
         })
     }
 
-    /// Calls a closure for each event, on a thread of its own. It begins as a [stream](Self::changes).
+    /// Calls a closure for each event, on a thread of its own. The calls start as a [stream](Self::changes).
     ///
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
     /// [`close`](Self::close). Its events have the nodes.
@@ -223,12 +224,12 @@ impl PathChildrenCache {
     ///
     /// # Errors
     ///
-    /// * `CacheError::InvalidArgument`: the full path is not that of a child.
+    /// * `CacheError::InvalidArgument`: the full path is not the path of a child.
     /// * `CacheError::NotStarted`, `CacheError::Closed`.
     ///
     /// # Cancel safety
     ///
-    /// The reading goes on when the future is dropped.
+    /// The reading continues when the future is dropped.
     pub async fn rebuild_node(&self, path: &str) -> Result<(), CacheError> {
         let name = path.strip_prefix(self.path().trim_end_matches('/')).and_then(|rest| rest.strip_prefix('/'));
         if name.is_none_or(|name| name.is_empty() || name.contains('/')) {
@@ -269,7 +270,7 @@ legacy_methods! {
     "the server refuses to show the path."
 }
 
-/// Turns the events of a [`CuratorCache`] into those of a [`PathChildrenCache`].
+/// Turns the events of a [`CuratorCache`] into the events of a [`PathChildrenCache`].
 struct Translator {
     root: String,
     mode: Mode,
@@ -306,7 +307,7 @@ impl Translator {
         }
     }
 
-    /// Returns a node that is a child, and books it among those of the load.
+    /// Returns a node that is a child, and records it as loaded, until the load is complete.
     fn has(&mut self, node: Arc<ChildData>) -> Option<Arc<ChildData>> {
         if node.path == self.root {
             return None;

@@ -43,7 +43,7 @@ enum Reply {
     Children(Option<Vec<String>>),
 }
 
-/// A request that has ended, with the number of the connection on which it began.
+/// A request that has ended, with the number of the connection on which it started.
 struct Completed {
     request: Request,
     epoch: u64,
@@ -88,7 +88,7 @@ impl Repeats {
     }
 }
 
-/// Ends the streams also if the runtime drops the task.
+/// Ends the streams even if the runtime drops the task.
 impl Drop for CacheTask {
     fn drop(&mut self) {
         self.shared.close(self.keeps_contents);
@@ -169,7 +169,7 @@ impl CacheTask {
             self.creates_root = false;
         }
         if can_resync || shared.len() > 0 {
-            // The server may lag behind that of an earlier session, and the contents must not go back.
+            // The server may lag behind the server of an earlier session, and the contents must not go back.
             catch_up(session, &shared.root).await?;
         }
         let epoch = session.epoch();
@@ -192,7 +192,7 @@ impl CacheTask {
                 false => engine.restart(),
             }
         });
-        // From here on a resync of the session begins at the client's own transaction.
+        // From here on a resync of the session starts at the client's own transaction.
         shared.set_known_up_to(KnownUpTo::Newest);
         let reads = FuturesUnordered::new();
         let mut run = SessionRun { session: session.clone(), source, reads, newest_stat: 0, lost: None };

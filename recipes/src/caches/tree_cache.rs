@@ -31,9 +31,9 @@ pub enum TreeCacheEvent {
     ConnectionSuspended,
     /// The client is connected again.
     ConnectionReconnected,
-    /// The session is over.
+    /// The session has ended.
     ConnectionLost,
-    /// The load is complete. After `ConnectionLost` it follows again, behind the changes between the sessions.
+    /// The load is complete. After `ConnectionLost` it follows again, after the changes between the sessions.
     Initialized,
     /// The reader was too slow, and events were dropped. Forget all nodes: a `NodeAdded` for each present node follows.
     Reset,
@@ -197,8 +197,8 @@ impl TreeCacheBuilder {
 ///
 /// # Cost
 ///
-/// That of a [`CuratorCache`], and with [`create_parent_nodes`](TreeCacheBuilder::create_parent_nodes) 1 request at the
-/// start, more if nodes are missing.
+/// The cost of a [`CuratorCache`], and with [`create_parent_nodes`](TreeCacheBuilder::create_parent_nodes) 1 request at
+/// the start, more if nodes are missing.
 #[derive(Clone)]
 pub struct TreeCache {
     cache: CuratorCache,
@@ -214,7 +214,7 @@ impl TreeCache {
         Self::builder(client, path).build()
     }
 
-    /// Begins a cache: Curator's `newBuilder`.
+    /// Returns a builder for a cache: Curator's `newBuilder`.
     #[doc(alias = "newBuilder")]
     pub fn builder(client: CuratorFramework, path: impl Into<String>) -> TreeCacheBuilder {
         TreeCacheBuilder { client, path: path.into(), options: CuratorCacheOptions::new() }
@@ -258,13 +258,13 @@ impl TreeCache {
         self.cache.len()
     }
 
-    /// Returns the events as a stream. It begins with a `NodeAdded` for each node that is in the cache now.
+    /// Returns the events as a stream. It starts with a `NodeAdded` for each node that is in the cache now.
     #[doc(alias = "TreeCacheListener")]
     pub fn changes(&self) -> Changes<TreeCacheEvent> {
         events_of(&self.cache, translate)
     }
 
-    /// Calls a closure for each event, on a thread of its own. It begins as a [stream](Self::changes).
+    /// Calls a closure for each event, on a thread of its own. The calls start as a [stream](Self::changes).
     ///
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
     /// [`close`](Self::close). Its events have the nodes.
@@ -290,7 +290,7 @@ legacy_methods! {
     "the server refuses to show the path."
 }
 
-/// Turns an event of a [`CuratorCache`] into that of a [`TreeCache`].
+/// Turns an event of a [`CuratorCache`] into an event of a [`TreeCache`].
 fn translate(heard: Heard) -> Option<TreeCacheEvent> {
     use TreeCacheEvent as Event;
     Some(match heard {

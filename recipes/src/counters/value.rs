@@ -111,7 +111,7 @@ impl DistributedAtomicValue {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the change is made once or not at all. Changes of other tasks go on.
+    /// When the future is dropped, the change is made once or not at all. Changes of other tasks continue.
     pub async fn try_set(&self, new: impl Into<Vec<u8>>) -> Result<AtomicChange<Vec<u8>>, CounterError> {
         self.counter.set(Change::Set(new.into())).await
     }
@@ -164,8 +164,8 @@ impl DistributedAtomicValue {
     /// leaves the delete to the session.
     ///
     /// Resolves within the client's [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by
-    /// default. A delete without a reply is left to the session. A change that another caller has begun comes first: if
-    /// that takes longer, the marker stays until the drop of the object.
+    /// default. A delete without a reply is left to the session. A change that another caller has started comes first:
+    /// if that takes longer, the marker stays until the drop of the object.
     ///
     /// # Cancel safety
     ///

@@ -214,7 +214,7 @@ impl Engine {
         self.awaits_resync
     }
 
-    /// Begins to read all nodes, because notifications were missed. Replies to sent requests are ignored.
+    /// Starts to read all nodes, because notifications were missed. Replies to sent requests are ignored.
     pub(super) fn restart(&mut self) {
         self.awaits_resync = false;
         self.requeue_sent();
@@ -260,8 +260,8 @@ impl Engine {
         Some(request)
     }
 
-    /// Begins to read all nodes, from the root down. Nothing is fresh before they are read. These reads replace the
-    /// queued ones. During a resync they begin at its end.
+    /// Starts to read all nodes, from the root down. Nothing is fresh before they are read. These reads replace the
+    /// queued ones. During a resync they start at its end.
     pub(super) fn read_all(&mut self) {
         self.round += 1;
         self.freshness.restart();
@@ -276,7 +276,7 @@ impl Engine {
         self.check_root();
     }
 
-    /// Begins to read one node again. Nothing is fresh before it is read.
+    /// Starts to read one node again. Nothing is fresh before it is read.
     pub(super) fn read_one(&mut self, path: &str) {
         self.freshness.restart();
         if self.options.scope.has(path) {
@@ -438,7 +438,7 @@ impl Engine {
         match entry.value {
             _ if !is_newer && !is_another => {}
             Value::Present => self.deleted(path),
-            // Its children were followed while it could not be read, and are not those of the earlier node.
+            // Its children were followed while it could not be read, and do not belong to the earlier node.
             Value::Earlier => {
                 let earlier = entry.to_node(|| full_path(&self.options.root, path));
                 if let Some(changes) = &mut self.changes {
@@ -637,7 +637,7 @@ impl Engine {
         };
     }
 
-    /// Returns `true` if the parent is cached, and was read since the last full read began.
+    /// Returns `true` if the parent is cached, and was read since the last full read started.
     fn is_parent_read(&self, path: &str) -> bool {
         let parent = path.rsplit_once('/').map(|(parent, _)| parent);
         parent.is_none_or(|parent| self.tree.get(parent).is_some_and(|entry| entry.round == self.round))
@@ -645,7 +645,7 @@ impl Engine {
 
     /// Queues the requests for the children of a node that was read for the first time in this round, by a read of this
     /// batch. The older batch waits for them too: it may otherwise end before the read from the root down has reached
-    /// these nodes. It does not wait for those of a new node, because a tree may grow all the time.
+    /// these nodes. It does not wait for the children of a new node, because a tree may grow all the time.
     fn look_below(&mut self, path: &str, stat: &Stat, batch: u64) {
         let batch = if self.freshness.is_news(stat.czxid) { batch } else { self.freshness.oldest() };
         let may_have_children = self.options.scope.has_children_of(path) && may_have_children(stat);

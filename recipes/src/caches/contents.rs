@@ -186,7 +186,7 @@ impl Shared {
     }
 
     /// Waits until the contents show each change up to a transaction of a session. In a session on servers that have lost
-    /// their data the transactions begin again.
+    /// their data the numbers of transactions start again.
     pub(super) async fn reaches(
         &self,
         session: u64,

@@ -26,7 +26,7 @@ pub struct Revoker;
 pub enum RevokeOutcome {
     /// The request was written. The contender may ignore it.
     Requested,
-    /// The request was written, and an earlier one stood there: the contender has not left since.
+    /// The request was written, and replaced an earlier one: the contender has not left since.
     RequestedAgain,
     /// The node does not exist: the contender has left.
     NodeGone,
@@ -50,7 +50,7 @@ impl Revoker {
     ///
     /// # Errors
     ///
-    /// * `LockError::InvalidArgument`: the node is not that of a contender; nothing was written.
+    /// * `LockError::InvalidArgument`: the node is not a contender's; nothing was written.
     /// * `Error::InvalidPath`, `Error::NoAuth`, `Error::SchemaViolation`: nothing was written.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up; the request may have been made.
     ///
@@ -96,7 +96,7 @@ impl Revoker {
     }
 }
 
-/// Returns the reason why a node cannot be that of a contender.
+/// Returns the reason why a node cannot be a contender's.
 fn not_a_contender(path: &str, stat: &Stat) -> Option<&'static str> {
     if !StandardLockInternalsDriver.is_contender(stat.ephemeral_owner) {
         return Some("it is not ephemeral");

@@ -142,7 +142,7 @@ impl SharedReads {
         self.listings.share(create).await
     }
 
-    /// Lists behind a write that changes nothing, on one connection.
+    /// Lists after a write that changes nothing, on one connection.
     pub(super) async fn list_in_order(
         self: &Arc<Self>,
         lock: &LockInternals,

@@ -35,8 +35,8 @@ impl WaitMode {
     ///
     /// # Errors
     ///
-    /// `Error::ConnectionLoss` when the budget is used up and nothing is known of another contender; also if a caller
-    /// that asks once gets no reply in time. The error names `path`.
+    /// `Error::ConnectionLoss` when the budget is used up and nothing is known of another contender; the same if a
+    /// caller that asks once gets no reply in time. The error names `path`.
     pub(crate) async fn bound<T>(
         self,
         client: &CuratorFramework,
@@ -124,7 +124,7 @@ impl Contention {
         }
     }
 
-    /// Records that nothing is known, because the connection or the own node is lost.
+    /// Records that nothing is known, because the connection or this contender's node is lost.
     pub(crate) fn is_unknown(&self) {
         self.state.lock().set(Evidence::None);
     }

@@ -50,7 +50,7 @@ struct State {
     failure: Option<LockError>,
     /// The node that was granted last.
     node: Option<GrantedNode>,
-    /// The time until which the last look for other contenders counts.
+    /// The time until which the last check for other contenders counts.
     counts_until: Option<Instant>,
 }
 
@@ -195,7 +195,7 @@ impl Lobby {
         Some(self.granted(taken?))
     }
 
-    /// Begins a turn with a node that was granted to one entry alone, unless there is a turn.
+    /// Starts a turn with a node that was granted to one entry alone, unless there is a turn.
     fn held(self: &Arc<Self>, acquired: Acquired) -> Acquired {
         let mut state = self.state.lock();
         let Some(number) = state.plan.is_held() else { return acquired };
@@ -206,7 +206,7 @@ impl Lobby {
         Acquired { turn: Some(self.turn(number, acquired.limit)), ..acquired }
     }
 
-    /// Begins a turn with a node that was granted.
+    /// Starts a turn with a node that was granted.
     pub(super) fn begin(&self, acquired: Acquired) {
         let mut state = self.state.lock();
         let number = state.plan.next_turn();
@@ -240,7 +240,7 @@ impl Lobby {
 
     /// Ends the turns of the free nodes that may serve no entry any more.
     fn end_vain_turns(&self) {
-        // The task that looks again may be late.
+        // The task that checks again may be late.
         let is_over = |until: &mut Instant| *until <= Instant::now();
         if self.state.lock().counts_until.take_if(is_over).is_some() {
             self.may_have_changed(None);
@@ -287,8 +287,8 @@ impl Lobby {
         drop(then.deletes);
     }
 
-    /// Records what a look for other contenders has shown, in this turn of the one node. It counts until a time, or until
-    /// a change.
+    /// Records the result of a check for other contenders, in this turn of the one node. It counts until a time, or
+    /// until a change.
     pub(crate) fn looked(&self, turn: Option<u64>, others: bool, until: Option<Instant>) {
         self.state.lock().counts_until = until;
         self.step(|plan| ((), plan.looked(turn, others)));

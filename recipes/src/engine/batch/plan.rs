@@ -83,7 +83,7 @@ pub(super) struct Jobs {
     /// No attempt starts: the batch has all nodes that there may be, and no other contender waits. A release serves the
     /// entries.
     pub(super) has_all: bool,
-    /// Looks for other contenders.
+    /// The task checks for other contenders.
     pub(super) looks: bool,
     /// No entry takes the node of this turn, after this number of passes. It ends when another contender comes, or after
     /// a while.
@@ -196,7 +196,7 @@ impl<N, W: Clone> Plan<N, W> {
         self.waiting.is_empty() && self.free.is_empty() && is_over
     }
 
-    /// Begins a rest: what the last look has shown does not hold any more.
+    /// Starts a rest: the result of the last check does not hold any more.
     pub(super) fn rest(&mut self) {
         self.company = Company::Unknown(0);
     }
@@ -240,7 +240,7 @@ impl<N, W: Clone> Plan<N, W> {
         Some(Taken { node, turn, pass: passes, gone, wakes: self.offer_next() })
     }
 
-    /// Begins a turn with a node that was granted. The one node of an earlier turn is deleted, if it is free.
+    /// Starts a turn with a node that was granted. The one node of an earlier turn is deleted, if it is free.
     pub(super) fn granted(&mut self, node: N) -> Then<N, W> {
         let mut earlier = Vec::new();
         if let Supply::One { most_passes } = self.supply {
@@ -258,7 +258,7 @@ impl<N, W: Clone> Plan<N, W> {
         then
     }
 
-    /// Begins a turn with a node that was granted to an entry alone. Returns its number, or `None` during the turn of
+    /// Starts a turn with a node that was granted to an entry alone. Returns its number, or `None` during the turn of
     /// the one node.
     pub(super) fn is_held(&mut self) -> Option<u64> {
         if let Supply::One { most_passes } = self.supply {
@@ -273,7 +273,7 @@ impl<N, W: Clone> Plan<N, W> {
         Some(self.turns)
     }
 
-    /// Takes back a node from the entry that has it. Returns it if it serves no other: its turn is over.
+    /// Takes back a node from the entry that has it. Returns it if it serves no other entry: its turn has ended.
     pub(super) fn put_back(&mut self, turn: u64, node: N) -> Then<N, W> {
         let Some(passes) = self.held.remove(&turn) else {
             return Then { deletes: vec![(turn, node)], ..Then::default() };
@@ -373,7 +373,7 @@ impl<N, W: Clone> Plan<N, W> {
         self.free.iter().map(|(turn, free)| (*turn, &free.node))
     }
 
-    /// Returns the number of the turn that begins next.
+    /// Returns the number of the turn that starts next.
     pub(super) fn next_turn(&self) -> u64 {
         self.turns + 1
     }

@@ -3,7 +3,7 @@
 //! A leader that resigns in favour of a candidate writes a wish into the path's data. It calls the candidate by a node
 //! that it creates and deletes, and that the candidate watches. The candidate then creates a node with the leader's
 //! number and deletes its own, in one transaction. The name of the new node sorts behind the leader's, so the candidate
-//! goes on waiting until the leader has left.
+//! keeps waiting until the leader has left.
 
 mod record;
 
@@ -38,7 +38,7 @@ pub(crate) struct Candidacy {
 }
 
 impl Candidacy {
-    /// Returns the position as a channel. It is `None` while no listing has shown the own node.
+    /// Returns the position as a channel. It is `None` while no listing has shown the candidate's node.
     pub(crate) fn place(&self) -> watch::Receiver<Option<Place>> {
         self.place.subscribe()
     }

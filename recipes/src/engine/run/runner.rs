@@ -95,7 +95,7 @@ async fn contend(
                 contender.leave_listing();
                 // Wait for the reply: the next contender must not find this node ahead of its own.
                 return match contender.owned.delete().await {
-                    // The refusal is certain all the same, and the session deletes the node later.
+                    // The refusal is certain anyway, and the session deletes the node later.
                     Err(error) if !error.is_retryable_in_session() => Err(error),
                     _ => Ok(None),
                 };
@@ -221,7 +221,7 @@ impl Contender<'_> {
         if certain {
             self.node_is_known();
         }
-        // A node that an earlier create has made is adopted behind a barrier.
+        // A node that an earlier create has made is adopted after a barrier.
         let epoch = created.map_or(0, |created| created.epoch);
         let ahead = self.entry.ahead().filter(|_| self.early.is_none());
         Ok(Outcome::Plain(Input::Created { epoch, certain, ahead }))
@@ -426,14 +426,14 @@ impl Contender<'_> {
         });
     }
 
-    /// Drops the watches on the own node and on its predecessor: the contender has another node.
+    /// Drops the watches on the earlier node and on its predecessor: the contender has another node.
     pub(super) fn forget_watches(&mut self) {
         (self.own, self.awaited, self.awaited_owner) = (None, None, None);
         self.calls = Calls::default();
     }
 
-    /// Drops the watch of the newest listing, which did not grant the lock. It costs no request: the delete of the own
-    /// node uses it up at the latest.
+    /// Drops the watch of the newest listing, which did not grant the lock. It costs no request: the delete of this
+    /// contender's node uses it up at the latest.
     fn leave_listing(&mut self) {
         if let Some(watch) = self.listing.take() {
             watch.leave();
@@ -476,7 +476,7 @@ impl Contender<'_> {
 
     /// Hands the node to a guard, if the session certainly lives. From now on its deletion is noticed.
     fn granted(self, plan: &Plan, proof: Proof, signals: bool) -> Result<Acquired, Error> {
-        // Another reply in the session may have shown the deletion meanwhile.
+        // Another reply in the session may have shown the deletion in the meantime.
         if self.owned.loss_signal().loss() == Some(LossReason::NodeDeleted) {
             return Err(self.is_gone());
         }

@@ -1,4 +1,4 @@
-//! The task of a latch: joins, waits, leads, and begins again.
+//! The task of a latch: joins, waits, leads, and starts again.
 
 use std::convert::Infallible;
 use std::panic::Location;
@@ -52,7 +52,7 @@ enum Leave {
     Abstains,
 }
 
-/// The conditions under which the candidate stands in the queue.
+/// The conditions under which the candidate is in the queue.
 struct Standing {
     stop: Stop,
     orders: watch::Receiver<Orders>,
@@ -137,7 +137,7 @@ impl Standing {
 /// The end of one attempt to lead.
 enum End {
     Left(Leave),
-    /// The term is over, or the node was deleted before it.
+    /// The term has ended, or the node was deleted before it.
     Led,
     Failed(LeaderError),
 }
@@ -184,7 +184,7 @@ impl Candidate {
         Self { internals, shared, options, standing }
     }
 
-    /// Stands again and again until the latch or the client is closed.
+    /// Joins and leads again and again until the latch or the client is closed.
     pub(super) async fn run(mut self) {
         let mut pauses = Pauses::default();
         loop {
@@ -279,7 +279,7 @@ impl Candidate {
     }
 
     /// Waits until the session is connected again, if it is, and asks whether the node still exists. No other candidate
-    /// can lead meanwhile. The next term on the node has the number of the last one.
+    /// can lead in the meantime. The next term on the node has the number of the last one.
     async fn resume(&mut self, owned: OwnedNode) -> Result<Acquired, End> {
         let (session, mut retries) = (owned.session().clone(), self.internals.client().retry_loop());
         let resumed = async {
@@ -308,7 +308,7 @@ impl Candidate {
         }
     }
 
-    /// Publishes the position in the queue until the own node is first in it.
+    /// Publishes the position in the queue until the candidate's node is first in it.
     async fn wait_in_the_queue(&mut self) -> Result<Acquired, End> {
         let Self { internals, shared, standing, .. } = self;
         let mut place = shared.candidacy.place();
@@ -441,7 +441,7 @@ async fn begin(
     if let Some(delay) = delay.filter(|_| !is_clean) {
         tracing::info!(path = node.path, delay_s = delay.as_secs_f64(), "the earlier leader did not resign");
         sleep(delay).await;
-        // The proof of the grant is as old as the delay. Meanwhile the node may have been deleted.
+        // The grant was proven before the delay, and the node may have been deleted since.
         match node.share.verify().await {
             Err(error) if !error.is_retryable() => return Err(error.into()),
             _ => {}
@@ -450,7 +450,7 @@ async fn begin(
     Ok(begun)
 }
 
-/// Writes the record of a leader before its term begins.
+/// Writes the record of a leader before its term starts.
 async fn claim(
     node: &LeaderNode<'_>,
     retries: &mut RetryLoop,

@@ -31,7 +31,7 @@ enum Wish {
     Followed,
     /// The candidate's node is gone, or another write has replaced the wish.
     Void,
-    /// The wish stands. The watch fires when that changes.
+    /// The wish is recorded and not yet followed. A watch fires when that changes.
     Stands { path: Watch, candidate: Watch },
 }
 
@@ -53,7 +53,7 @@ impl Term {
             operations
         };
         let written = match self.write(|record| record.wish = Some(name.to_owned()), call).await {
-            // The candidate left meanwhile.
+            // The candidate left in the meantime.
             Err(LeaderError::Framework(Error::Transaction { index: 2, cause, .. }))
                 if matches!(*cause, Error::NoNode { .. }) =>
             {

@@ -37,7 +37,7 @@ pub struct Leader {
     pub token: FencingToken,
     /// The session of the leader.
     pub session: SessionId,
-    /// The time when the leader's node was created, on the server's clock. The term has begun later.
+    /// The time when the leader's node was created, on the server's clock. The term started later.
     pub created: SystemTime,
     /// The data that this leader has [proclaimed](crate::Leadership::proclaim); `None` after another client has
     /// overwritten it.
@@ -283,7 +283,7 @@ impl LeaderObserver {
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when the future is dropped.
+    /// The closing continues when the future is dropped.
     pub async fn close(&self) {
         self.owner.task.close(&self.owner.client).await;
         // Without a start no task publishes the last state.
@@ -410,7 +410,7 @@ impl Observing<'_> {
     }
 }
 
-/// Returns `None` if the election changes meanwhile. A listing without the known leader resets `known`.
+/// Returns `None` if the election changes in the meantime. A listing without the known leader resets `known`.
 async fn look(
     internals: &LockInternals,
     session: &Session,

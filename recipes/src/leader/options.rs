@@ -87,8 +87,9 @@ impl LeaderLatchOptions {
         self
     }
 
-    /// Lets the candidate stand only while the value is `true`. At `false` a waiter leaves the queue, and a leader
-    /// resigns. At `true` the candidate joins again at the back. The last value stays if the sender is dropped.
+    /// Lets the candidate be in the queue or lead only while the value is `true`. At `false` a waiter leaves the queue,
+    /// and a leader resigns. At `true` the candidate joins again at the back. The last value stays if the sender is
+    /// dropped.
     pub fn eligible(mut self, eligible: watch::Receiver<bool>) -> Self {
         self.eligible = Some(eligible);
         self

@@ -39,7 +39,7 @@ impl Found {
         }
     }
 
-    /// Returns the record, if it is that of this node.
+    /// Returns the record, if it is about this node.
     pub(super) fn record_by(&self, leader: &str) -> Option<&Record> {
         self.record.as_ref().filter(|record| record.leader == leader)
     }

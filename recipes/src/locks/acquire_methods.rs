@@ -35,14 +35,14 @@ macro_rules! acquire_methods {
 
             /// Waits for the lock for at most `budget`. [Bind the guard](crate#bind-the-guard):
             /// `if let Some(guard) = …` holds the lock in its block, and `if ….is_some()` releases it before its block
-            /// begins.
+            /// starts.
             ///
             /// The budget covers the connection, missing parents and the queue. Returns `Ok(None)` if another contender
             /// is ahead when the budget ends. A budget of zero is a [`try_acquire`](Self::try_acquire).
             ///
             /// # Errors
             ///
-            /// * Those of [`acquire`](Self::acquire).
+            /// * The errors of [`acquire`](Self::acquire).
             /// * `Error::ConnectionLoss`: the budget ended without a connection, or before a reply showed another
             ///   contender ahead. Nothing is left in the queue.
             ///
@@ -60,7 +60,7 @@ macro_rules! acquire_methods {
 
             /// Tries once, for at most the connection timeout. [Bind the guard](crate#bind-the-guard):
             /// `if let Some(guard) = …` holds the lock in its block, and `if ….is_some()` releases it before its block
-            /// begins.
+            /// starts.
             ///
             /// Returns `Ok(None)` if a reply shows that the lock is taken.
             ///
@@ -108,7 +108,7 @@ macro_rules! owner_methods {
             }
 
             /// Waits for the lock for at most `budget`, for this owner: see [`acquire_timeout`](Self::acquire_timeout).
-            /// [Bind the guard](crate#bind-the-guard): `if ….is_some()` releases the lock before its block begins.
+            /// [Bind the guard](crate#bind-the-guard): `if ….is_some()` releases the lock before its block starts.
             ///
             /// # Errors
             ///
@@ -128,7 +128,7 @@ macro_rules! owner_methods {
             }
 
             /// Tries once, for this owner: see [`try_acquire`](Self::try_acquire).
-            /// [Bind the guard](crate#bind-the-guard): `if ….is_some()` releases the lock before its block begins.
+            /// [Bind the guard](crate#bind-the-guard): `if ….is_some()` releases the lock before its block starts.
             ///
             /// # Errors
             ///

@@ -143,7 +143,7 @@ use crate::locks::reentrant::Reentrant;
 /// | case | requests |
 /// | --- | --- |
 /// | no contention | 3 in 2 round trips: create and listing, then delete |
-/// | one contender of another client ahead | 2 more: watch the predecessor and the own node |
+/// | one contender of another client ahead | 2 more: watch the predecessor and this contender's node |
 /// | several contenders of other clients ahead | 4 more: watch the second node ahead; after its deletion, list and watch as above |
 /// | behind another contender of the same client | 3: create, watch the nearest such node, delete; a listing more if other clients are between |
 /// | the first other contender joins behind a holder that did not wait | 1 more: the holder watches its node |

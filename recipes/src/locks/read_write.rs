@@ -71,8 +71,8 @@ use crate::locks::reentrant::{OwnerState, Reentrant};
 ///
 /// # Differences from Curator
 ///
-/// Those of the mutex. A waiting reader watches the last writer ahead of it. In Curator it watches the first, so each
-/// of the writers wakes it.
+/// The [mutex's](crate::InterProcessMutex#differences-from-curator), and one more. A waiting reader watches the last
+/// writer ahead of it. In Curator it watches the first, so each of the writers wakes it.
 ///
 /// # Beside Java's Curator
 ///
@@ -316,7 +316,7 @@ impl WriteGuard {
     ///
     /// When the future is dropped, this guard still holds the write lock.
     pub async fn downgrade(&self) -> Result<ReadGuard, LockError> {
-        // Keeps the write lock until the read lock is granted, even if this guard is released meanwhile.
+        // Keeps the write lock until the read lock is granted, even if this guard is released in the meantime.
         let writing = self.another_share()?;
         let Write { halves, owner } = &self.kind;
         let read = match owner {

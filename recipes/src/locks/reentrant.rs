@@ -57,7 +57,7 @@ pub(crate) struct Reentrant {
     by_owner: Mutex<HashMap<LockOwner, Arc<OwnerHold>>>,
 }
 
-/// The state in which an owner's acquire begins.
+/// The state in which an owner's acquire starts.
 pub(crate) enum OwnerState {
     /// The owner holds the lock already.
     Holds(HoldShare),
@@ -119,7 +119,7 @@ impl Reentrant {
         self.internals.warn_of_self_deadlock(self.internals.base_path(), mode, waits);
     }
 
-    /// Begins an owner's acquire. It waits for an earlier acquire of the owner, and then shares its hold.
+    /// Starts an owner's acquire. It waits for an earlier acquire of the owner, and then shares its hold.
     pub(crate) async fn enter(&self, owner: LockOwner, mode: WaitMode) -> Result<OwnerState, LockError> {
         let lock = self.owner_locks.of(&owner).lock_owned();
         let record = self.record_of(owner);

@@ -1,4 +1,4 @@
-//! The state that a node that stands shares with its task.
+//! The state that a kept node shares with its task.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -132,7 +132,8 @@ macro_rules! queue {
                 self.shared.dead_letters(count).await
             }
 
-            /// Moves the dead letter of this name back to the queue, in one transaction. Returns `false` if there is none.
+            /// Moves the dead letter of this name back to the queue, in one transaction. Returns `false` if it does not
+            /// exist.
             ///
             /// The item keeps its id, priority or time, and comes last among these. It keeps its
             /// [`key`](crate::Delivery::key) too, and has a new count of deliveries. The codec is not asked. The move
@@ -204,7 +205,8 @@ queue! {
     ///
     /// With a [lock path](QueueOptions::lock_path) each item is delivered at least once, and its effects in ZooKeeper
     /// are made [exactly once](crate::Delivery::complete_with). With [`at_most_once`](QueueOptions::at_most_once),
-    /// Curator's default, a crash loses the item that is being worked on. There is no `new`: each queue needs one of both.
+    /// Curator's default, a crash loses the item that is being worked on. It has no `new`: each queue needs one of the
+    /// two.
     ///
     /// [Clones](crate#handles) are cheap, and all clones are one object. They keep the client open. A queue object sends
     /// nothing by itself.

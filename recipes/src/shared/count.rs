@@ -60,7 +60,7 @@ impl Shared<i32> {
         self.newest()
     }
 
-    /// Sets the count, whatever it is now.
+    /// Sets the count, regardless of its present value.
     ///
     /// # Errors
     ///

@@ -176,7 +176,7 @@ impl<V: Content> Shared<V> {
         self.owner.copy.watch()
     }
 
-    /// Sets the value, whatever it is now.
+    /// Sets the value, regardless of the present one.
     pub(super) async fn set(&self, value: V) -> Result<(), SharedError> {
         self.initialized().await?;
         let Owner { copy, client, .. } = &*self.owner;

@@ -8,8 +8,8 @@ use tokio::sync::{broadcast, watch};
 /// The number of changes that a stream keeps for a slow reader.
 const KEPT: usize = 128;
 
-/// One element of a stream of changes, such as [`LeaderLatch::changes`](crate::LeaderLatch::changes). It begins with the
-/// next change, and keeps the newest 128 for a slow reader.
+/// One element of a stream of changes, such as [`LeaderLatch::changes`](crate::LeaderLatch::changes). It starts with
+/// the next change, and keeps the newest 128 for a slow reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<T> {
     /// The next state.

@@ -21,7 +21,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Begins to listen. The request is sent at the first poll.
+    /// Starts to listen. The request is sent at the first poll.
     pub(crate) async fn open(
         session: &Session,
         path: &str,

@@ -94,7 +94,7 @@ impl OwnedItem {
     }
 
     /// Resolves when another member is to have the item, or the partition is closed: the work has the
-    /// [grace](crate::PartitionOptions::grace) to return. Resolves also when the item is lost or was given up.
+    /// [grace](crate::PartitionOptions::grace) to return. It also resolves when the item is lost or was given up.
     ///
     /// # Cancel safety
     ///
@@ -107,7 +107,7 @@ impl OwnedItem {
         }
     }
 
-    /// Begins a transaction that the server carries out only if this member owns the item at that moment. The commit
+    /// Starts a transaction that the server carries out only if this member owns the item at that moment. The commit
     /// fails with `LockError::LockLost` after a loss, and with `LockError::InvalidArgument` once the item was given up.
     /// With the client `zookeeper-async` the commit fails with `Error::Unsupported`.
     pub fn transaction(&self) -> GuardedTransaction<'_> {
@@ -186,7 +186,7 @@ impl Wish {
 
     /// Resolves when the item is not wanted.
     async fn is_over(&mut self) {
-        // An error means that the run has ended, so that the wish does not stand either.
+        // An error means that the run has ended, so this member does not want the item either.
         drop(self.0.wait_for(Option::is_none).await);
     }
 }
@@ -200,7 +200,7 @@ pub(super) enum End {
 }
 
 /// Owns an item again and again while it is wanted: contends for its lock, and runs its work. Fails with an error that
-/// waiting cannot mend.
+/// waiting cannot fix.
 pub(super) async fn pursue<W, F>(inner: &Inner, name: &str, mut wish: Wish, work: &Mutex<W>) -> Result<End, NodeError>
 where
     W: FnMut(OwnedItem) -> F,

@@ -42,7 +42,7 @@ pub(super) enum FirstStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Choice {
     At(FirstStep),
-    /// A look at the path decides.
+    /// A read of the path decides.
     Look {
         if_free: FirstStep,
         if_not: FirstStep,
@@ -79,7 +79,7 @@ pub(super) enum FirstTry {
 }
 
 impl LeaseAttempt<'_> {
-    /// Chooses the first step, with a look at the path if that is needed.
+    /// Chooses the first step, with a read of the path if that is needed.
     pub(super) async fn first_step(&self) -> Result<FirstStep, Error> {
         let (last_look, limit) = (*self.semaphore.last_look.lock(), self.semaphore.leases.limit());
         let choice = choose(last_look, self.mode, self.semaphore.protocol, limit.is_fixed(), self.wanted);
@@ -103,7 +103,7 @@ impl LeaseAttempt<'_> {
         Ok(is_queue_empty && limit.checked_sub(leases.len()).is_some_and(|left| self.wanted <= left))
     }
 
-    /// Creates the nodes of the leases and looks at the path, in one write.
+    /// Creates the nodes of the leases and reads the path, in one write.
     pub(super) async fn try_first(&self, retries: &mut RetryLoop) -> Result<FirstTry, LockError> {
         let (leases, session) = (&self.semaphore.leases, self.session);
         let mut nodes = self.new_nodes(self.wanted);

@@ -12,7 +12,7 @@ use crate::engine::{Acquired, Contention, LockInternals, WaitMode, attempts};
 use crate::locks::semaphore::state::Inner;
 use crate::locks::semaphore::take::LeaseRequest;
 
-/// The shortest time between two looks for other contenders.
+/// The shortest time between two checks for other contenders.
 const LOOKS: Duration = Duration::from_millis(100);
 
 /// A semaphore, without its client.
@@ -28,10 +28,10 @@ pub(super) struct PoolBatch<'a> {
     pub(super) turn: &'a watch::Sender<OwnTurn>,
 }
 
-/// The batch's own node in the queue, of which a look for other contenders must know.
+/// The batch's own node in the queue, of which a check for other contenders must know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum OwnTurn {
-    /// There is none, or the server is told to delete it.
+    /// The queue has no such node, or its delete was sent.
     #[default]
     None,
     /// It may be there.

@@ -17,8 +17,8 @@
 //!
 //! # Hand-off
 //!
-//! A release wakes two waiters, whatever the queue length; no waiter polls. The first now holds the lock and sends no
-//! request. The second lists the queue in the meantime. So a hand-off is one round trip: the delete and its event.
+//! A release wakes two waiters, regardless of the queue length; no waiter polls. The first now holds the lock and sends
+//! no request. The second lists the queue in the meantime. So a hand-off is one round trip: the delete and its event.
 //!
 #![doc = include_str!("../docs/hand_off.svg")]
 //!
@@ -76,7 +76,7 @@
 //! # Caches
 //!
 //! A [`CuratorCache`] sets one recursive watch, then reads its nodes from the root down. The watch comes first, so a
-//! change behind a read causes a notification.
+//! change after a read causes a notification.
 //!
 //! | event | the cache |
 //! | --- | --- |

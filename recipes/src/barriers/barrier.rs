@@ -195,7 +195,7 @@ impl DistributedBarrier {
     }
 
     /// Waits for at most `budget` until the barrier is not set. Returns `None` if it is set when the budget ends. A
-    /// budget of zero looks once, for at most the connection timeout.
+    /// budget of zero reads once, for at most the connection timeout.
     ///
     /// # Errors
     ///
@@ -220,7 +220,7 @@ impl fmt::Debug for DistributedBarrier {
     }
 }
 
-/// The removal of the barrier that the first look has shown.
+/// The removal of the barrier that the first read has shown.
 struct Removal<'a> {
     path: &'a str,
     /// The transaction that has set the barrier.

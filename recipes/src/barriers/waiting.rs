@@ -10,7 +10,7 @@ use curator_framework::{CuratorFramework, EventType, RetryLoop, Session, WakeRea
 use crate::barriers::error::BarrierError;
 use crate::standing::catch_up;
 
-/// The result of one look.
+/// The result of one read.
 #[derive(Debug)]
 pub(super) enum Look<T> {
     /// The wait has ended.
@@ -24,7 +24,7 @@ pub(super) trait Awaited: Send {
     /// The result of the wait.
     type Output: Send;
 
-    /// Looks once, and leaves a watch that fires when it is worth another look.
+    /// Reads once, and leaves a watch that fires when another read is worthwhile.
     fn look(&mut self, session: &Session) -> impl Future<Output = Result<Look<Self::Output>, BarrierError>> + Send;
 
     /// Returns the result if an event after the read proves it by itself. Otherwise the wait reads again.
@@ -67,11 +67,11 @@ pub(super) async fn wait<A: Awaited>(
 /// The state of a wait.
 struct Wait<'a> {
     client: &'a CuratorFramework,
-    /// A server catches up with this path before the first look in a later session.
+    /// A server catches up with this path before the first read in a later session.
     path: &'a str,
-    /// The first look ends the wait.
+    /// The first read ends the wait.
     is_single: bool,
-    /// The number of the session that has answered the last look.
+    /// The number of the session that has answered the last read.
     answered_in: Option<u64>,
 }
 
@@ -94,7 +94,7 @@ impl Wait<'_> {
         }
     }
 
-    /// Looks and waits by turns, until the wait or the session ends.
+    /// Reads and waits in turn, until the wait or the session ends.
     async fn in_session<A: Awaited>(
         &mut self,
         session: &Session,

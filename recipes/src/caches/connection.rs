@@ -56,7 +56,7 @@ impl Connection {
     }
 
     /// Resolves when the last reported state is a connected one, or the client is closed. The client's state may come
-    /// behind the first notifications of a connection.
+    /// after the first notifications of a connection.
     pub(super) async fn is_told(&self) {
         // Never fails: `self` has the sender.
         drop(self.is_told.subscribe().wait_for(|is_told| *is_told).await);

@@ -73,7 +73,7 @@ use crate::standing::{StandingTask, catch_up, within};
 /// | reads and lists each node in a load, without a limit of the requests in flight | lists only nodes with children; 32 requests in flight |
 /// | 5.2.1 to 5.5 cannot load more than 64 k nodes (CURATOR-690) | the [largest number](CuratorCacheOptions::max_watched_nodes) is set, and only where a cache sets watches one by one |
 /// | `initialized` is called although the root could not be read, or never if a request throws | [`initialized`](Self::initialized) returns the error |
-/// | `get` is empty for a missing node and for one that is not loaded | [`Lookup`] tells these apart |
+/// | `get` is empty for a missing node and for one that is not loaded | [`Lookup`] distinguishes these |
 /// | the age of the contents is unknown | [`state`](Self::state), [`synced`](Self::synced), [`caught_up`](Self::caught_up) |
 /// | the whole subtree or one node | [`max_depth`](CuratorCacheOptions::max_depth), [`filter`](CuratorCacheOptions::filter), [`descend`](CuratorCacheOptions::descend) too |
 /// | one thread calls the listeners of all caches of a client | a listener cannot delay another one |

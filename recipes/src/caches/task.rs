@@ -95,7 +95,7 @@ impl Drop for CacheTask {
     }
 }
 
-/// The work of the task, which tells each session to the readers.
+/// The work of the task, which reports each session to the readers.
 struct Following<'a> {
     task: &'a mut CacheTask,
     connection: &'a Connection,
@@ -212,7 +212,7 @@ impl CacheTask {
             let (is_connected, epoch) = (run.session.is_connected(), run.session.epoch());
             batch.take_from(run);
             if self.reports_connection && !batch.is_empty() {
-                // Changes are reported behind the connection that has brought them.
+                // Changes are reported after the connection that has brought them.
                 connection.is_told().await;
             }
             let paused_until = self.step(run, &mut batch)?;
@@ -243,7 +243,7 @@ impl CacheTask {
             for notification in batch.notifications.drain(..) {
                 apply_notification(&shared, engine, run, notification);
             }
-            // Behind the notifications, because replies may be older.
+            // After the notifications, because replies may be older.
             for completed in batch.replies.drain(..) {
                 refused.extend(self.apply_reply(engine, run, completed));
             }
@@ -375,7 +375,7 @@ async fn keep_root(client: &CuratorFramework, shared: &Shared) {
         shared.root_is_missing().await;
         let created = async {
             client.create_containers(&shared.root).await?;
-            // Until the cache shows the node, it looks as if it were missing.
+            // Until the cache shows the node, it appears to be missing.
             shared.shows_all_of(&client.session().await?, || client.path_text(&shared.root)).await
         };
         let Err(error) = created.await else {
@@ -418,8 +418,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// Adds all that has arrived. The order counts. Behind the replies, and behind the transaction, the notifications that
-    /// the server has sent ahead of them have arrived.
+    /// Adds all that has arrived. The order counts. After the replies, and after the transaction, the notifications
+    /// that the server has sent ahead of them have arrived.
     fn take_from(&mut self, run: &mut SessionRun) {
         self.replies.extend(std::iter::from_fn(|| run.reads.next().now_or_never().flatten()));
         self.zxid = run.zxid();

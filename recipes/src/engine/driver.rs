@@ -213,7 +213,7 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
     }
 }
 
-/// Returns the number behind the last occurrence of the lock's name: 7 for `_c_<uuid>-lock-0000000007`.
+/// Returns the number after the last occurrence of the lock's name: 7 for `_c_<uuid>-lock-0000000007`.
 #[must_use]
 #[doc(alias = "standardFixForSorting")]
 pub fn standard_sequence(name: &str, lock_name: &str) -> Option<i64> {

@@ -44,7 +44,7 @@ impl Revoker {
     /// so the request overwrites its id. The write demands the version that was checked; a node that changes in between
     /// is read again. (Curator's `Revoker` writes to any node.)
     ///
-    /// The outcome does not tell whether the contender listens, because ZooKeeper does not show it. A contender is
+    /// The outcome does not show whether the contender listens, because ZooKeeper does not show it. A contender is
     /// notified by [`LockOptions::revocable`](crate::LockOptions::revocable) or
     /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested), and may ignore the request.
     ///

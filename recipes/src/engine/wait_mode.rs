@@ -87,7 +87,7 @@ enum Evidence {
     None,
     /// The newest reply showed another contender ahead.
     Shown,
-    /// The awaited contender is gone, and the reply that shows the next one is due by this time.
+    /// The awaited contender has left, and the reply that shows the next one is due by this time.
     ShownUntil(Instant),
     /// The acquire waits for a place: the contenders that have one are ahead.
     InLine(Arc<Places>),

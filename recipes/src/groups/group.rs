@@ -372,7 +372,7 @@ impl Follower {
         }
     }
 
-    /// Follows the members of a listing. Returns `true` when it has changed, `false` if the watches are gone.
+    /// Follows the members of a listing. Returns `true` when it has changed, `false` if the watches are lost.
     async fn follow_members(
         &mut self,
         session: &Session,
@@ -409,7 +409,7 @@ impl Follower {
         }
     }
 
-    /// Waits until the path of the group is created. Returns `false` if the watch is gone.
+    /// Waits until the path of the group is created. Returns `false` if the watch is lost.
     async fn wait_for_path(&mut self, session: &Session, current: &Current) -> Result<bool, Error> {
         self.members = Members::default();
         current.0.lock().clear();

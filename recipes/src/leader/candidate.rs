@@ -33,7 +33,7 @@ pub(super) fn latch_internals(
     let spec = LockSpec {
         recipe: "leader_latch",
         candidacy: Some(Arc::clone(candidacy)),
-        // The election's record tells the next leader that this one has not resigned.
+        // The election's record shows the next leader that this one has not resigned.
         has_containers: options.delay.is_none(),
         ..LockSpec::exclusive(LATCH_NAME, Arc::new(LatchDriver))
     };
@@ -268,7 +268,7 @@ impl Candidate {
         let (number, marks) = match begun {
             Ok(begun) => begun,
             Err(_) if share.hold().loss().is_some() => return lost(),
-            // The node is gone, perhaps with the whole path, and the notification is on its way.
+            // The node is deleted, perhaps with the whole path, and the notification is on its way.
             Err(LeaderError::LeadershipLost { .. } | LeaderError::Framework(Error::NoNode { .. })) => {
                 return Err(End::Led);
             }
@@ -376,7 +376,7 @@ impl Candidate {
                 term.abandon();
             }
             // Without a connection a close does not wait for the delete: the drop of the tenure leaves it to the session.
-            // The client's state tells of a new connection a moment after the session has it.
+            // The client's state shows a new connection a moment after the session has it.
             Err(Leave::Stopped) if !term.session().is_connected() => term.works_have_ended().await,
             _ => term.was_released(term.release().await),
         }
@@ -389,7 +389,7 @@ impl Candidate {
 enum TermStart {
     /// Nothing is to be written.
     Known(i64),
-    /// The number of the node. A record tells it to the next leader, which may have to wait.
+    /// The number of the node. A record passes it to the next leader, which may have to wait.
     Recorded(i64),
     /// A hand-over has let a younger node lead. The number is the transaction that writes the record.
     Claimed,

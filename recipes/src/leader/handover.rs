@@ -29,7 +29,7 @@ use crate::leader::term::Term;
 enum Wish {
     /// The candidate has moved to the leader's place.
     Followed,
-    /// The candidate's node is gone, or another write has replaced the wish.
+    /// The candidate's node is deleted, or another write has replaced the wish.
     Void,
     /// The wish is recorded and not yet followed. A watch fires when that changes.
     Stands { path: Watch, candidate: Watch },
@@ -88,7 +88,7 @@ impl Term {
         }
     }
 
-    /// Resolves with `true` when the candidate has moved, with `false` when it is gone.
+    /// Resolves with `true` when the candidate has moved, with `false` when its node is deleted.
     async fn followed(&self, session: &Session, candidate: &str, written: &Found) -> Result<bool, LeaderError> {
         let mut retries = self.client().retry_loop();
         loop {

@@ -102,7 +102,7 @@ use crate::standing::{StandingTask, first_found};
 /// `LeaderLatch` and this one share one queue. The data of the path itself is empty until a leader
 /// [proclaims](Leadership::proclaim), [hands over](Self::resign_to_timeout), or has
 /// [a delay](LeaderLatchOptions::delay_after_unclean_loss). Then it is one line of text (`election/1 term=… leader=…`)
-/// with the proclaimed data behind it. To call the candidate of a hand-over, its leader creates and deletes
+/// with the proclaimed data after it. To call the candidate of a hand-over, its leader creates and deletes
 /// `<candidate's node>-call` in one transaction, so no listing shows that node.
 ///
 /// # Cost
@@ -266,7 +266,7 @@ impl LeaderLatch {
         self.owner.shared.state.watch()
     }
 
-    /// Returns the changes of the state from now on, as a bounded stream. Read the present [`state`](Self::state) behind
+    /// Returns the changes of the state from now on, as a bounded stream. Read the present [`state`](Self::state) after
     /// this call, so that no change is missed; the stream may repeat it.
     pub fn changes(&self) -> Changes<Change<LeaderState>> {
         self.owner.shared.state.changes()
@@ -366,7 +366,7 @@ impl LeaderLatch {
     }
 
     /// Ends the term of a leading latch and deletes its node. The latch joins again at the back of the queue. Returns
-    /// `None` if the latch did not lead, and `AlreadyLost` if the node was gone before the delete.
+    /// `None` if the latch did not lead, and `AlreadyLost` if the node was deleted before.
     ///
     /// # Errors
     ///
@@ -394,7 +394,7 @@ impl LeaderLatch {
 
     /// Hands the leadership over to another candidate, ahead of all waiters. Returns `Some` once this latch has
     /// resigned for it, with the outcome of [`resign`](Self::resign). Returns `None` if the latch does not lead, the
-    /// candidate is gone, or the budget has ended. A leader then keeps leading.
+    /// candidate has left, or the budget has ended. A leader then keeps leading.
     ///
     /// The budget counts from the call. It covers the wait for an earlier hand-over or proclamation of this latch, and
     /// the wait for the candidate. The leader's own writes are limited by the retry policy alone. The candidate must be a

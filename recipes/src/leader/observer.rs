@@ -119,8 +119,8 @@ impl ObserverState {
 /// The stream has each leader that the observer has seen, in the order of their terms. It may skip a leader that led
 /// for less than a round trip. Without a connection the last leader stays: see [`CuratorFramework::is_connected`].
 ///
-/// Java's leaders write no number. Behind a [hand-over](crate::LeaderLatch::resign_to_timeout) their terms may be smaller, and
-/// the observer shows such a leader only after four session timeouts.
+/// Java's leaders write no number. After a [hand-over](crate::LeaderLatch::resign_to_timeout) their terms may be
+/// smaller, and the observer shows such a leader only after four session timeouts.
 ///
 /// [Clones](crate#handles) are cheap, and all clones are one observer. The drop of the last one closes it. An observer
 /// keeps its client open.
@@ -272,8 +272,8 @@ impl LeaderObserver {
         self.owner.observed.watch()
     }
 
-    /// Returns the changes from now on, as a bounded stream. Read the present [`state`](Self::state) behind this
-    /// call, so that no change is missed; the stream may repeat it.
+    /// Returns the changes from now on, as a bounded stream. Read the present [`state`](Self::state) after this call,
+    /// so that no change is missed; the stream may repeat it.
     pub fn changes(&self) -> Changes<Change<ObserverState>> {
         self.owner.observed.changes()
     }
@@ -307,7 +307,7 @@ impl fmt::Debug for LeaderObserver {
     }
 }
 
-/// The result of one look, and the watches that fire when it changes.
+/// The result of one read, and the watches that fire when it changes.
 struct Look {
     observed: ObserverState,
     /// The leader is older than the highest term, so it is about to write the number of its own.
@@ -354,7 +354,7 @@ struct Observing<'a> {
     caught_up: CaughtUp,
     /// The highest term that was published.
     shown: Zxid,
-    /// The state that a failed look has left.
+    /// The state that a failed read has left.
     known: Option<ObserverState>,
 }
 
@@ -399,7 +399,7 @@ impl Observing<'_> {
         }
     }
 
-    /// Looks in one session. Its first look follows a `sync`: a new session may be on a server that lags behind.
+    /// Reads in one session. Its first read follows a `sync`: a new session may be on a server that lags behind.
     async fn look_in(&mut self, session: &Session, known: &mut ObserverState) -> Result<Look, Error> {
         self.caught_up.catch_up(session, self.internals.base_path()).await?;
         loop {

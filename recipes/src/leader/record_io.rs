@@ -82,7 +82,7 @@ impl Found {
 
 /// The failure of a write of the record.
 pub(super) enum Refused {
-    /// The leader's node is gone.
+    /// The leader's node is deleted.
     Lost,
     /// The record was written since it was read.
     Changed,

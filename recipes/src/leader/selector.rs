@@ -439,7 +439,7 @@ impl LeaderSelector {
         self.inner.state.watch()
     }
 
-    /// Returns the changes of the state from now on, as a bounded stream. Read the present [`state`](Self::state) behind
+    /// Returns the changes of the state from now on, as a bounded stream. Read the present [`state`](Self::state) after
     /// this call, so that no change is missed; the stream may repeat it.
     pub fn changes(&self) -> Changes<Change<LeaderState>> {
         self.inner.state.changes()

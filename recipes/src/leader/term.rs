@@ -282,7 +282,7 @@ impl Term {
     pub(super) fn failed(&self, error: impl Into<LeaderError>) -> LeaderError {
         match (self.loss(), error.into()) {
             (Some(reason), LeaderError::Framework(_)) => self.over(TermEnd::Lost(reason)),
-            // Without the path its children are gone too, the leader's node among them.
+            // Without the path its children are deleted too, the leader's node among them.
             (None, LeaderError::Framework(Error::NoNode { .. })) => self.over(TermEnd::Lost(LossReason::NodeDeleted)),
             (_, error) => error,
         }

@@ -155,8 +155,8 @@ use crate::locks::reentrant::Reentrant;
 /// A watch that the session already has costs no request: in a queue of one session, a hand-off sends only the delete.
 /// A listing takes 55 bytes for each contender. Contenders of one client share listings of one path: behind a node that
 /// is deleted, a contender finds the next one in the newest listing. It lists if that lacks its node or is of an earlier
-/// connection, if no node is left ahead, or if nodes of it were gone. With
-/// [`MutexOptions::extra_lock_patterns`] a mutex shares nothing.
+/// connection, if no node is left ahead, or if nodes of it were deleted. With [`MutexOptions::extra_lock_patterns`] a
+/// mutex shares nothing.
 #[derive(Clone)]
 pub struct InterProcessMutex {
     lock: Arc<Reentrant>,

@@ -93,7 +93,7 @@ use crate::standing::{StandingTask, first_found};
 /// | [`set_data`](Self::set_data) | 2: the write, and a read that sets the watch again |
 /// | data written by another client | 2, and 2 to [mend](crate::ForeignData::Mend) it |
 /// | lost connection | none, apart from the watch that the session sets again |
-/// | wait behind another session's node | none; 2 for each change of that node |
+/// | wait for another session's node | none; 2 for each change of that node |
 /// | close | 1 |
 ///
 /// The node needs no heartbeat beside the session's pings: it excludes no other client from anything.
@@ -240,7 +240,7 @@ impl PersistentNode {
     }
 
     /// Returns the changes of the state from now on, as a bounded stream. Read the present
-    /// [`state`](Self::state) behind this call, so that no change is missed; the stream may repeat it.
+    /// [`state`](Self::state) after this call, so that no change is missed; the stream may repeat it.
     pub fn changes(&self) -> Changes<Change<NodeState>> {
         self.owner.shared.state.changes()
     }

@@ -64,7 +64,7 @@ struct State {
     sent: Option<Finish>,
     /// The connection on which the item was known to be there.
     epoch: u64,
-    /// The item is gone, and another one has its name.
+    /// The item is deleted, and another one has its name.
     is_followed: bool,
     outcome: Option<Outcome>,
 }

@@ -415,7 +415,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
         match self.has_lock_path || !self.claims.is_empty() {
             true => self.claims.extend(later),
-            // In their order behind the first one, which is tried again.
+            // In their order after the first one, which is tried again.
             false => later.iter().for_each(|claim| self.backlog.set_ready(&claim.claiming.name, Apart::Taken)),
         }
         first_error.map_or(Ok(()), Err)
@@ -434,7 +434,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         error
     }
 
-    /// Skips an item from now on. The ones behind it are not delayed.
+    /// Skips an item from now on. The items after it are not delayed.
     fn is_reported(&mut self, name: &str) {
         self.backlog.set_ready(name, Apart::Taken);
         self.backlog.set_apart(name, Apart::Reported);
@@ -545,7 +545,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             return Ok(());
         };
         match ended {
-            // It is delivered again, or is gone.
+            // It is delivered again, or is deleted.
             Ok(()) | Err(QueueError::Lost { .. } | QueueError::AlreadyGone { .. } | QueueError::Unknown { .. }) => {
                 Ok(())
             }

@@ -140,7 +140,7 @@ macro_rules! queue {
             /// does not wait for room below [`max_items`](QueueOptions::max_items).
             ///
             /// A lost reply does not put the item twice. If this client may not create a child of the path's parent, a
-            /// letter that is gone after a lost reply counts as moved by this call.
+            /// letter that is deleted after a lost reply counts as moved by this call.
             ///
             /// It costs one read and one transaction.
             ///

@@ -74,7 +74,8 @@ impl Shared<i32> {
     }
 
     /// Sets the count if it is still the previous one: see [`SharedValue::try_set_value`], also for lost replies. After
-    /// a lost reply an increment must not be repeated blindly: equal counts of several processes look the same.
+    /// a lost reply an increment must not be repeated blindly: equal counts of several processes cannot be
+    /// distinguished.
     ///
     /// # Errors
     ///

@@ -244,7 +244,7 @@ impl<V: Content> Shared<V> {
             ))
         };
         match read.await {
-            // The server has answered the write, so it is not behind `before`.
+            // The server has answered the write, so its value is not older than `before`.
             Ok(value) => copy.replace(before, value),
             Err(error) => tracing::debug!(error = %Chain(&error), "a shared value that has changed cannot be read yet"),
         }

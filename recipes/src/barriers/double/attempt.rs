@@ -46,7 +46,7 @@ impl Own {
         self.node.as_ref().map_or("", |node| node_from_path(node.planned_path()))
     }
 
-    /// Records the deaths that a read behind the departure shows.
+    /// Records the deaths that a read after the departure shows.
     fn notice(&mut self, barrier: &Stat) {
         // The read includes the delete of this member's node.
         self.departure = Some(drift(barrier).wrapping_sub(1));

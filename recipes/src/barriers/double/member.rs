@@ -193,7 +193,7 @@ impl BarrierMember {
             let (other, died) = ended?;
             let died = match died {
                 Some(died) => died,
-                // The counts of the barrier tell whether a member died.
+                // The counts of the barrier show whether a member died.
                 None => {
                     let now = session.exists(&nodes.path).await?.map_or(*drift_before, |barrier| drift(&barrier));
                     std::mem::replace(drift_before, now) != now
@@ -225,7 +225,7 @@ impl BarrierMember {
                     let in_order = read.watch.found().map(|found| found.epoch) == read.watch.fired_in();
                     return Ok((other, in_order.then_some(true)));
                 }
-                // A leave changes the data first. The next read shows whether the node is gone.
+                // A leave changes the data first. The next read shows whether the node is deleted.
                 reason => has_changed = reason == WakeReason::Event(EventType::NodeDataChanged),
             }
         }

@@ -156,7 +156,7 @@ impl Nodes {
         Ok((Look { version: barrier.version, names, ready }, watch, barrier))
     }
 
-    /// Reads which transactions have created the members, without those that are gone.
+    /// Reads which transactions have created the members, without the deleted ones.
     pub(super) async fn creations(&self, session: &Session, names: Vec<String>) -> Result<Vec<(String, i64)>, Error> {
         let read = async |name: String| {
             let stat = session.exists(&make_path(&self.path, &name)).await?;

@@ -8,7 +8,7 @@ use super::store::Store;
 use crate::barriers::error::BarrierError;
 
 /// The result of a try: the end of the call, perhaps with the error of an earlier try that may have been applied.
-/// `None`: nothing was changed, and another look is needed.
+/// `None`: nothing was changed, and another read is needed.
 pub(super) type Tried<T> = Option<Result<T, Error>>;
 
 /// A call that writes.

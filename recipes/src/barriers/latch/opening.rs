@@ -8,7 +8,7 @@ use crate::barriers::checks::found;
 use crate::barriers::error::BarrierError;
 use crate::barriers::waiting::{Awaited, Look};
 
-/// The end of the round that the first look has shown.
+/// The end of the round that the first read has shown.
 pub(super) struct Opening<'a> {
     pub(super) store: &'a Store,
     pub(super) round: Option<Record>,

@@ -202,7 +202,7 @@ impl Deaths<'_> {
         }
     }
 
-    /// Returns `true` if the participant of a node that is gone has not counted, and its round still needs that.
+    /// Returns `true` if the participant of a deleted node has not counted, and its round still needs that.
     async fn is_death(&self, session: &Session, node: &ParticipantNode<'_>) -> Result<bool, BarrierError> {
         if session.exists(&self.store.child(node.round, node.operation)).await?.is_some() {
             return Ok(false);

@@ -93,7 +93,7 @@ impl<'a> SetCount<'a> {
     }
 
     /// Deletes the nodes of earlier rounds. A later call deletes the nodes that this one leaves, except a round that it
-    /// cannot list: each further listing would only delay the replies behind it.
+    /// cannot list: each further listing would only delay the replies after it.
     async fn clean_up(&self, session: &Session, present: u64) {
         let Ok(children) = session.get_children(&self.store.path).await else { return };
         for number in children.iter().filter_map(|name| name.parse().ok()).filter(|&number: &u64| number < present) {

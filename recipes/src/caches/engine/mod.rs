@@ -1,7 +1,7 @@
 //! The decisions of a cache, without I/O: notifications and replies in, requests and changes out.
 //!
-//! The caller hands in each notification ahead of the replies that the server has sent behind it. It takes requests up
-//! to its limit in flight, and sends them in their order. Paths are relative to the cache's root: empty for the root,
+//! The caller hands in each notification before the replies that the server has sent after it. It takes requests up to
+//! its limit in flight, and sends them in their order. Paths are relative to the cache's root: empty for the root,
 //! otherwise `/a/b`.
 
 mod freshness;
@@ -372,7 +372,7 @@ impl Engine {
                 self.tree.has_old_stat(path);
             }
             names.sort_unstable();
-            // An unlisted child may be deleted, or created behind the listing.
+            // An unlisted child may be deleted, or created after the listing.
             let unlisted: Vec<_> = cached.into_iter().filter(|name| names.binary_search(name).is_err()).collect();
             for (names, is_listed) in [(names, true), (unlisted, false)] {
                 for name in names {
@@ -499,7 +499,7 @@ impl Engine {
         self.pending.get(request).filter(|pending| pending.stage != Stage::Queued).copied()
     }
 
-    /// Records a reply, behind its effects: the batch also waits for the requests that the reply has caused.
+    /// Records a reply, after its effects: the batch also waits for the requests that the reply has caused.
     fn answered(&mut self, request: Request) {
         let Some(pending) = self.pending.get_mut(&request) else { return };
         if let Stage::SentAndRequested(_) = pending.stage {
@@ -588,7 +588,7 @@ impl Engine {
     /// Handles a node that a read of this batch has found.
     fn found(&mut self, path: &Arc<str>, stat: &Stat, data: Vec<u8>, batch: u64) {
         // The parent may have been created again, and then this node is another one too. The full read returns to this
-        // path behind its parent.
+        // path after its parent.
         if !self.is_parent_read(path) {
             return;
         }

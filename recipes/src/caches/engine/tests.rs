@@ -716,7 +716,7 @@ fn parent_of_a_child_that_is_deleted_before_its_first_read_has_an_old_stat() {
     assert_eq!(client.engine.tree().old_stats(), ["/0"]);
 }
 
-/// Its refused read does not tell that it has no children, so its list counts as refused too.
+/// Its refused read does not show that it has no children, so its list counts as refused too.
 #[test]
 fn nothing_is_unknown_below_an_ephemeral_node_that_can_be_read_again() {
     let (mut server, mut client) = (flat(1, 1), Client::new());
@@ -741,7 +741,7 @@ fn refused_nodes_are_forgotten_with_their_deletion() {
     client.engine.notified(EventType::NodeDeleted, "/0/0");
     client.engine.notified(EventType::NodeDeleted, "/0");
     assert_eq!(client.engine.refused().keys().map(|request| &**request.path()).collect::<Vec<_>>(), ["/1/1", "/1/3"]);
-    // Without a notification a full read finds that they are gone, even if no other child is left.
+    // Without a notification a full read finds that they are deleted, even if no other child is left.
     server.nodes.retain(|path, _| !["/0", "/1/1", "/1/3"].iter().any(|gone| path.starts_with(gone)));
     server.nodes.get_mut("/1").unwrap().0.num_children = 0;
     client.engine.read_all();

@@ -153,7 +153,7 @@ impl<'a> Driver<'a> {
         self.next_tick = None;
         let (offer, has_free) = self.lobby.plan(|plan| (plan.offer(), plan.free().next().is_some()));
         if offer.is_none() && has_free {
-            // A look has withdrawn the offer for a while. The entry has had it before.
+            // A check has withdrawn the offer for a while. The entry has had it before.
             self.next_tick = Some(Instant::now() + self.patience() / 10);
             return;
         }

@@ -44,7 +44,7 @@ type Node = Box<Acquired>;
 struct State {
     plan: Plan<Node, Option<Waker>>,
     is_running: bool,
-    /// The task looks from time to time whether an offer was taken.
+    /// The task checks from time to time whether an offer was taken.
     is_ticking: bool,
     /// The error of the last attempt that failed.
     failure: Option<LockError>,
@@ -294,7 +294,7 @@ impl Lobby {
         self.step(|plan| ((), plan.looked(turn, others)));
     }
 
-    /// Records that the last look does not count any more.
+    /// Records that the last check does not count any more.
     pub(crate) fn may_have_changed(&self, turn: Option<u64>) {
         self.step(|plan| ((), plan.changed(turn)));
     }

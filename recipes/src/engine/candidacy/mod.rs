@@ -33,7 +33,7 @@ pub(crate) struct Candidacy {
     place: watch::Sender<Option<Place>>,
     /// The last candidate that was seen directly ahead.
     last_ahead: Mutex<Option<String>>,
-    /// The path's data behind the newest listing.
+    /// The path's data, read after the newest listing.
     read: Mutex<Option<(Vec<u8>, Stat)>>,
 }
 
@@ -48,7 +48,7 @@ impl Candidacy {
         self.last_ahead.lock().clone()
     }
 
-    /// Takes the path's data as it was read behind the newest listing, if it was. It has every write of the leaders
+    /// Takes the path's data as it was read after the newest listing, if it was. It has every write of the leaders
     /// without a node in that listing.
     pub(crate) fn take_read(&self) -> Option<(Vec<u8>, Stat)> {
         self.read.lock().take()

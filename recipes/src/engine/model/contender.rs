@@ -13,7 +13,7 @@ impl Watch {
         Self { target, found: None, fired: None }
     }
 
-    /// Tells if the server has the watch.
+    /// Returns whether the server has the watch.
     pub(super) fn is_set(&self) -> bool {
         self.found.is_some()
     }
@@ -254,7 +254,7 @@ impl Locks {
         if is_there { Answer::Done } else { self.create(owner, Kind::Read, self.world.nodes[writer].data.number) }
     }
 
-    /// Ends a downgrade: the reader's node exists, and the writer's was read behind it.
+    /// Ends a downgrade: the reader's node exists, and the writer's was read after it.
     fn is_downgraded(&mut self, contender: usize, writer_is_there: bool) {
         let Phase::Downgrades(reader) = self.contenders[contender].phase else { return };
         let Some(node) = self.world.nodes.iter().rposition(|node| node.data.owner == reader) else { return };
@@ -289,7 +289,7 @@ impl Locks {
         let Phase::Asks(ask) = &mut it.phase else { return };
         match ask.what {
             _ if ask.outstanding == 0 => {}
-            // The listing behind it has failed.
+            // The listing after it has failed.
             Asked::Create { is_done: true } => ask.outstanding = 0,
             Asked::Check => self.lists_all(contender),
             // The create is sent again, without a listing.
@@ -357,7 +357,7 @@ impl Locks {
                     .filter(|node| self.world.nodes[*node].data.owner == owner && listed & 1 << node != 0)
                     .collect();
                 keep = (!others.is_empty()).then(|| others.remove(0));
-                // A first try looks once.
+                // A first try reads once.
                 ask.listed = tries.then(|| others.iter().fold(listed, |left, other| left & !(1 << other)));
                 ask.what = Asked::Settle { is_gone: keep.is_none() };
                 ask.outstanding = u8::try_from(others.len()).unwrap_or_default();

@@ -55,7 +55,7 @@ pub(super) fn check_grant(locks: &Locks, contender: usize, cause: Option<Cause>)
         Cause::Listed { sent } => sent,
         Cause::HandOff(node) => locks.world.nodes[node].deleted.unwrap_or_default(),
     };
-    // The session may be connected to a server that is behind an earlier notification.
+    // The session may be connected to a server that lags behind an earlier notification.
     let until = locks.world.sessions[it.session].position.max(from);
     let by_multi = matches!(cause, Cause::HandOff(_))
         && locks.world.nodes[own].deleted == Some(from)

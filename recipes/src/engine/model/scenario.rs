@@ -68,7 +68,7 @@ pub(super) enum Quirk {
     OwnerOfAnyNode,
     /// A deletion is taken to have been notified on the connection on which the watch was set.
     ReplayIsOfTheOldConnection,
-    /// This contender's node is taken to be watched, although it is gone.
+    /// This contender's node is taken to be watched, although it is deleted.
     GoneNodeIsArmed,
     /// Any contender of the session ahead is taken for the one directly ahead.
     AnyNodeAheadIsNext,
@@ -100,7 +100,7 @@ pub(super) enum Quirk {
     WriterTrustsADeletion,
     /// A reader waits for any contender of its session ahead.
     ReaderWaitsForReaders,
-    /// A writer reads its own node alone when all that an earlier listing has shown ahead have gone.
+    /// A writer reads its own node alone when all that an earlier listing has shown ahead are deleted.
     WriterReadsItsNode,
     /// A contender reads its own node alone when its session knows no other ahead any more.
     NothingKnownIsNothingAhead,

@@ -43,7 +43,7 @@ pub(crate) enum Input<'a> {
         /// See [`Created`](Self::Created).
         ahead: Option<Ahead>,
     },
-    /// A contender that the process knows is ahead, behind the one that is gone.
+    /// The process knows another contender ahead, behind the one that has left.
     Behind {
         epoch: Epoch,
         ahead: Ahead,
@@ -100,7 +100,7 @@ pub(crate) struct Listing<'a> {
     pub(crate) predecessor_is_ours: bool,
 }
 
-/// The results of setting watches, and the listing behind them.
+/// The results of setting watches, and of the listing after them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Armed<'a> {
     pub(crate) node: Watched,

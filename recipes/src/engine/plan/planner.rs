@@ -6,7 +6,7 @@ use crate::engine::driver::Predicate;
 use crate::engine::plan::messages::{Ahead, Arm, Armed, DeletedBy, Epoch, Input, Listing, Rules, WaitSet, Watched};
 use crate::engine::plan::two_ahead;
 
-/// After so many uses of an earlier listing that have led to a node that is gone, a listing costs less time.
+/// After so many uses of an earlier listing that have led to a deleted node, a listing costs less time.
 const MOST_GONE: u8 = 2;
 
 /// The reason that makes a grant right.
@@ -29,7 +29,7 @@ impl Proof {
 
     /// Proves a hand-off if one connection set both watches and notified the deletion. Its events come in the order of
     /// transactions, so the contender's node existed then, unless one transaction deleted both. The same connection has
-    /// shown that no other node blocks: behind a restore from a backup, deleted nodes may be back.
+    /// shown that no other node blocks: after a restore from a backup, deleted nodes may be back.
     fn hand_off(
         rules: &Rules<'_>,
         blocker: &Blocker,
@@ -64,8 +64,8 @@ pub(crate) enum Action {
     List {
         watched: bool,
     },
-    /// Find the next contender ahead: one that the session knows, or one in an earlier listing of the session without what
-    /// has gone since. If there is none, read the node of the contender. Without such a listing, list.
+    /// Find the next contender ahead: one that the session knows, or one in an earlier listing of the session without
+    /// the contenders that have left since. If all have left, confirm that. Without such a listing, list.
     Next,
     /// Watch a node and this contender's own, and list after that, all at once.
     Arm(Arm),
@@ -173,9 +173,9 @@ impl Plan {
         }
     }
 
-    /// Waits for a contender ahead, if one is known, without a listing. If that is gone, it does not grant. No other one is
-    /// between two numbers that follow each other, as long as both nodes exist. Numbers are given again only after the
-    /// deletion of all nodes.
+    /// Waits for a contender ahead, if one is known, without a listing. If that contender has left, it does not grant.
+    /// No other one is between two numbers that follow each other, as long as both nodes exist. Numbers are given again
+    /// only after the deletion of all nodes.
     fn join(&mut self, ahead: Option<Ahead>, epoch: Epoch, rules: &Rules<'_>) -> Action {
         let Some(ahead) = ahead.filter(|_| !self.is_uncertain && !rules.asks_once) else { return self.list() };
         // At least.
@@ -194,7 +194,7 @@ impl Plan {
         if self.is_uncertain { Action::Adopt } else { Action::List { watched: self.watches_children } }
     }
 
-    /// Finds the next node to wait for, behind the one that is gone.
+    /// Finds the next node to wait for, behind the deleted one.
     fn next_ahead(&mut self) -> Action {
         match std::mem::take(&mut self.waits_for) {
             Target::Node(_) if self.gone < MOST_GONE => {

@@ -62,7 +62,7 @@ impl Contender<'_> {
                 self.forget_watches();
                 Ok(Some(Input::Created { epoch: created.epoch, certain: true, ahead: None }))
             }
-            // The leader has withdrawn the wish, or is gone. Or this client may not or cannot follow it.
+            // The leader has withdrawn the wish, or has left. Or this client may not or cannot follow it.
             Err(Error::Transaction { .. } | Error::Unsupported { .. } | Error::TooManyEphemeralNodes { .. }) => {
                 Ok(None)
             }

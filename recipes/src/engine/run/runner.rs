@@ -182,7 +182,7 @@ impl Contender<'_> {
             Action::List { .. } if was_listed => contention.is_shown(),
             // The contender's node is not known, or was not found in a listing yet.
             Action::Barrier | Action::Adopt => {}
-            // The awaited contender is gone, or the turn is granted.
+            // The awaited contender has left, or the turn is granted.
             _ => contention.is_outdated(self.session.timeout() / 10),
         }
         Ok(action)
@@ -292,7 +292,7 @@ impl Contender<'_> {
             Some(KnownAhead { queue, .. }) if queue.len() > 1 => {
                 Ok(Outcome::Known(Listed::new(at.epoch(), queue, false)))
             }
-            // All ahead have gone: the contender is next if its node is there. A writer ahead may have become a reader.
+            // All ahead have left: the contender is next if its node exists. A writer ahead may have become a reader.
             Some(_) if self.lock.spec.role != Some(Role::Writer) => {
                 let children = self.list_behind(&at).await?;
                 Ok(Outcome::Listed(self.in_order(&at, children).await?))
@@ -307,7 +307,7 @@ impl Contender<'_> {
         self.entry.reads()?.ahead_of(epoch, self.entry.number()?, self.own_name(), waits_for)
     }
 
-    /// Records that a contender ahead has gone, as a connection has shown.
+    /// Records that a contender ahead has left, as a connection has shown.
     fn has_gone(&self, epoch: Option<Epoch>, name: &str) {
         let Some(reads) = self.entry.reads() else { return };
         let Some(number) = self.lock.sequence(name) else { return };
@@ -317,8 +317,8 @@ impl Contender<'_> {
         }
     }
 
-    /// Lists behind the watches of one write. If all ahead are known, a read of each node is as good: no contender joins
-    /// there.
+    /// Lists after the watches of one write. If all contenders ahead are known, a read of each node is as good: no
+    /// contender joins ahead of them.
     async fn list_behind(&self, at: &Session) -> Result<Vec<String>, Error> {
         let base_path = &self.lock.base_path;
         let known = self.known_ahead(at.epoch());

@@ -67,7 +67,7 @@ where
     }
 }
 
-/// Returns what this member sees; `None` before the first look of its group.
+/// Returns what this member sees; `None` before the first read of its group.
 fn look(id: &str, members: &GroupState, node: &NodeState) -> Result<Option<View>, NodeError> {
     let own = match node {
         NodeState::Standing(node) | NodeState::Refused { node, .. } => Some(node.czxid),

@@ -49,8 +49,8 @@ enum Choice {
     },
 }
 
-/// Decides by the last look and the caller's mode. A first try needs Curator's protocol, a limit that never changes, and
-/// a look that shows enough free leases and an empty queue.
+/// Decides by the last read and the caller's mode. A first try needs Curator's protocol, a limit that never changes,
+/// and a read that shows enough free leases and an empty queue.
 fn choose(
     last_look: LastLook,
     mode: WaitMode,
@@ -87,7 +87,7 @@ impl LeaseAttempt<'_> {
             Choice::At(step) => return Ok(step),
             Choice::Look { if_free, if_not } => (if_free, if_not),
         };
-        // A caller that asks once looks twice: the node of a just-dropped guard may still be in the first look.
+        // A caller that asks once reads twice: the node of a just-dropped guard may still be in the first read.
         if self.is_free().await? || (self.mode == WaitMode::Once && self.is_free().await?) {
             return Ok(if_free);
         }
@@ -115,7 +115,7 @@ impl LeaseAttempt<'_> {
         let sorted = leases.sort(listed);
         let own: Vec<&str> = nodes.iter().filter_map(OwnedNode::node_name).collect();
         let max_leases = leases.limit().get();
-        // Another request of this session may have found a node deleted since the look.
+        // Another request of this session may have found a node deleted since the read.
         let is_gone = |node: &OwnedNode| node.loss_signal().loss() == Some(LossReason::NodeDeleted);
         let is_granted = is_queue_empty
             && own.len() == self.wanted
@@ -192,7 +192,7 @@ impl LeaseAttempt<'_> {
         (0..number).map(|_| new()).collect()
     }
 
-    /// Creates the nodes. Returns the look of the same write, if it certainly shows all of them.
+    /// Creates the nodes. Returns the result of the reads in the same write, if it certainly shows all of them.
     async fn create_and_look(
         &self,
         nodes: &mut [OwnedNode],
@@ -204,7 +204,7 @@ impl LeaseAttempt<'_> {
         let at = self.session.pinned();
         let creates = join_all(nodes.iter_mut().map(|node| node.create(&spec)));
         let (created, look) = if self.mode == WaitMode::Once {
-            // Looks after the reply: the node of a just-dropped guard may be in an earlier look.
+            // Reads after the reply: the node of a just-dropped guard may be in an earlier read.
             (creates.await, None)
         } else {
             let (created, look) = at.in_one_write(join(creates, self.look(&at, true))).await;
@@ -246,7 +246,7 @@ impl LeaseAttempt<'_> {
         Ok(Look { leases, watch, is_queue_empty: queue?.is_none_or(|queue| queue.num_children == 0) })
     }
 
-    /// Looks after the creates, and adopts the nodes of creates that lost their replies.
+    /// Reads after the creates, and adopts the nodes of creates that lost their replies.
     async fn look_for_own(&self, nodes: &mut [OwnedNode], retries: &mut RetryLoop) -> Result<Look, Error> {
         loop {
             match self.look_for_own_on(&self.session.pinned(), nodes).await {

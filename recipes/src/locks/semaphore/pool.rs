@@ -93,7 +93,7 @@ impl Source for Pool {
         })
     }
 
-    /// Looks once, and waits until the result does not count any more. Nothing notifies of contenders: a watch on them
+    /// Checks once, and waits until the result does not count any more. Nothing notifies of contenders: a watch on them
     /// would cost a listing for each.
     fn watch_others<'a>(&'a self, batch: &'a Lobby, _node: Option<GrantedNode>) -> Boxed<'a, ()> {
         Box::pin(async move {
@@ -119,7 +119,7 @@ impl Pool {
             let own = *turn.borrow_and_update();
             let queue = session.exists(self.semaphore.lock.base_path()).await?;
             let nodes = queue.map_or(0, |queue| queue.num_children);
-            // Without a change in between, the look has met this state.
+            // Without a change in between, the check has met this state.
             let is_same = !turn.has_changed().unwrap_or(true);
             match (own, nodes) {
                 (_, 0) => return Ok(false),

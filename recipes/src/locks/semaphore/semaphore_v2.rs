@@ -393,7 +393,7 @@ impl InterProcessSemaphoreV2 {
         Ok(nodes.iter().map(|node| curator_framework::node_from_path(node).to_owned()).collect())
     }
 
-    /// Returns the contenders for leases, in order, and behind them the contenders for the mutex. Costs one listing for
+    /// Returns the contenders for leases, in order, and after them the contenders for the mutex. Costs one listing for
     /// the leases, one for the mutex, and one read for each contender.
     ///
     /// # Errors

@@ -65,7 +65,7 @@ impl AcquireOnce for LeaseRequest<'_> {
         if !semaphore.is_protocol_known() {
             loop {
                 // A client of the other protocol may have created the path in the meantime. One write for both: a lease
-                // that is lost during this look is not granted.
+                // that is lost during this check is not granted.
                 let both = join(semaphore.check_protocol(session, retries), attempt.check(&leases));
                 match Box::pin(session.in_one_write(both)).await {
                     (Ok(()), Ok(())) => break,
@@ -73,7 +73,7 @@ impl AcquireOnce for LeaseRequest<'_> {
                 }
             }
         }
-        // These looks take time. A reply or a notification behind theirs may have shown a loss.
+        // These checks take time. A reply or a notification after theirs may have shown a loss.
         check_losses(session, &leases)?;
         Ok(Some(leases))
     }

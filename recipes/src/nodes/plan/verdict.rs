@@ -1,4 +1,4 @@
-//! The pure decision behind an attempt to create a node at a path that may be taken.
+//! The pure decision in an attempt to create a node at a path that may be taken.
 
 use std::collections::BTreeSet;
 

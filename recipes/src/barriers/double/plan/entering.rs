@@ -14,7 +14,7 @@ pub(in super::super) struct Entering {
     own_czxid: Option<i64>,
     /// The version of the barrier, as last read.
     version: i32,
-    /// The number of members that the newest look showed.
+    /// The number of members, as last read.
     count: usize,
     /// `ready` as it was read before [`Step::ReadCreations`].
     stale: Option<Ready>,

@@ -35,7 +35,7 @@ impl Plan for Leaving {
             }
             Input::Round(look) => self.looked(look),
             Input::OtherWatched => Step::Wait { grace: false },
-            // A member that leaves deletes `ready` if it is the last one, so that the look is needed for a death alone.
+            // A member that leaves deletes `ready` if it is the last one, so the read is needed only after a death.
             Input::Left => Step::Wait { grace: true },
             Input::Watched(_) | Input::Fired(_) | Input::Removed | Input::Deleted => Step::Done,
             Input::BudgetOver => Step::Refuse,

@@ -80,9 +80,9 @@ pub(super) enum Input {
     Fired(Option<i64>),
     /// The names of the members; `None` if `ready` exists.
     Listed(Option<Vec<String>>),
-    /// The result of a look, with a watch on `ready` and without its data.
+    /// The result of a read of the barrier, with a watch on `ready` and without its data.
     Looked(Look),
-    /// The result of a look with the data of `ready`.
+    /// The same with the data of `ready`.
     Round(Look),
     Creations(Vec<(String, i64)>),
     /// `ready` was created by this member, in this transaction.

@@ -140,7 +140,7 @@ struct Member {
     partial: Partial,
     /// The watch on `ready` in the process: `Some(Some(_))` once it has fired.
     watch: Option<Option<Event>>,
-    /// The event that the watch of the outstanding look has got already.
+    /// The event that the watch of the outstanding read has received already.
     early: Option<Event>,
     /// The watched member, and whether that watch has fired.
     other: Option<Place>,
@@ -318,7 +318,7 @@ impl Barrier {
         Some(self.world.log.into())
     }
 
-    /// Answers the oldest request of a member, behind the notifications that are ahead of the reply.
+    /// Answers the oldest request of a member, after the notifications that precede the reply.
     fn serve(&mut self, of: usize, bounds: &Bounds) {
         while !self.session(of).mail.is_empty() {
             self.dispatch(of);
@@ -829,8 +829,8 @@ fn rounds_and_faults_in_random_orders() {
     }
 }
 
-/// Without the version of the barrier in [`Step::Open`], a member that came after the opener's look left the open
-/// round here.
+/// Without the version of the barrier in [`Step::Open`], a member that came after the opener's read left the open round
+/// here.
 #[test]
 fn member_that_comes_while_the_barrier_opens_leaves_with_the_others() {
     let quorum = Some(1);

@@ -204,7 +204,7 @@ impl DistributedBarrier {
     ///
     /// # Cancel safety
     ///
-    /// As [`wait_on_barrier`](Self::wait_on_barrier).
+    /// Nothing is lost when the future is dropped, and no watch is left.
     pub async fn wait_on_barrier_timeout(&self, budget: Duration) -> Result<Option<()>, BarrierError> {
         self.wait_within(Some(budget)).await
     }

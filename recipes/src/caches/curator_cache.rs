@@ -270,7 +270,8 @@ impl CuratorCache {
     ///
     /// # Errors
     ///
-    /// As [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a connection.
+    /// The errors of [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a
+    /// connection.
     ///
     /// # Cancel safety
     ///
@@ -289,7 +290,7 @@ impl CuratorCache {
     ///
     /// # Errors
     ///
-    /// As [`initialized`](Self::initialized).
+    /// The errors of [`initialized`](Self::initialized).
     ///
     /// # Cancel safety
     ///
@@ -362,7 +363,7 @@ impl CuratorCache {
     ///
     /// # Errors
     ///
-    /// As [`initialized`](Self::initialized).
+    /// The errors of [`initialized`](Self::initialized).
     ///
     /// # Cancel safety
     ///

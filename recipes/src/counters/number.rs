@@ -177,11 +177,12 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     ///
     /// # Cancel safety
     ///
-    /// As [`add`](Self::add).
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks continue.
     pub async fn increment(&self) -> Result<AtomicChange<N>, CounterError> {
         self.add(N::ONE).await
     }
@@ -190,11 +191,12 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     ///
     /// # Cancel safety
     ///
-    /// As [`add`](Self::add).
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks continue.
     pub async fn decrement(&self) -> Result<AtomicChange<N>, CounterError> {
         self.subtract(N::ONE).await
     }
@@ -227,11 +229,12 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     ///
     /// # Cancel safety
     ///
-    /// As [`add`](Self::add).
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks continue.
     pub async fn subtract(&self, delta: N) -> Result<AtomicChange<N>, CounterError> {
         self.change(Change::Subtract(delta)).await
     }
@@ -240,11 +243,12 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     ///
     /// # Cancel safety
     ///
-    /// As [`add`](Self::add).
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks continue.
     pub async fn try_set(&self, new: N) -> Result<AtomicChange<N>, CounterError> {
         self.change(Change::Set(new)).await
     }
@@ -253,11 +257,12 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     ///
     /// # Cancel safety
     ///
-    /// As [`add`](Self::add).
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks continue.
     pub async fn compare_and_set(&self, expected: N, new: N) -> Result<Compared<N>, CounterError> {
         self.counter.compare_and_set(expected, new).await
     }
@@ -266,12 +271,13 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add), without `CounterError::Contended`, `CounterError::Overflow`, `CounterError::NotANumber`,
-    /// `CounterError::VersionsExhausted` and `CounterError::Lock`.
+    /// The errors of [`add`](Self::add), without `CounterError::Contended`, `CounterError::Overflow`,
+    /// `CounterError::NotANumber`, `CounterError::VersionsExhausted` and `CounterError::Lock`.
     ///
     /// # Cancel safety
     ///
-    /// As [`add`](Self::add).
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks continue.
     pub async fn force_set(&self, new: N) -> Result<(), CounterError> {
         self.counter.force_set(new).await
     }
@@ -282,11 +288,12 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     ///
     /// # Cancel safety
     ///
-    /// As [`add`](Self::add).
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks continue.
     pub async fn initialize(&self, number: N) -> Result<bool, CounterError> {
         self.counter.initialize(number).await
     }

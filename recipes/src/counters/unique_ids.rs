@@ -120,7 +120,7 @@ impl UniqueIds {
     ///
     /// # Errors
     ///
-    /// As [`next`](Self::next).
+    /// The errors of [`next`](Self::next).
     ///
     /// # Cancel safety
     ///

@@ -120,11 +120,11 @@ impl DistributedAtomicValue {
     ///
     /// # Errors
     ///
-    /// As [`try_set`](Self::try_set).
+    /// The errors of [`try_set`](Self::try_set).
     ///
     /// # Cancel safety
     ///
-    /// As [`try_set`](Self::try_set).
+    /// When the future is dropped, the change is made once or not at all. Changes of other tasks continue.
     pub async fn compare_and_set(
         &self,
         expected: impl Into<Vec<u8>>,
@@ -137,12 +137,12 @@ impl DistributedAtomicValue {
     ///
     /// # Errors
     ///
-    /// As [`try_set`](Self::try_set), without `CounterError::Contended`, `CounterError::VersionsExhausted` and
-    /// `CounterError::Lock`.
+    /// The errors of [`try_set`](Self::try_set), without `CounterError::Contended`, `CounterError::VersionsExhausted`
+    /// and `CounterError::Lock`.
     ///
     /// # Cancel safety
     ///
-    /// As [`try_set`](Self::try_set).
+    /// When the future is dropped, the change is made once or not at all. Changes of other tasks continue.
     pub async fn force_set(&self, new: impl Into<Vec<u8>>) -> Result<(), CounterError> {
         self.counter.force_set(new.into()).await
     }
@@ -151,11 +151,11 @@ impl DistributedAtomicValue {
     ///
     /// # Errors
     ///
-    /// As [`try_set`](Self::try_set).
+    /// The errors of [`try_set`](Self::try_set).
     ///
     /// # Cancel safety
     ///
-    /// As [`try_set`](Self::try_set).
+    /// When the future is dropped, the change is made once or not at all. Changes of other tasks continue.
     pub async fn initialize(&self, value: impl Into<Vec<u8>>) -> Result<bool, CounterError> {
         self.counter.initialize(value.into()).await
     }

@@ -233,7 +233,8 @@ impl LeaderObserver {
     ///
     /// # Errors
     ///
-    /// As [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a connection.
+    /// The errors of [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a
+    /// connection.
     ///
     /// # Cancel safety
     ///

@@ -48,7 +48,8 @@ macro_rules! acquire_methods {
             ///
             /// # Cancel safety
             ///
-            /// As [`acquire`](Self::acquire).
+            /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background. See
+            /// [cancelling an acquire](crate::InterProcessMutex#cancelling-an-acquire).
             #[track_caller]
             pub fn acquire_timeout(
                 &self,
@@ -66,11 +67,13 @@ macro_rules! acquire_methods {
             ///
             /// # Errors
             ///
-            /// As [`acquire`](Self::acquire); `Error::ConnectionLoss` also without a reply in the connection timeout.
+            /// The errors of [`acquire`](Self::acquire), and `Error::ConnectionLoss` without a reply in the connection
+            /// timeout.
             ///
             /// # Cancel safety
             ///
-            /// As [`acquire`](Self::acquire).
+            /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background. See
+            /// [cancelling an acquire](crate::InterProcessMutex#cancelling-an-acquire).
             #[track_caller]
             pub fn try_acquire(
                 &self,
@@ -90,11 +93,12 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             ///
-            /// As [`acquire`](Self::acquire).
+            /// The errors of [`acquire`](Self::acquire).
             ///
             /// # Cancel safety
             ///
-            /// As [`acquire`](Self::acquire).
+            /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background. See
+            /// [cancelling an acquire](crate::InterProcessMutex#cancelling-an-acquire).
             #[track_caller]
             pub fn acquire_as(
                 &self,
@@ -112,11 +116,12 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             ///
-            /// As [`acquire_timeout`](Self::acquire_timeout).
+            /// The errors of [`acquire_timeout`](Self::acquire_timeout).
             ///
             /// # Cancel safety
             ///
-            /// As [`acquire`](Self::acquire).
+            /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background. See
+            /// [cancelling an acquire](crate::InterProcessMutex#cancelling-an-acquire).
             #[track_caller]
             pub fn acquire_as_timeout(
                 &self,
@@ -132,11 +137,12 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             ///
-            /// As [`try_acquire`](Self::try_acquire).
+            /// The errors of [`try_acquire`](Self::try_acquire).
             ///
             /// # Cancel safety
             ///
-            /// As [`acquire`](Self::acquire).
+            /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background. See
+            /// [cancelling an acquire](crate::InterProcessMutex#cancelling-an-acquire).
             #[track_caller]
             pub fn try_acquire_as(
                 &self,

@@ -182,7 +182,7 @@ impl InterProcessMutex {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); `LockError::InvalidArgument` also for [`linger`](MutexOptions::linger) without
+    /// The errors of [`new`](Self::new), and `LockError::InvalidArgument` for [`linger`](MutexOptions::linger) without
     /// [`one_node_per_client`](MutexOptions::one_node_per_client).
     pub fn with_options(
         client: CuratorFramework,
@@ -235,7 +235,7 @@ impl InterProcessMutex {
     ///
     /// # Errors
     ///
-    /// As [`participant_nodes`](Self::participant_nodes).
+    /// The errors of [`participant_nodes`](Self::participant_nodes).
     ///
     /// # Cancel safety
     ///

@@ -150,7 +150,7 @@ impl InterProcessReadWriteLock {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); `LockError::InvalidArgument` also for [`linger`](LockOptions::linger) without
+    /// The errors of [`new`](Self::new), and `LockError::InvalidArgument` for [`linger`](LockOptions::linger) without
     /// [`one_node_per_client`](LockOptions::one_node_per_client).
     pub fn with_options(
         client: CuratorFramework,
@@ -226,7 +226,7 @@ macro_rules! half {
             ///
             /// # Errors
             ///
-            /// As [`InterProcessMutex::participant_nodes`](crate::InterProcessMutex::participant_nodes).
+            /// The errors of [`InterProcessMutex::participant_nodes`](crate::InterProcessMutex::participant_nodes).
             ///
             /// # Cancel safety
             ///
@@ -240,7 +240,7 @@ macro_rules! half {
             ///
             /// # Errors
             ///
-            /// As [`participant_nodes`](Self::participant_nodes).
+            /// The errors of [`participant_nodes`](Self::participant_nodes).
             ///
             /// # Cancel safety
             ///

@@ -77,7 +77,7 @@ impl InterProcessSemaphoreMutex {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); `LockError::InvalidArgument` also for
+    /// The errors of [`new`](Self::new), and `LockError::InvalidArgument` for
     /// [`one_node_per_client`](LockOptions::one_node_per_client).
     pub fn with_options(
         client: CuratorFramework,

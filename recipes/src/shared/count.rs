@@ -55,7 +55,7 @@ impl Shared<i32> {
     ///
     /// # Errors
     ///
-    /// As [`count`](Self::count).
+    /// The errors of [`count`](Self::count).
     pub fn versioned_value(&self) -> Result<VersionedValue<i32>, SharedError> {
         self.newest()
     }
@@ -64,7 +64,7 @@ impl Shared<i32> {
     ///
     /// # Errors
     ///
-    /// As [`SharedValue::set_value`].
+    /// The errors of [`SharedValue::set_value`].
     ///
     /// # Cancel safety
     ///
@@ -79,7 +79,7 @@ impl Shared<i32> {
     ///
     /// # Errors
     ///
-    /// As [`SharedValue::try_set_value`].
+    /// The errors of [`SharedValue::try_set_value`].
     ///
     /// # Cancel safety
     ///

@@ -145,7 +145,8 @@ impl<V: Content> Shared<V> {
     ///
     /// # Errors
     ///
-    /// As [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a connection.
+    /// The errors of [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a
+    /// connection.
     ///
     /// # Cancel safety
     ///

@@ -53,7 +53,7 @@ impl Shared<Vec<u8>> {
     ///
     /// # Errors
     ///
-    /// * As [`initialized`](Shared::initialized), for which it waits.
+    /// * The errors of [`initialized`](Shared::initialized), for which it waits.
     /// * Of the framework `Error::NoNode` if the node was deleted, `Error::NoAuth`, `Error::Compression`,
     ///   `Error::SchemaViolation`: the value is not set.
     /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up: the value may be set if

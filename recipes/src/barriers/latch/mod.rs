@@ -185,7 +185,7 @@ impl CountDownLatch {
     ///
     /// # Errors
     ///
-    /// As [`count`](Self::count).
+    /// The errors of [`count`](Self::count).
     ///
     /// # Cancel safety
     ///
@@ -222,7 +222,7 @@ impl CountDownLatch {
     ///
     /// # Cancel safety
     ///
-    /// As [`count_down`](Self::count_down).
+    /// When the future is dropped, the count may be made, once.
     pub async fn count_down_as(&self, operation_id: &str) -> Result<u32, BarrierError> {
         check_name("operation id", operation_id)?;
         run(&self.store, Counting::new(&self.store, Some(operation_id.to_owned()), None)).await
@@ -255,7 +255,7 @@ impl CountDownLatch {
     ///
     /// # Cancel safety
     ///
-    /// As [`wait`](Self::wait).
+    /// Nothing is lost when the future is dropped, and no watch is left.
     pub async fn wait_timeout(&self, budget: Duration) -> Result<Option<()>, BarrierError> {
         self.wait_within(Some(budget)).await
     }

@@ -149,8 +149,8 @@ impl LatchParticipant {
     ///
     /// # Errors
     ///
-    /// As [`CountDownLatch::count_down`](crate::CountDownLatch::count_down). Call it again: the count is made once. Or drop
-    /// the participant, which deletes its node in the background.
+    /// The errors of [`CountDownLatch::count_down`](crate::CountDownLatch::count_down). Call it again: the count is
+    /// made once. Or drop the participant, which deletes its node in the background.
     ///
     /// # Cancel safety
     ///

@@ -175,7 +175,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); `LockError::InvalidArgument` also for a [count](MaxLeases::Count) with
+    /// The errors of [`new`](Self::new), and `LockError::InvalidArgument` for a [count](MaxLeases::Count) with
     /// [`SemaphoreProtocol::Direct`], which cannot follow a limit that changes; for
     /// [`one_node_per_client`](SemaphoreOptions::one_node_per_client) with that protocol; and for
     /// [`linger`](SemaphoreOptions::linger).
@@ -296,12 +296,12 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); `LockError::InvalidArgument` for zero leases, and for more than the limit, even
-    /// if the limit is lowered during the call.
+    /// The errors of [`acquire`](Self::acquire); `LockError::InvalidArgument` for zero leases, and for more than the
+    /// limit, even if the limit is lowered during the call.
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire); leases that were taken already are released.
+    /// When the future is dropped, the contender leaves the queue, and the leases that were taken already are released.
     #[track_caller]
     pub fn acquire_many(&self, leases: usize) -> impl Future<Output = Result<LeaseSet, LockError>> + Send {
         let at = Location::caller();
@@ -325,7 +325,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire_many`](Self::acquire_many).
+    /// When the future is dropped, the contender leaves the queue, and the leases that were taken already are released.
     #[track_caller]
     pub fn acquire_many_timeout(
         &self,
@@ -344,11 +344,12 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// As [`acquire_many`](Self::acquire_many); `Error::ConnectionLoss` also without a reply in the connection timeout.
+    /// The errors of [`acquire_many`](Self::acquire_many), and `Error::ConnectionLoss` without a reply in the
+    /// connection timeout.
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire_many`](Self::acquire_many).
+    /// When the future is dropped, the contender leaves the queue, and the leases that were taken already are released.
     #[track_caller]
     pub fn try_acquire_many(&self, leases: usize) -> impl Future<Output = Result<Option<LeaseSet>, LockError>> + Send {
         let at = Location::caller();
@@ -398,7 +399,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// As [`participant_nodes`](Self::participant_nodes).
+    /// The errors of [`participant_nodes`](Self::participant_nodes).
     ///
     /// # Cancel safety
     ///

@@ -1,5 +1,5 @@
 //! A marker: an ephemeral node of a session. The transactions of a recipe write the number of the try into it.
-//! After a lost reply its data shows if the transaction was applied.
+//! After a lost reply its data shows whether the transaction was applied.
 //!
 //! | recipe | place of the marker | it proves |
 //! | --- | --- | --- |

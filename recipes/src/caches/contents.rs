@@ -177,7 +177,7 @@ impl Shared {
         session: &Session,
         path: impl Fn() -> PathText,
     ) -> Result<Zxid, CacheError> {
-        // The session does not tell which notifications are ahead of a reply.
+        // The session does not report which notifications precede a reply.
         if self.is_one_shot.load(Ordering::Acquire) {
             self.read_all();
             return self.reaches(session.number(), None, path).await;
@@ -200,7 +200,7 @@ impl Shared {
         self.comes_to(is_there, path).await
     }
 
-    /// Waits until the first load is complete, also while the contents are stale.
+    /// Waits until the first load is complete, even while the contents are stale.
     pub(super) async fn is_loaded(&self, path: impl Fn() -> PathText) -> Result<(), CacheError> {
         self.comes_to(CacheState::zxid, path).await.map(|_| ())
     }

@@ -78,7 +78,7 @@ use crate::standing::{StandingTask, catch_up, within};
 /// | the whole subtree or one node | [`max_depth`](CuratorCacheOptions::max_depth), [`filter`](CuratorCacheOptions::filter), [`descend`](CuratorCacheOptions::descend) too |
 /// | one thread calls the listeners of all caches of a client | a listener cannot delay another one |
 /// | the bridge uses a `TreeCache` with servers before 3.6 | one type; there it sets watches one by one |
-/// | storage of the caller's own: `withStorage` | not supported; [`without_data`](CuratorCacheOptions::without_data) keeps the stats alone |
+/// | storage of the caller's own: `withStorage` | not supported; [`without_data`](CuratorCacheOptions::without_data) keeps only the stats |
 ///
 /// # ZooKeeper layout
 ///
@@ -133,7 +133,7 @@ struct Owner {
 }
 
 impl CuratorCache {
-    /// Returns a cache of a node and of all nodes below it, which is to be started. No request.
+    /// Returns a cache of a node and of all nodes below it, not yet started. No request.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl CuratorCache {
         Self::with_options(client, path, CuratorCacheOptions::new())
     }
 
-    /// Returns a cache with these options, which is to be started. No request.
+    /// Returns a cache with these options, not yet started. No request.
     ///
     /// # Errors
     ///
@@ -248,8 +248,8 @@ impl CuratorCache {
         self.owner.shared.state.subscribe()
     }
 
-    /// Waits until the first load is complete. Resolves at once later, also in an outage. A path that does not exist is an
-    /// empty cache.
+    /// Waits until the first load is complete. Later calls resolve at once, even in an outage. A path that does not
+    /// exist is an empty cache.
     ///
     /// # Errors
     ///

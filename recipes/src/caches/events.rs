@@ -30,7 +30,7 @@ pub enum CacheEvent {
     },
     /// A node was deleted. This is its last cached state. A node that was deleted and created again causes a `Deleted`,
     /// then a `Created`. With [`merge_replacements`](crate::CuratorCacheOptions::merge_replacements) an ephemeral one may
-    /// cause a [`Changed`](Self::Changed) alone.
+    /// cause only a [`Changed`](Self::Changed).
     Deleted(Arc<ChildData>),
     /// The first load is complete.
     Initialized,

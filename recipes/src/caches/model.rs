@@ -66,14 +66,14 @@ pub enum CacheState {
     /// [`max_watched_nodes`](crate::CuratorCacheOptions::max_watched_nodes). The task tries again, with growing pauses of
     /// up to 30 s. The state stays until the nodes are read. The known nodes are kept.
     ///
-    /// With [`CacheError::Panicked`] the cache has ended for good: a closure of its options has panicked.
+    /// With [`CacheError::Panicked`] the cache has ended: a closure of its options has panicked.
     Failed(CacheError),
     /// The cache or its client was closed, or its runtime has ended.
     Closed,
 }
 
 impl CacheState {
-    /// Returns the transaction up to which the contents show each change, also while they are stale.
+    /// Returns the transaction up to which the contents show each change, even while they are stale.
     #[must_use]
     pub const fn zxid(&self) -> Option<Zxid> {
         match self {

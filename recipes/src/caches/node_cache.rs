@@ -73,7 +73,7 @@ pub struct NodeCache {
 }
 
 impl NodeCache {
-    /// Returns a cache of a node, which is to be started. No request.
+    /// Returns a cache of a node, not yet started. No request.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl NodeCache {
         Self::with_options(client, path, CuratorCacheOptions::new())
     }
 
-    /// Returns a cache with these options, which is to be started: [`compressed`](CuratorCacheOptions::compressed) is
+    /// Returns a cache with these options, not yet started: [`compressed`](CuratorCacheOptions::compressed) is
     /// Curator's `dataIsCompressed`. The depth is always 0. No request.
     ///
     /// # Errors

@@ -64,13 +64,13 @@ impl CuratorCacheOptions {
         Self::default()
     }
 
-    /// Caches the node at the path alone: Curator's `SINGLE_NODE_CACHE`.
+    /// Caches only the node at the path: Curator's `SINGLE_NODE_CACHE`.
     #[doc(alias = "SINGLE_NODE_CACHE")]
     pub fn single_node(self) -> Self {
         self.max_depth(0)
     }
 
-    /// Caches at most this many levels below the path; 0 is the node alone.
+    /// Caches at most this many levels below the path; 0 is only the node.
     pub fn max_depth(mut self, levels: usize) -> Self {
         self.max_depth = Some(levels);
         self
@@ -108,7 +108,7 @@ impl CuratorCacheOptions {
         self
     }
 
-    /// Keeps the stats alone: Curator's `dataNotCached` storage. An event has the data of the new state, not of the old.
+    /// Keeps only the stats: Curator's `dataNotCached` storage. An event has the data of the new state, not of the old.
     #[doc(alias = "dataNotCached")]
     #[doc(alias = "CuratorCacheStorage")]
     pub fn without_data(mut self) -> Self {

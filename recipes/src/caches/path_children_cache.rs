@@ -118,7 +118,7 @@ pub struct PathChildrenCache {
 }
 
 impl PathChildrenCache {
-    /// Returns a cache of a node's children, which is to be started. No request.
+    /// Returns a cache of a node's children, not yet started. No request.
     ///
     /// # Errors
     ///
@@ -127,9 +127,9 @@ impl PathChildrenCache {
         Self::with_options(client, path, CuratorCacheOptions::new())
     }
 
-    /// Returns a cache with these options, which is to be started. [`without_data`](CuratorCacheOptions::without_data)
-    /// is Curator's `cacheData = false`, [`compressed`](CuratorCacheOptions::compressed) its `dataIsCompressed`. The
-    /// depth is always 1. No request.
+    /// Returns a cache with these options, not yet started. [`without_data`](CuratorCacheOptions::without_data) is
+    /// Curator's `cacheData = false`, [`compressed`](CuratorCacheOptions::compressed) its `dataIsCompressed`. The depth
+    /// is always 1. No request.
     ///
     /// # Errors
     ///

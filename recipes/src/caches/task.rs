@@ -56,7 +56,7 @@ pub(super) struct CacheTask {
     shared: Arc<Shared>,
     compressed: Option<bool>,
     keeps_contents: bool,
-    /// The root is to be created before the next read.
+    /// The task creates the root before the next read.
     creates_root: bool,
     keeps_root: bool,
     reports_connection: bool,

@@ -88,7 +88,7 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// Caches at most this many levels below the path; 0 is the node alone.
+    /// Caches at most this many levels below the path; 0 is only the node.
     pub fn max_depth(mut self, levels: usize) -> Self {
         self.options.max_depth = Some(levels);
         self
@@ -132,7 +132,7 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// Returns the cache, which is to be started. No request.
+    /// Returns the cache, not yet started. No request.
     ///
     /// # Errors
     ///
@@ -205,7 +205,7 @@ pub struct TreeCache {
 }
 
 impl TreeCache {
-    /// Returns a cache of a node and all below it, which is to be started. No request.
+    /// Returns a cache of a node and all below it, not yet started. No request.
     ///
     /// # Errors
     ///

@@ -68,7 +68,7 @@ pub(super) struct Queued<V> {
 }
 
 impl<V> Queued<V> {
-    /// Describes a change that has not been tried. Returns also the channel of its outcome.
+    /// Describes a change that has not been tried. Also returns the channel of its outcome.
     pub(super) fn new(
         id: u64,
         change: Change<V>,

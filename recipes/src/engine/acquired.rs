@@ -92,7 +92,7 @@ impl HeldNode {
         }
     }
 
-    /// Gives up a share. The last one gets the node, which is to be deleted.
+    /// Gives up a share. The last one gets the node, to delete it.
     pub(crate) fn into_last(self) -> Option<OwnedNode> {
         match self {
             Self::Own(owned) => Some(owned),
@@ -126,7 +126,7 @@ impl SharedNode {
         shared
     }
 
-    /// Returns whether it serves no reader any more.
+    /// Returns whether it no longer serves a reader.
     pub(super) fn is_lost(&self) -> bool {
         is_lost(&self.owned)
     }

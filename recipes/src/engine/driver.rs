@@ -164,7 +164,7 @@ pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
     /// `fixForSorting`, as a number.
     ///
     /// Numbers below zero or close to 2^31 (less than 2^20 away) are taken for numbers of ZooKeeper's counter at its
-    /// end: they come after all others, in the order of creation.
+    /// end. They come after all others, in the order of creation.
     #[doc(alias = "fixForSorting")]
     #[doc(alias = "LockInternalsSorter")]
     fn sequence(&self, name: &str, lock_name: &str) -> Option<i64> {

@@ -49,7 +49,7 @@ impl<K: Default> LockOptions<K> {
 }
 
 impl<K> LockOptions<K> {
-    /// Returns the options that all locks have, and the options of this kind alone.
+    /// Returns the options that all locks have, and the options that only this kind has.
     pub(crate) fn split(self) -> (LockOptions, K) {
         let Self { data, acl, warn_after, revocation, name, one_node, linger, max_waiting_nodes, own } = self;
         (LockOptions { data, acl, warn_after, revocation, name, one_node, linger, max_waiting_nodes, own: () }, own)
@@ -89,7 +89,7 @@ impl<K> LockOptions<K> {
     /// acquire creates a node of its own, as in Curator.
     ///
     /// All objects of a client with this option, one path, the same data and the same access control list share the node.
-    /// An object that is [revocable](Self::revocable) or has a driver of its own shares it with its clones alone.
+    /// An object that is [revocable](Self::revocable) or has a driver of its own shares it only with its clones.
     ///
     /// A semaphore's tasks share as many leases as they can have, and one node in the queue. Its
     /// [direct protocol](crate::SemaphoreProtocol::Direct) refuses the option. The tasks that wait for a read lock at the

@@ -38,11 +38,11 @@ impl Revoker {
     /// [`participants`](crate::InterProcessMutex::participants).
     ///
     /// The request replaces the data of a node like a contender's: ephemeral, with a name that ends in a sequence
-    /// number. Any other node is refused, also the persistent nodes of a custom
+    /// number. Any other node is refused, even the persistent nodes of a custom
     /// [`LockInternalsDriver`](crate::LockInternalsDriver). A [`LeaderLatch`](crate::LeaderLatch)'s node is refused
-    /// because its data is the latch's id. A [`LeaderSelector`](crate::LeaderSelector)'s node has the name of a mutex's,
-    /// so the request overwrites its id. The write demands the version that was checked; a node that changes in between
-    /// is read again. (Curator's `Revoker` writes to any node.)
+    /// because its data is the latch's id. A [`LeaderSelector`](crate::LeaderSelector)'s node has the name of a
+    /// mutex's, so the request overwrites its id. The write demands the version that was checked; a node that changes
+    /// in between is read again. (Curator's `Revoker` writes to any node.)
     ///
     /// The outcome does not show whether the contender listens, because ZooKeeper does not show it. A contender is
     /// notified by [`LockOptions::revocable`](crate::LockOptions::revocable) or
@@ -175,7 +175,7 @@ impl Revocation {
         *self.requested.borrow()
     }
 
-    /// Resolves when a request was made, also before this call.
+    /// Resolves when a request was made, even before this call.
     pub(crate) async fn requested(&self) {
         let mut requested = self.requested.clone();
         if requested.wait_for(|requested| *requested).await.is_err() {

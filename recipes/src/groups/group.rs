@@ -98,7 +98,7 @@ struct Owner {
 }
 
 impl Group {
-    /// Creates an object that is to follow the group at a path, without a request.
+    /// Creates an object that follows the group at a path, without a request.
     ///
     /// # Errors
     ///
@@ -270,7 +270,7 @@ impl Current {
         ids.iter().map(|id| make_path(group, id)).filter(|path| paths.insert(path.clone())).collect()
     }
 
-    /// Handles a notification. Returns `true` if a member is to be read again, `None` if changes are unknown.
+    /// Handles a notification. Returns `true` if the task has to read a member again, `None` if changes are unknown.
     fn hears(&self, notification: SubscriptionEvent) -> Option<bool> {
         match notification {
             SubscriptionEvent::Event(event) => Some(self.0.lock().remove(&event.path)),

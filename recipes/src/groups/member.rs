@@ -166,13 +166,13 @@ impl GroupMember {
         self.owner.group.start_when_wanted()
     }
 
-    /// Waits until the member is in the group. If it [follows the others](Self#following-the-others), waits also until
+    /// Waits until the member is in the group. If it [follows the others](Self#following-the-others), also waits until
     /// [`members`](Self::members) has it. Waits as long as another member has its id.
     ///
     /// # Errors
     ///
     /// The errors of [`PersistentNode::created`]. If the group cannot be read, for example for a missing permission,
-    /// `join` resolves with the node alone: see [`watch`](Self::watch).
+    /// `join` resolves once the node exists: see [`watch`](Self::watch).
     ///
     /// # Cancel safety
     ///
@@ -281,7 +281,7 @@ impl GroupMember {
         self.owner.group.changes()
     }
 
-    /// Sets the member's data, also before it has joined: Curator's `setThisData`, see [`PersistentNode::set_data`].
+    /// Sets the member's data, even before it has joined: Curator's `setThisData`, see [`PersistentNode::set_data`].
     ///
     /// # Errors
     ///

@@ -363,7 +363,7 @@ impl Candidate {
             shared.listeners.notify(move |listener| listener(&state));
         }
         if ended != Ok(TermEnd::Lost(LossReason::ConnectionError)) {
-            // The latch has no node any more, as far as its owner is concerned.
+            // The latch no longer has a node, as far as its owner is concerned.
             shared.candidacy.begin();
         }
         match ended {
@@ -387,7 +387,7 @@ impl Candidate {
 /// The number of a term, as the path's data decides it.
 #[derive(Debug, PartialEq, Eq)]
 enum TermStart {
-    /// Nothing is to be written.
+    /// The leader writes nothing.
     Known(i64),
     /// The number of the node. A record passes it to the next leader, which may have to wait.
     Recorded(i64),
@@ -409,7 +409,7 @@ impl TermStart {
 }
 
 /// Reads the path's record, finds the number of the term, and waits out the delay. The record comes with the number if
-/// the resignation is to be recorded there.
+/// the leader records its resignation there.
 async fn begin(
     node: &LeaderNode<'_>,
     candidacy: &Candidacy,

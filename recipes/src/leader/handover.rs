@@ -109,7 +109,8 @@ impl Term {
                     _ = &mut path => break,
                     _ = &mut node => break,
                     () = sleep(session.timeout() / 10) => {
-                        // The candidate may not have watched for the last call. The watches show if this one fails.
+                        // The candidate may not have watched for the last call. The watches show whether this one
+                        // fails.
                         let _called = self.call_again(session, candidate).await;
                     }
                 }

@@ -397,9 +397,9 @@ impl LeaderLatch {
     /// candidate has left, or the budget has ended. A leader then keeps leading.
     ///
     /// The budget counts from the call. It covers the wait for an earlier hand-over or proclamation of this latch, and
-    /// the wait for the candidate. The leader's own writes are limited by the retry policy alone. The candidate must be a
-    /// latch of this crate over the default client. Other latches, such as Java's, ignore the wish, so the budget ends.
-    /// A candidate notices the wish at once, or within a fifth of the session timeout if it has just joined.
+    /// the wait for the candidate. The leader's own writes are limited only by the retry policy. The candidate must be
+    /// a latch of this crate over the default client. Other latches, such as Java's, ignore the wish, so the budget
+    /// ends. A candidate notices the wish at once, or within a fifth of the session timeout if it has just joined.
     ///
     /// # Errors
     ///

@@ -445,7 +445,7 @@ async fn look(
             persistent.push((lock_name_of(name), node.watch));
             continue;
         };
-        // A candidate waits for the nodes with its own recipe's name alone.
+        // A candidate waits only for the nodes with its own recipe's name.
         persistent.retain(|(lock_name, _)| *lock_name == lock_name_of(name));
         if !persistent.is_empty() {
             let watches = persistent.into_iter().map(|(_, watch)| watch).chain([node.watch]).collect();

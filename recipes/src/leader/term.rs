@@ -74,7 +74,7 @@ pub(super) struct Term {
     released: SetOnce<Result<Release, LeaderError>>,
     /// Locked by a hand-over or a proclamation: they write the same record.
     writing: tokio::sync::Mutex<()>,
-    /// The path's data as the leader knows it, if its resignation is to be recorded there.
+    /// The path's data as the leader knows it, if it records its resignation there.
     marks: Mutex<Option<Found>>,
     /// The path's data may be newer than the marks: a write is under way or had no reply, or a wish is recorded.
     marks_may_be_old: AtomicBool,
@@ -429,7 +429,7 @@ impl Leadership {
     /// Dropping the future drops `work`.
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output, LeaderError> {
         self.term.works.send_modify(|works| *works += 1);
-        // Declared ahead of the future that owns the work, so dropped after it.
+        // Declared before the future that owns the work, so dropped after it.
         let _counted = Work(&self.term.works);
         match while_held(|| self.is_held(), self.ended(), work).await {
             Ok(output) => Ok(output),

@@ -269,7 +269,7 @@ impl PersistentNode {
         self.owner.shared.actual_path.borrow().clone()
     }
 
-    /// Returns the data that the node is to have.
+    /// Returns the data for the node.
     #[must_use]
     pub fn data(&self) -> Vec<u8> {
         self.owner.shared.wanted.borrow().data.to_vec()

@@ -185,7 +185,7 @@ impl PersistentTtlNode {
         self.node.path()
     }
 
-    /// Returns the data that the node is to have.
+    /// Returns the data that the task keeps in the node.
     #[must_use]
     pub fn data(&self) -> Vec<u8> {
         self.node.data()

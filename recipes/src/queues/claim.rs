@@ -35,8 +35,8 @@ pub(super) enum Claimed {
     Gone,
     /// The item was written since it was read: another consumer has or had it.
     Changed,
-    /// An earlier claim was not applied, or to a deleted item. The item is to be read again: its path may have been
-    /// created again.
+    /// An earlier claim was not applied, or to a deleted item. The consumer reads the item again: its path may have
+    /// been created again.
     NotApplied,
     /// The path of the locks does not exist.
     NoLockPath,

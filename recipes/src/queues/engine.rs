@@ -39,9 +39,9 @@ pub(super) struct Engine<T> {
     backlog: Backlog,
     reads: Reads,
     follower: Option<Follower>,
-    /// The items that were read, and are to be taken at most once.
+    /// The items that were read, and that the consumer takes at most once.
     taking: Taking<(Vec<T>, History)>,
-    /// The items that were read, and are to be locked.
+    /// The items that were read, and that the consumer locks next.
     claims: Vec<Claim<T>>,
     /// The items that were taken and not delivered yet, at most a batch, and errors about others.
     taken: VecDeque<Result<Delivery<T>, QueueError>>,
@@ -55,7 +55,7 @@ pub(super) struct Engine<T> {
     ended: (UnboundedSender<Ended>, UnboundedReceiver<Ended>),
 }
 
-/// An item that is to be locked.
+/// An item that the consumer locks next.
 struct Claim<T> {
     claiming: Box<Claiming>,
     items: Vec<T>,
@@ -358,7 +358,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Ok(())
     }
 
-    /// Deletes the items that are to be taken. After an error that may pass, the next step continues.
+    /// Deletes the items to take. After an error that may pass, the next step continues.
     async fn finish_taking(&mut self, session: &Session) -> Result<(), QueueError> {
         let deleted = self.taking.delete(&self.shared.markers, session).await;
         let taken = self.taking.take_decided();

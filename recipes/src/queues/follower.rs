@@ -36,7 +36,7 @@ pub(super) struct Follower {
     path: String,
     /// `None` while a long backlog is used up.
     source: Option<Source>,
-    /// The changes are to be notified.
+    /// The changes have to be notified.
     wants_events: bool,
     news: News,
     /// The number of items taken since the newest listing.

@@ -213,8 +213,8 @@ queue! {
     ///
     /// # At most once
     ///
-    /// A lost reply to the delete of an item does not lose the item: the next read shows if this consumer has deleted it.
-    /// If another consumer deletes the same item within that round trip, both deliver it.
+    /// A lost reply to the delete of an item does not lose the item: the next read shows whether this consumer has
+    /// deleted it. If another consumer deletes the same item within that round trip, both deliver it.
     ///
     /// # Examples
     ///

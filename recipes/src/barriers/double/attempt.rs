@@ -98,7 +98,7 @@ impl<'a> Attempt<'a> {
         Self { nodes, own, session, budget, departs_within, ready: None, other: None, grace: None }
     }
 
-    /// Returns `true` when all have come or left, `false` at the end of the budget.
+    /// Returns `true` when all have arrived or left, `false` at the end of the budget.
     pub(super) async fn run(&mut self, plan: &mut impl Plan, retries: &mut RetryLoop) -> Result<bool, Error> {
         let client = &self.nodes.client;
         let mut step = plan.begin(self.own.name());

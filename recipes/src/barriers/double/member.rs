@@ -208,8 +208,8 @@ impl BarrierMember {
         std::future::pending().await
     }
 
-    /// Watches a member until its node is deleted. Records its id. Returns also `true` if it has died, `false` if it has
-    /// left, and `None` if no notification shows that.
+    /// Watches a member until its node is deleted. Records its id. Also returns `true` if it has died, `false` if it
+    /// has left, and `None` if no notification shows that.
     async fn watch_other<'a>(&self, other: &'a mut Other) -> Result<(&'a mut Other, Option<bool>), Error> {
         let path = make_path(&self.nodes.path, &other.name);
         let mut has_changed = false;

@@ -126,7 +126,7 @@ impl Nodes {
         Ok((!names.iter().any(|name| name == READY)).then_some(names))
     }
 
-    /// Reads `ready`. Returns also the watch.
+    /// Reads `ready`. Returns the watch too.
     pub(super) async fn read_ready(
         &self,
         session: &Session,
@@ -147,8 +147,8 @@ impl Nodes {
         Ok((ready, watch.flatten()))
     }
 
-    /// Reads the barrier's own node, the members, and `ready`, in one write and in this order. Returns also the watch on
-    /// `ready`, and the stat of the barrier's own node.
+    /// Reads the barrier's own node, the members, and `ready`, in one write and in this order. Also returns the watch
+    /// on `ready`, and the stat of the barrier's own node.
     pub(super) async fn look(&self, session: &Session, reading: Reading) -> Result<(Look, Option<Watch>, Stat), Error> {
         let all = join3(session.exists(&self.path), self.members(session), self.read_ready(session, reading));
         let (barrier, names, ready) = session.in_one_write(all).await;

@@ -16,7 +16,7 @@ pub(super) struct Counting<'a> {
     operation: Option<String>,
     /// The round in which the operation counts: the round that was last read.
     round: Option<Record>,
-    /// The operation counts in `round` alone, and not at all after its end.
+    /// The operation counts only in `round`, and not at all after its end.
     is_participant: bool,
     /// The error of a try in `round` that may have been applied.
     unknown: Option<Error>,

@@ -292,7 +292,7 @@ impl CountDownLatch {
 
     /// Resolves with the name of a participant that has lost its node before its count, in a round that is not over.
     /// Its session has ended, or it was dropped. The call reports only participants that it has seen, and waits for the
-    /// first one, also at a latch that is not set.
+    /// first one, even at a latch that is not set.
     ///
     /// # Errors
     ///
@@ -305,11 +305,11 @@ impl CountDownLatch {
     /// No watch is left when the future is dropped. A participant that is lost between two calls is not reported.
     pub async fn participant_lost(&self) -> Result<String, BarrierError> {
         let deaths = Deaths { store: &self.store, listed: BTreeSet::new() };
-        // Without a budget the wait ends with a death alone.
+        // Without a budget only a death ends the wait.
         wait(&self.store.client, self.path(), None, deaths).await?.ok_or_else(|| Error::Closed.into())
     }
 
-    /// Reads the state of the present round. Returns also the session that has read it.
+    /// Reads the state of the present round. Also returns the session that has read it.
     async fn read(&self) -> Result<(Known, Session), BarrierError> {
         let mut retries = self.store.client.retry_loop();
         loop {

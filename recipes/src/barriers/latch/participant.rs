@@ -36,7 +36,7 @@ pub struct LatchParticipant {
 
 /// The count of a participant.
 enum Count {
-    /// It is to be made, and deletes this node.
+    /// The participant makes it, and deletes this node with it.
     Due(OwnedNode),
     /// It was made, and this many were left.
     Made(u32),

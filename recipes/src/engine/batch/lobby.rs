@@ -90,12 +90,12 @@ pub(crate) struct Turn {
 }
 
 impl Lobby {
-    /// Returns the batch of a lock's client, if its tasks are to share a node.
+    /// Returns the batch of a lock's client, if its tasks share a node.
     pub(super) fn of(internals: &LockInternals) -> Option<Arc<Self>> {
         Self::of_source(internals, || Box::new(OneNode(internals.without_client())))
     }
 
-    /// Returns the batch of a lock's client, if its tasks are to share nodes. They come from a source without the client.
+    /// Returns the batch of a lock's client, if its tasks share nodes. They come from a source without the client.
     pub(crate) fn of_source(internals: &LockInternals, source: impl FnOnce() -> Box<dyn Source>) -> Option<Arc<Self>> {
         let (spec, options) = (&internals.spec, &internals.options);
         if !options.one_node {
@@ -238,7 +238,7 @@ impl Lobby {
         self.source.nodes().limit().get()
     }
 
-    /// Ends the turns of the free nodes that may serve no entry any more.
+    /// Ends the turns of the free nodes that may no longer serve an entry.
     fn end_vain_turns(&self) {
         // The task that checks again may be late.
         let is_over = |until: &mut Instant| *until <= Instant::now();
@@ -294,7 +294,7 @@ impl Lobby {
         self.step(|plan| ((), plan.looked(turn, others)));
     }
 
-    /// Records that the last check does not count any more.
+    /// Records that the last check no longer counts.
     pub(crate) fn may_have_changed(&self, turn: Option<u64>) {
         self.step(|plan| ((), plan.changed(turn)));
     }

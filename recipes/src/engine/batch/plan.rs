@@ -34,7 +34,7 @@ pub(super) struct Plan<N, W> {
     /// The passes of the nodes that entries have.
     held: BTreeMap<u64, u64>,
     company: Company,
-    /// The number of entries that may still take the one node, unless it is alone.
+    /// The number of entries that may still take the one node, unless no other contender is queued.
     left: usize,
 }
 
@@ -155,7 +155,7 @@ impl<N, W: Clone> Plan<N, W> {
         Some(&mut place.wakes)
     }
 
-    /// Removes an entry that does not wait any more. An offer to it goes to the next one.
+    /// Removes an entry that no longer waits. An offer to it goes to the next one.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Then<N, W> {
         let gone = self.waiting.remove(&ticket).map(|place| place.wakes);
         Then { gone, ..self.settle() }
@@ -196,7 +196,7 @@ impl<N, W: Clone> Plan<N, W> {
         self.waiting.is_empty() && self.free.is_empty() && is_over
     }
 
-    /// Starts a rest: the result of the last check does not hold any more.
+    /// Starts a rest: the result of the last check no longer holds.
     pub(super) fn rest(&mut self) {
         self.company = Company::Unknown(0);
     }
@@ -690,7 +690,7 @@ mod tests {
             let is_served_later = self.held.iter().any(|(turn, _)| Some(*turn) == jobs.turn);
             let is_woken = !free.is_empty() && self.waiting.iter().any(|ticket| self.woken.contains(ticket));
             let is_looked_at = !free.is_empty() && jobs.looks;
-            // Once the check does not count any more, an attempt starts.
+            // Once the check no longer counts, an attempt starts.
             let acquires = jobs.acquires && (!jobs.has_all || jobs.looks);
             let is_served = self.plan.open().count() > 0 && self.waiting.iter().any(|ticket| *ticket < self.plan.end());
             let mut offered = self.plan.waiting.iter().filter(|(_, place)| place.is_offered);

@@ -1,4 +1,5 @@
-//! The part of the engine for leader latches alone: the position in the queue, and the move directly behind the leader.
+//! The part of the engine that only leader latches use: the position in the queue, and the move directly behind the
+//! leader.
 //!
 //! A leader that resigns in favour of a candidate writes a wish into the path's data. It calls the candidate by a node
 //! that it creates and deletes, and that the candidate watches. The candidate then creates a node with the leader's

@@ -100,9 +100,9 @@ pub(super) enum Quirk {
     WriterTrustsADeletion,
     /// A reader waits for any contender of its session ahead.
     ReaderWaitsForReaders,
-    /// A writer reads its own node alone when all that an earlier listing has shown ahead are deleted.
+    /// A writer reads only its own node when all that an earlier listing has shown ahead are deleted.
     WriterReadsItsNode,
-    /// A contender reads its own node alone when its session knows no other ahead any more.
+    /// A contender reads only its own node when its session no longer knows another one ahead.
     NothingKnownIsNothingAhead,
     /// A waiter watches the node that is as many positions ahead as leases exist.
     WatchesOneLeaseAhead,

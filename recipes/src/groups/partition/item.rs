@@ -93,7 +93,7 @@ impl OwnedItem {
         self.ownership.share.verify().await
     }
 
-    /// Resolves when another member is to have the item, or the partition is closed: the work has the
+    /// Resolves when the item moves to another member, or the partition is closed: the work has the
     /// [grace](crate::PartitionOptions::grace) to return. It also resolves when the item is lost or was given up.
     ///
     /// # Cancel safety
@@ -268,7 +268,7 @@ where
 }
 
 /// Runs the work until the item is not wanted, then until the end of its grace. Without work the item stays owned.
-/// Returns at once if the work may not be polled any more, `None`: the item is lost.
+/// Returns at once if the work may no longer be polled, `None`: the item is lost.
 async fn attend(inner: &Inner, ownership: &Ownership, wish: &mut Wish, work: impl Future<Output = Option<()>>) {
     let mut work = pin!(work.fuse());
     let done = tokio::select! {

@@ -43,8 +43,8 @@ use crate::standing::runs::{Runs, until};
 /// A [`LeaderSelector`](crate::LeaderSelector) gives all work to one process. A partition gives each process its share.
 ///
 /// Each process [runs](Self::run) a partition with an id of its own, and with the same items. The present members decide
-/// alone, by their names, which items each of them is to own. A mutex for each item excludes two owners, also while
-/// members disagree.
+/// alone, by their names, which items each of them owns. A mutex for each item excludes two owners, even while members
+/// disagree.
 ///
 /// | event | effect |
 /// | --- | --- |
@@ -54,7 +54,7 @@ use crate::standing::runs::{Runs, until};
 /// | the members change again in that time | items stay with their owners for `settle` after the newest change, but at most three times `settle` after the first one |
 /// | a member restarts in a loop, for three times `settle` | its items move to the others, until it stays for the time `settle` |
 /// | an item is to move | [`OwnedItem::revoked`] resolves; the work has the time [`grace`](PartitionOptions::grace) to return, then it is dropped |
-/// | work returns by itself, also because it has failed | the item stays owned and idle, until it moves: repeat failed work inside of the work |
+/// | work returns by itself, with or without success | the item stays owned and idle, until it moves: repeat failed work inside of the work |
 /// | the session is silent for three quarters of its timeout | all work is dropped, before another member can own an item |
 /// | another process has the id | this one waits, and owns nothing: see [`Share::is_member`] |
 /// | the members have different sets of items | an item still has at most one owner; it may have none |
@@ -214,7 +214,7 @@ impl Partition {
         Ok(Self { inner: Arc::new(Inner { client, path, id, items, settle, grace, data, acl, share, runs, held }) })
     }
 
-    /// Returns the member that is to own each item, if these are the members. Empty without members.
+    /// Returns the member to own each item, if these are the members. Empty without members.
     pub fn allocation<'a>(
         members: impl IntoIterator<Item = &'a str>,
         items: impl IntoIterator<Item = &'a str>,

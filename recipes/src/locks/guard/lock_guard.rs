@@ -61,7 +61,7 @@ impl<K: Default> LockGuard<K> {
 }
 
 impl LockGuard {
-    /// Returns the guards of a multi lock's locks or of a set's leases, in their order; for one lock this guard alone.
+    /// Returns the guards of a multi lock's locks or of a set's leases, in their order; for one lock only this guard.
     pub fn parts(&self) -> impl DoubleEndedIterator<Item = &Self> {
         match &self.parts {
             Parts::One(_) => slice::from_ref(self).iter(),
@@ -88,7 +88,7 @@ impl<K> LockGuard<K> {
         }
     }
 
-    /// Returns the guards of several locks; of one lock this guard alone.
+    /// Returns the guards of several locks; for one lock only this guard.
     pub(crate) fn into_several(self) -> Vec<LockGuard> {
         match self.parts {
             Parts::One(share) => vec![LockGuard::new(share)],
@@ -144,13 +144,13 @@ impl<K> LockGuard<K> {
     ///
     /// `Error::ConnectionLoss`: no server has confirmed the deletion of the node within the client's
     /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default, or before the retry
-    /// policy gave up. The guard does not hold the lock any more. The session deletes the node in the background, or ends
-    /// with it. Call `release` again to wait for that.
+    /// policy gave up. The guard no longer holds the lock. The session deletes the node in the background, or ends with
+    /// it. Call `release` again to wait for that.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the guard does not hold the lock any more. The next call, or the drop of the guard,
-    /// deletes the node.
+    /// When the future is dropped, the guard no longer holds the lock. The next call, or the drop of the guard, deletes
+    /// the node.
     #[doc(alias = "returnLease")]
     #[doc(alias = "returnAll")]
     pub async fn release(&self) -> Result<Release, LockError> {

@@ -93,8 +93,8 @@ impl Source for Pool {
         })
     }
 
-    /// Checks once, and waits until the result does not count any more. Nothing notifies of contenders: a watch on them
-    /// would cost a listing for each.
+    /// Checks once, and waits until the result no longer counts. Nothing notifies of contenders: a watch on them would
+    /// cost a listing for each.
     fn watch_others<'a>(&'a self, batch: &'a Lobby, _node: Option<GrantedNode>) -> Boxed<'a, ()> {
         Box::pin(async move {
             let until = Instant::now() + LOOKS.max(self.nodes().client().session_timeout() / 100);

@@ -50,7 +50,6 @@ struct Completed {
     reply: Result<Reply, Error>,
 }
 
-/// The task of one cache.
 pub(super) struct CacheTask {
     client: CuratorFramework,
     shared: Arc<Shared>,

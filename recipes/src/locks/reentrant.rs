@@ -14,7 +14,6 @@ use crate::engine::hold::{Hold, HoldShare};
 use crate::engine::owner::LockOwner;
 use crate::engine::{LockInternals, WaitMode, acquire};
 
-/// The hold of an owner.
 #[derive(Debug, Default)]
 struct OwnerHold {
     held: Mutex<Weak<Hold>>,

@@ -269,7 +269,7 @@ impl PersistentNode {
         self.owner.shared.actual_path.borrow().clone()
     }
 
-    /// Returns the data for the node.
+    /// Returns the data that the task keeps in the node.
     #[must_use]
     pub fn data(&self) -> Vec<u8> {
         self.owner.shared.wanted.borrow().data.to_vec()

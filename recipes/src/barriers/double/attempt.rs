@@ -79,7 +79,6 @@ pub(super) struct Attempt<'a> {
     budget: Budget,
     /// The budget until the member's node is deleted.
     departs_within: Budget,
-    /// The watch on `ready`.
     ready: Option<Watch>,
     /// The watch on another member.
     other: Option<Watch>,

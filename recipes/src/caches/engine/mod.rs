@@ -40,7 +40,6 @@ pub(super) struct Known {
     pub(super) children: Vec<String>,
 }
 
-/// The options of an engine.
 #[derive(Clone, Default)]
 pub(super) struct EngineOptions {
     /// The path of the cache, with which the changes have full paths.

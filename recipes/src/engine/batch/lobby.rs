@@ -316,7 +316,6 @@ impl Lobby {
         self.plan(Plan::unserved)
     }
 
-    /// Reads the plan.
     pub(super) fn plan<T>(&self, read: impl FnOnce(&Plan<Node, Option<Waker>>) -> T) -> T {
         read(&self.state.lock().plan)
     }

@@ -93,7 +93,7 @@ impl OwnedItem {
         self.ownership.share.verify().await
     }
 
-    /// Resolves when the item moves to another member, or the partition is closed: the work has the
+    /// Resolves when the item has to move to another member, or the partition is closed: the work has the
     /// [grace](crate::PartitionOptions::grace) to return. It also resolves when the item is lost or was given up.
     ///
     /// # Cancel safety

@@ -111,8 +111,8 @@ use crate::shared::{SharedCount, SharedError};
 /// watches it. With the direct protocol each lease costs 1 more, if its access control list lets
 /// neither `world` nor `auth` write. This request asks the server whether this client may.
 ///
-/// The first acquire of an object sends three more reads in one more round trip: it checks the protocol and checks for
-/// a free lease. The check sets a watch, and is repeated when the watch has fired. A client that found no free lease
+/// The first acquire of an object sends three more reads in one more round trip: it reads the protocol, and whether a
+/// lease is free. The check sets a watch, and is repeated when the watch has fired. A client that found no free lease
 /// uses the queue for its next lease, even if that is free: two more requests and one more round trip. On a path that
 /// did not exist, the client checks protocol and leases once more after the grant: two reads in one round trip.
 #[derive(Clone)]

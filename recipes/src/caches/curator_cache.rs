@@ -248,7 +248,7 @@ impl CuratorCache {
         self.owner.shared.state.subscribe()
     }
 
-    /// Waits until the first load is complete. Later calls resolve at once, even in an outage. A path that does not
+    /// Waits until the first load is complete. Resolves at once after that, even in an outage. A path that does not
     /// exist is an empty cache.
     ///
     /// # Errors

@@ -140,7 +140,7 @@ macro_rules! queue {
             /// does not wait for room below [`max_items`](QueueOptions::max_items).
             ///
             /// A lost reply does not put the item twice. If this client may not create a child of the path's parent, a
-            /// letter that is deleted after a lost reply counts as moved by this call.
+            /// letter that no longer exists after a lost reply counts as moved by this call.
             ///
             /// It costs one read and one transaction.
             ///
@@ -205,8 +205,8 @@ queue! {
     ///
     /// With a [lock path](QueueOptions::lock_path) each item is delivered at least once, and its effects in ZooKeeper
     /// are made [exactly once](crate::Delivery::complete_with). With [`at_most_once`](QueueOptions::at_most_once),
-    /// Curator's default, a crash loses the item that is being worked on. It has no `new`: each queue needs one of the
-    /// two.
+    /// Curator's default, a crash loses the item that is being worked on. The type has no `new`: each queue needs one
+    /// of the two.
     ///
     /// [Clones](crate#handles) are cheap, and all clones are one object. They keep the client open. A queue object sends
     /// nothing by itself.

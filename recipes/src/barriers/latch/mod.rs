@@ -150,8 +150,8 @@ impl CountDownLatch {
     /// * `BarrierError::InvalidArgument`: the count is 0.
     /// * `BarrierError::NotALatch`: the path has other data.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. With an [unknown
-    ///   outcome](BarrierError::outcome_unknown) the round may have started, and may have ended already, or was deleted
-    ///   with the latch.
+    ///   outcome](BarrierError::outcome_unknown) the round may have started, and may already have ended, or been
+    ///   deleted with the latch.
     /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`, `Error::NoChildrenForEphemerals`: no round has started.
     /// * `Error::Unsupported`: the client has no transactions; use the default client. Nothing is written.
     ///

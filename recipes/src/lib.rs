@@ -33,7 +33,7 @@
 //! | [`Partition`] | a set of work items, divided among the members of a group |
 //! | [`CuratorCache`] | a local copy of a node or a subtree, which reports each change and how fresh it is |
 //! | [`NodeCache`], [`PathChildrenCache`], [`TreeCache`] | the same with the events of Curator's older caches, for programs that migrate |
-//! | [`PersistentTtlNode`] | a node that exists as long as a process writes its child, and for a time to live after that |
+//! | [`PersistentTtlNode`] | a node that exists while a process writes its child, and for a time to live after that |
 //! | [`DistributedAtomicLong`], [`DistributedAtomicInteger`], [`DistributedAtomicValue`] | a number, or a few bytes, that all processes change, each change once |
 //! | [`CachedAtomicLong`], [`CachedAtomicInteger`] | numbers of a counter, several at a time |
 //! | [`UniqueIds`] | numbers that are unique over all processes, and rise |

@@ -98,7 +98,7 @@ impl PathChildrenCacheEvent {
 /// | a child that is deleted and created again may be one `CHILD_UPDATED` | `ChildRemoved`, then `ChildAdded` |
 /// | reads all children again after each lost connection | reads those that have changed |
 /// | `rebuild` drops changes without an event | [`rebuild`](Self::rebuild) reports each change that it finds |
-/// | a child, after [`clear`](Self::clear) comes back when any child is created or deleted | it comes back when it changes, at a rebuild, or after a lost connection with other changes of the children |
+/// | a child after [`clear`](Self::clear) comes back when any child is created or deleted | it comes back when it changes, at a rebuild, or after a lost connection with other changes of the children |
 /// | without `cacheData` events do not have the data | they have it; the cache does not keep it |
 /// | an unbounded queue of events | [`max_events`](CuratorCacheOptions::max_events), then `Reset` |
 ///

@@ -17,8 +17,8 @@
 //!
 //! # Hand-off
 //!
-//! A release wakes two waiters, whatever the queue length; no waiter polls. The first now holds the lock and sends no
-//! request. The second lists the queue meanwhile. So a hand-off is one round trip: the delete and its event.
+//! A release wakes two waiters, regardless of the queue length; no waiter polls. The first now holds the lock and sends
+//! no request. The second lists the queue in the meantime. So a hand-off is one round trip: the delete and its event.
 //!
 #![doc = include_str!("../docs/hand_off.svg")]
 //!
@@ -76,7 +76,7 @@
 //! # Caches
 //!
 //! A [`CuratorCache`] sets one recursive watch, then reads its nodes from the root down. The watch comes first, so a
-//! change behind a read causes a notification.
+//! change after a read causes a notification.
 //!
 //! | event | the cache |
 //! | --- | --- |
@@ -93,17 +93,17 @@
 //! | --- | --- | --- |
 //! | `Loading` | some nodes | [`get`] returns `NotLoaded` for a node that was not read; [`initialized`] waits |
 //! | `Fresh { zxid }` | each change up to the zxid, perhaps later ones | a newer write may be on its way; [`synced`] waits for it |
-//! | `Stale { since, zxid }` | those of the last fresh moment, or later | use them, or refuse work once `since` is too long ago |
+//! | `Stale { since, zxid }` | as at the last fresh moment, or later | use them, or refuse work once `since` is too long ago |
 //! | `Failed(error)` | those that are known; none if the root could never be listed | the cache tries again |
 //!
-//! In an outage all reads of the cache go on, without an error. The state becomes `Stale` when the client notices that
-//! the connection is lost. Behind a reconnect it stays so until the changed nodes are read. Their events then come one by
-//! one, but several changes of one node in the outage are one event. A node that was deleted and created again has two.
-//! Writes that go on all the time do not make a cache stale: its zxid rises while newer nodes are read.
+//! In an outage all reads of the cache continue, without an error. The state becomes `Stale` when the client notices
+//! that the connection is lost. After a reconnect it stays so until the changed nodes are read. Their events then come
+//! one by one, but several changes of one node in the outage are one event. A node that was deleted and created again
+//! has two. Continuous writes do not make a cache stale: its zxid rises while newer nodes are read.
 //!
 //! A cache costs the server one watch. After a reconnect the server also keeps the one-shot watches of `setWatches`. Each
 //! cached node has one for its data, and one for its list of children unless it is ephemeral. Each watch lasts until it
-//! fires or the connection ends, also behind the cache's close. With `zookeeper-async`, and with servers before 3.6, a
+//! fires or the connection ends, even after the cache's close. With `zookeeper-async`, and with servers before 3.6, a
 //! cache always has these watches, so [`max_watched_nodes`] limits it.
 //!
 //! [`CacheState`]: crate::CacheState

@@ -2,9 +2,9 @@
 //! between processes through ZooKeeper. Paths and nodes are the same as in Java's Curator.
 //!
 //! Each guard reports its loss, carries a fencing token, and has its node deleted when it is released or dropped. Each
-//! term of a leader ends before the next one begins, and has a number that serves as a fencing token.
-//! So [bind the guard](#bind-the-guard): `if let Some(guard) = mutex.acquire_timeout(…).await?` holds the lock in its block.
-//! With `.is_some()` the lock is released before the block begins.
+//! term of a leader ends before the next one starts, and has a number that serves as a fencing token. So
+//! [bind the guard](#bind-the-guard): `if let Some(guard) = mutex.acquire_timeout(…).await?` holds the lock in its
+//! block. With `.is_some()` the lock is released before the block starts.
 //!
 //! ```toml
 //! [dependencies]
@@ -28,12 +28,12 @@
 //! | [`LeaderLatch`] | one leader of several processes, until it resigns or is closed |
 //! | [`LeaderSelector`] | work that runs only while its process leads |
 //! | [`LeaderObserver`] | the leader, its term and its data, followed by any process |
-//! | [`PersistentNode`] | a registration: a node that stands as long as its process lives |
+//! | [`PersistentNode`] | a registration: a node that exists as long as its process lives |
 //! | [`GroupMember`], [`Group`] | the members of a group with their data, followed by any process |
 //! | [`Partition`] | a set of work items, divided among the members of a group |
 //! | [`CuratorCache`] | a local copy of a node or a subtree, which reports each change and how fresh it is |
 //! | [`NodeCache`], [`PathChildrenCache`], [`TreeCache`] | the same with the events of Curator's older caches, for programs that migrate |
-//! | [`PersistentTtlNode`] | a node that stands as long as a process writes its child, and for a time to live after that |
+//! | [`PersistentTtlNode`] | a node that exists while a process writes its child, and for a time to live after that |
 //! | [`DistributedAtomicLong`], [`DistributedAtomicInteger`], [`DistributedAtomicValue`] | a number, or a few bytes, that all processes change, each change once |
 //! | [`CachedAtomicLong`], [`CachedAtomicInteger`] | numbers of a counter, several at a time |
 //! | [`UniqueIds`] | numbers that are unique over all processes, and rise |
@@ -42,7 +42,7 @@
 //! | [`ModeledCache`] | a local copy of such nodes, which reports each change and how fresh it is |
 #![cfg_attr(feature = "migrations", doc = "| [`MigrationManager`] | changes of nodes that are made once, in order |")]
 //! | [`DistributedBarrier`] | a barrier that any process sets and removes |
-//! | [`DistributedDoubleBarrier`] | processes that begin together and end together, in rounds |
+//! | [`DistributedDoubleBarrier`] | processes that start together and end together, in rounds |
 //! | [`CountDownLatch`] | a wait until N pieces of work are done |
 //! | [`DistributedQueue`], [`DistributedIdQueue`], [`DistributedPriorityQueue`], [`DistributedDelayQueue`] | items that clients put and consumers take, at least once or at most once |
 //! | [`SimpleDistributedQueue`] | a queue of bytes, at most once |
@@ -177,7 +177,7 @@
 //! | info | `a term has begun`: of a latch | `path`, `node`, `term` |
 //! | info | `a term has ended`: by a loss or a resignation of a latch | `path`, `reason` |
 //! | info | `the earlier leader did not resign`: a latch waits out its delay | `path`, `delay_s` |
-//! | warn | `a latch cannot join`: an error that waiting cannot mend, such as a missing permission | `path`, `error`, `pause_s` |
+//! | warn | `a latch cannot join`: an error that waiting cannot fix, such as a missing permission | `path`, `error`, `pause_s` |
 //! | debug | `a latch joins later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
 //! | warn | `a term has failed`: the work of a selector returned an error | `path`, `error`, `pause_s` |
 //! | warn | `an election cannot be observed` | `path`, `error` |
@@ -190,7 +190,7 @@
 //! | --- | --- | --- |
 //! | info | `a node stands`: created, created again, or adopted | `path`, `czxid` |
 //! | warn | `a node is taken`: it waits for the node of another session to go | `path`, `session_id`, unless that node is not ephemeral |
-//! | warn | `a node cannot be created`: an error that waiting cannot mend, such as a missing permission | `path`, `error`, `pause_s` |
+//! | warn | `a node cannot be created`: an error that waiting cannot fix, such as a missing permission | `path`, `error`, `pause_s` |
 //! | warn | `a node that stands cannot be read`: the state is [stale](NodeState::Refused) | `path`, `error`, `pause_s` |
 //! | debug | `a node is created later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
 //! | warn | `a node's data cannot be written` | `path`, `error` |

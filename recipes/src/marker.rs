@@ -1,5 +1,5 @@
 //! A marker: an ephemeral node of a session. The transactions of a recipe write the number of the try into it.
-//! After a lost reply its data shows if the transaction was applied.
+//! After a lost reply its data shows whether the transaction was applied.
 //!
 //! | recipe | place of the marker | it proves |
 //! | --- | --- | --- |
@@ -62,7 +62,7 @@ impl Marker {
         }
     }
 
-    /// Reads behind a write barrier if the try `attempt` was applied.
+    /// Reads after a write barrier whether the try `attempt` was applied.
     pub(crate) async fn proof(&mut self, attempt: u64) -> curator_framework::Result<Proof> {
         let session = self.session.pinned();
         let both = futures_util::future::join(session.write_barrier(), session.get_data(&self.path));
@@ -117,7 +117,7 @@ enum Standing {
     Stands,
 }
 
-/// Returns the data of a marker behind a try; 0 before the first one.
+/// Returns the data of a marker after a try; 0 before the first one.
 fn data(attempt: u64) -> Vec<u8> {
     attempt.to_string().into_bytes()
 }

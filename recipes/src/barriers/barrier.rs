@@ -17,7 +17,7 @@ use crate::barriers::waiting::{Awaited, Look, wait};
 ///
 /// # Owned barriers
 ///
-/// A barrier of [`set_barrier`](Self::set_barrier) stays until a client removes it, also if the process that has set it
+/// A barrier of [`set_barrier`](Self::set_barrier) stays until a client removes it, even if the process that set it
 /// dies. One of [`set_owned`](Self::set_owned) is removed with its owner: when the guard is dropped, or when the
 /// owner's session ends. Waiters wait at both in the same way, Java's too.
 ///
@@ -48,7 +48,7 @@ use crate::barriers::waiting::{Awaited, Look, wait};
 /// # Differences from Curator
 ///
 /// * A wait survives lost connections, and any number of sessions. Curator's fails with `ConnectionLoss`.
-/// * A waiter passes when the barrier that it has seen is removed, also if another one is set at once.
+/// * A waiter passes when the barrier that it has seen is removed, even if another one is set at once.
 /// * `set_barrier` fails while an owned barrier is set, because that one falls with its owner.
 /// * The watch of a waiter that gives up is removed. Curator leaves it to the server
 ///   ([#1170](https://github.com/apache/curator/issues/1170)).
@@ -126,7 +126,7 @@ impl DistributedBarrier {
     }
 
     /// Removes the barrier, if it is set, whichever client has set it. All waiters pass. The call deletes the node at
-    /// the path, whatever its data.
+    /// the path, regardless of its data.
     ///
     /// # Errors
     ///
@@ -195,16 +195,16 @@ impl DistributedBarrier {
     }
 
     /// Waits for at most `budget` until the barrier is not set. Returns `None` if it is set when the budget ends. A
-    /// budget of zero looks once, for at most the connection timeout.
+    /// budget of zero reads once, for at most the connection timeout.
     ///
     /// # Errors
     ///
-    /// * Those of [`wait_on_barrier`](Self::wait_on_barrier).
+    /// * The errors of [`wait_on_barrier`](Self::wait_on_barrier).
     /// * `Error::ConnectionLoss`: the budget ended before the first reply, or without a connection.
     ///
     /// # Cancel safety
     ///
-    /// As [`wait_on_barrier`](Self::wait_on_barrier).
+    /// Nothing is lost when the future is dropped, and no watch is left.
     pub async fn wait_on_barrier_timeout(&self, budget: Duration) -> Result<Option<()>, BarrierError> {
         self.wait_within(Some(budget)).await
     }
@@ -220,7 +220,7 @@ impl fmt::Debug for DistributedBarrier {
     }
 }
 
-/// The removal of the barrier that the first look has shown.
+/// The removal of the barrier that the first read has shown.
 struct Removal<'a> {
     path: &'a str,
     /// The transaction that has set the barrier.

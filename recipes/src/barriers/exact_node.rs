@@ -13,7 +13,7 @@ use crate::barriers::error::BarrierError;
 /// # Errors
 ///
 /// * `BarrierError::AlreadySet`: another owner has a node at the path.
-/// * Those of the framework.
+/// * The errors of the framework.
 ///
 /// # Cancel safety
 ///

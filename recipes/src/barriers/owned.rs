@@ -94,13 +94,13 @@ impl OwnedBarrier {
     ///
     /// `Error::ConnectionLoss`: no server has confirmed the deletion within the client's
     /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default, or before the retry
-    /// policy gave up. The guard does not hold the barrier any more. Call `release` again, or drop the guard, which
-    /// removes the barrier in the background.
+    /// policy gave up. The guard no longer holds the barrier. Call `release` again, or drop the guard, which removes
+    /// the barrier in the background.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the guard does not hold the barrier any more. The next call, or the drop of the
-    /// guard, removes it.
+    /// When the future is dropped, the guard no longer holds the barrier. The next call, or the drop of the guard,
+    /// removes it.
     pub async fn release(&self) -> Result<Release, BarrierError> {
         let before = self.hold.give_up();
         let mut barrier = self.barrier.lock().await;

@@ -10,12 +10,12 @@ use curator_framework::{CuratorFramework, EventType, RetryLoop, Session, WakeRea
 use crate::barriers::error::BarrierError;
 use crate::standing::catch_up;
 
-/// The result of one look.
+/// The result of one read.
 #[derive(Debug)]
 pub(super) enum Look<T> {
-    /// The wait is over.
+    /// The wait has ended.
     Done(T),
-    /// The wait goes on until this watch fires.
+    /// The wait continues until this watch fires.
     Wait(Watch),
 }
 
@@ -24,23 +24,23 @@ pub(super) trait Awaited: Send {
     /// The result of the wait.
     type Output: Send;
 
-    /// Looks once, and leaves a watch that fires when it is worth another look.
+    /// Reads once, and leaves a watch that fires when another read is worthwhile.
     fn look(&mut self, session: &Session) -> impl Future<Output = Result<Look<Self::Output>, BarrierError>> + Send;
 
-    /// Returns the result if an event after the look proves it alone. Otherwise the wait looks again.
+    /// Returns the result if an event after the read proves it by itself. Otherwise the wait reads again.
     fn proven_by(&self, _event: EventType) -> Option<Self::Output> {
         None
     }
 }
 
-/// Waits at a barrier or latch for at most `budget`; without one for ever. With a budget of zero it looks once. Returns
-/// `None` at the end of the budget.
+/// Waits at a barrier or latch for at most `budget`; without a budget forever. With a budget of zero it reads once.
+/// Returns `None` at the end of the budget.
 ///
 /// # Errors
 ///
 /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up; or the budget
 ///   ended before the first reply, or without a connection.
-/// * Those of the looks.
+/// * The errors of the reads.
 ///
 /// # Cancel safety
 ///
@@ -67,19 +67,19 @@ pub(super) async fn wait<A: Awaited>(
 /// The state of a wait.
 struct Wait<'a> {
     client: &'a CuratorFramework,
-    /// A server catches up with this path before the first look in a later session.
+    /// A server catches up with this path before the first read in a later session.
     path: &'a str,
-    /// The first look ends the wait.
+    /// The first read ends the wait.
     is_single: bool,
-    /// The number of the session that has answered the last look.
+    /// The number of the session that has answered the last read.
     answered_in: Option<u64>,
 }
 
 impl Wait<'_> {
     async fn run<A: Awaited>(&mut self, awaited: &mut A) -> Result<Option<A::Output>, BarrierError> {
         loop {
-            // A new one for each session that has answered: a wait outlives any number of sessions, whatever the policy
-            // says of their ends.
+            // A new retry loop for each session that has answered: a wait outlives any number of sessions, regardless
+            // of the retry policy.
             let mut retries = self.client.retry_loop();
             let looked = loop {
                 let session = retries.connected(self.path).await?;
@@ -94,7 +94,7 @@ impl Wait<'_> {
         }
     }
 
-    /// Looks and waits by turns, until the wait or the session ends.
+    /// Reads and waits in turn, until the wait or the session ends.
     async fn in_session<A: Awaited>(
         &mut self,
         session: &Session,
@@ -125,7 +125,7 @@ impl Wait<'_> {
     }
 }
 
-/// Returns `true` if the notification certainly follows the reply that set the watch: it is not that of an earlier node
+/// Returns `true` if the notification certainly follows the reply that set the watch: it is not about an earlier node
 /// at the path. A client that does not report transactions may deliver the two in any order.
 fn follows_its_reply(session: &Session, watch: &Watch) -> bool {
     session.zxid().is_some() && watch.found().is_some_and(|found| watch.fired_in() == Some(found.epoch))

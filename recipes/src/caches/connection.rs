@@ -56,7 +56,7 @@ impl Connection {
     }
 
     /// Resolves when the last reported state is a connected one, or the client is closed. The client's state may come
-    /// behind the first notifications of a connection.
+    /// after the first notifications of a connection.
     pub(super) async fn is_told(&self) {
         // Never fails: `self` has the sender.
         drop(self.is_told.subscribe().wait_for(|is_told| *is_told).await);
@@ -131,7 +131,7 @@ mod tests {
         }
         let [(first, _), (second, client)] = &entered[..] else { unreachable!() };
         assert!(sessions.enter(first) && !sessions.enter(first) && !sessions.take_end());
-        // The cache is in its next session before the report of the state begins.
+        // The cache is in its next session before the report of the state starts.
         assert!(sessions.enter(second) && sessions.take_end() && !sessions.take_end());
         client.close().await;
         assert!(sessions.take_end() && !sessions.take_end());

@@ -56,7 +56,7 @@ impl Faults {
 struct Contents {
     engine: Engine,
     streams: Vec<Weak<EventQueue>>,
-    /// The session began since the contents were fresh.
+    /// The session started after the contents were last fresh.
     is_new_session: bool,
     is_initialized: bool,
     is_closed: bool,
@@ -65,7 +65,7 @@ struct Contents {
 /// The transaction up to which the cache knows all changes of its nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum KnownUpTo {
-    /// None: the next session begins with a full read, not with a resync.
+    /// None: the next session starts with a full read, not with a resync.
     Nothing,
     Transaction(Zxid),
     /// The newest one of the client, in a session.
@@ -125,7 +125,7 @@ impl Shared {
         relative_path(&self.root, path)
     }
 
-    /// Returns `true` if the next session can begin with a resync instead of a full read.
+    /// Returns `true` if the next session can start with a resync instead of a full read.
     pub(super) fn can_resync(&self) -> bool {
         *self.known_up_to.lock() != KnownUpTo::Nothing
     }
@@ -178,7 +178,7 @@ impl Shared {
         session: &Session,
         path: impl Fn() -> PathText,
     ) -> Result<Zxid, CacheError> {
-        // The session does not tell which notifications are ahead of a reply.
+        // The session does not report which notifications precede a reply.
         if self.is_one_shot.load(Ordering::Acquire) {
             self.read_all();
             return self.reaches(session.number(), None, path).await;
@@ -187,7 +187,7 @@ impl Shared {
     }
 
     /// Waits until the contents show each change up to a transaction of a session. In a session on servers that have lost
-    /// their data the transactions begin again.
+    /// their data the numbers of transactions start again.
     pub(super) async fn reaches(
         &self,
         session: u64,
@@ -201,7 +201,7 @@ impl Shared {
         self.comes_to(is_there, path).await
     }
 
-    /// Waits until the first load is complete, also while the contents are stale.
+    /// Waits until the first load is complete, even while the contents are stale.
     pub(super) async fn is_loaded(&self, path: impl Fn() -> PathText) -> Result<(), CacheError> {
         self.comes_to(CacheState::zxid, path).await.map(|_| ())
     }
@@ -259,7 +259,7 @@ impl Shared {
         }
     }
 
-    /// Records that the cache goes on in another session. It is fresh again when it has caught up there.
+    /// Records that the cache continues in another session. It is fresh again when it has caught up there.
     pub(super) fn begins_session(&self, session: &Session) {
         let mut contents = self.contents.lock();
         contents.is_new_session = true;
@@ -331,7 +331,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Opens a stream that begins with the present contents.
+    /// Opens a stream that starts with the present contents.
     pub(super) fn open_stream(self: &Arc<Self>, takes: Takes) -> Changes<Heard> {
         let mut contents = self.contents.lock();
         self.publish(&mut contents, []);
@@ -461,7 +461,7 @@ impl Shared {
     }
 }
 
-/// Ends the streams also if the cache was never started.
+/// Ends the streams even if the cache was never started.
 impl Drop for Contents {
     fn drop(&mut self) {
         self.end_streams();

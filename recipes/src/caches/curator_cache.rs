@@ -73,12 +73,12 @@ use crate::standing::{StandingTask, catch_up, within};
 /// | reads and lists each node in a load, without a limit of the requests in flight | lists only nodes with children; 32 requests in flight |
 /// | 5.2.1 to 5.5 cannot load more than 64 k nodes (CURATOR-690) | the [largest number](CuratorCacheOptions::max_watched_nodes) is set, and only where a cache sets watches one by one |
 /// | `initialized` is called although the root could not be read, or never if a request throws | [`initialized`](Self::initialized) returns the error |
-/// | `get` is empty for a missing node and for one that is not loaded | [`Lookup`] tells these apart |
+/// | `get` is empty for a missing node and for one that is not loaded | [`Lookup`] distinguishes these |
 /// | the age of the contents is unknown | [`state`](Self::state), [`synced`](Self::synced), [`caught_up`](Self::caught_up) |
 /// | the whole subtree or one node | [`max_depth`](CuratorCacheOptions::max_depth), [`filter`](CuratorCacheOptions::filter), [`descend`](CuratorCacheOptions::descend) too |
 /// | one thread calls the listeners of all caches of a client | a listener cannot delay another one |
 /// | the bridge uses a `TreeCache` with servers before 3.6 | one type; there it sets watches one by one |
-/// | storage of the caller's own: `withStorage` | not supported; [`without_data`](CuratorCacheOptions::without_data) keeps the stats alone |
+/// | storage of the caller's own: `withStorage` | not supported; [`without_data`](CuratorCacheOptions::without_data) keeps only the stats |
 ///
 /// # ZooKeeper layout
 ///
@@ -103,7 +103,7 @@ use crate::standing::{StandingTask, catch_up, within};
 /// | a node changes | 1 read |
 /// | a node is created | 1 read of it, 1 listing of it and of its parent |
 /// | a node is deleted | 1 read of it, 1 listing of its parent |
-/// | [`synced`](Self::synced), [`caught_up`](Self::caught_up) | those of a load |
+/// | [`synced`](Self::synced), [`caught_up`](Self::caught_up) | the same as for a load |
 ///
 /// There the server keeps up to two watches for each node, and the cache fails with more nodes than
 /// [`max_watched_nodes`](CuratorCacheOptions::max_watched_nodes).
@@ -133,7 +133,7 @@ struct Owner {
 }
 
 impl CuratorCache {
-    /// Returns a cache of a node and of all nodes below it, which is to be started. No request.
+    /// Returns a cache of a node and of all nodes below it, not yet started. No request.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl CuratorCache {
         Self::with_options(client, path, CuratorCacheOptions::new())
     }
 
-    /// Returns a cache with these options, which is to be started. No request.
+    /// Returns a cache with these options, not yet started. No request.
     ///
     /// # Errors
     ///
@@ -218,7 +218,7 @@ impl CuratorCache {
     }
 
     /// Returns the children of a node by their names; `None` if the node is not in the cache. Children that cannot be read
-    /// are left out. Those of a node that itself cannot be read are included.
+    /// are left out. The children of a node that itself cannot be read are included.
     #[must_use]
     #[doc(alias = "parentPathFilter")]
     pub fn children(&self, path: &str) -> Option<BTreeMap<String, Arc<ChildData>>> {
@@ -258,8 +258,8 @@ impl CuratorCache {
         self.owner.shared.state.subscribe()
     }
 
-    /// Waits until the first load is complete. Resolves at once later, also in an outage. A path that does not exist is an
-    /// empty cache.
+    /// Waits until the first load is complete. Resolves at once after that, even in an outage. A path that does not
+    /// exist is an empty cache.
     ///
     /// # Errors
     ///
@@ -280,7 +280,8 @@ impl CuratorCache {
     ///
     /// # Errors
     ///
-    /// As [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a connection.
+    /// The errors of [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a
+    /// connection.
     ///
     /// # Cancel safety
     ///
@@ -294,12 +295,12 @@ impl CuratorCache {
         self.owner.shared.reaches(0, None, || self.path_text()).await.map(|_| ())
     }
 
-    /// Waits until the contents show each change that a reply to this client has reflected, those of its own writes
-    /// included. No request. Returns the transaction up to which the contents show each change.
+    /// Waits until the contents show each change that a reply to this client has reflected, its own writes included. No
+    /// request. Returns the transaction up to which the contents show each change.
     ///
     /// # Errors
     ///
-    /// As [`initialized`](Self::initialized).
+    /// The errors of [`initialized`](Self::initialized).
     ///
     /// # Cancel safety
     ///
@@ -314,7 +315,8 @@ impl CuratorCache {
     ///
     /// # Errors
     ///
-    /// Those of [`initialized`](Self::initialized), and `Error::ConnectionLoss`, `Error::SessionExpired`: call it again.
+    /// The errors of [`initialized`](Self::initialized), and `Error::ConnectionLoss`, `Error::SessionExpired`: call it
+    /// again.
     ///
     /// # Cancel safety
     ///
@@ -333,8 +335,8 @@ impl CuratorCache {
         }
     }
 
-    /// Returns the events as a stream. It begins with a [`Created`](crate::CacheEvent::Created) for each node that is in
-    /// the cache now. A stream that is not read keeps at most
+    /// Returns the events as a stream. It starts with a [`Created`](crate::CacheEvent::Created) for each node that is
+    /// in the cache now. A stream that is not read keeps at most
     /// [`max_event_bytes`](CuratorCacheOptions::max_event_bytes) of data.
     ///
     /// At an event the contents may lack a write of the caller that was completed before. A task that answers events by
@@ -344,7 +346,7 @@ impl CuratorCache {
         Changes::new(heard.filter_map(|heard| ready(heard.into_event())))
     }
 
-    /// Calls a listener for each event, on a thread where it may block. Like a [stream](Self::changes), the calls begin
+    /// Calls a listener for each event, on a thread where it may block. Like a [stream](Self::changes), the calls start
     /// with the nodes that are in the cache now.
     ///
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
@@ -371,7 +373,7 @@ impl CuratorCache {
     ///
     /// # Errors
     ///
-    /// As [`initialized`](Self::initialized).
+    /// The errors of [`initialized`](Self::initialized).
     ///
     /// # Cancel safety
     ///
@@ -381,7 +383,7 @@ impl CuratorCache {
         self.is_fresh().await
     }
 
-    /// Begins to read all nodes again.
+    /// Starts to read all nodes again.
     pub(super) fn reads_all(&self) {
         self.owner.shared.read_all();
     }
@@ -425,7 +427,7 @@ impl CuratorCache {
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when the future is dropped.
+    /// The closing continues when the future is dropped.
     pub async fn close(&self) {
         self.owner.task.close(&self.owner.client).await;
         self.owner.shared.close(self.owner.options.keeps_contents);

@@ -30,7 +30,7 @@ pub enum CacheEvent {
     },
     /// A node was deleted. This is its last cached state. A node that was deleted and created again causes a `Deleted`,
     /// then a `Created`. With [`merge_replacements`](crate::CuratorCacheOptions::merge_replacements) an ephemeral one may
-    /// cause a [`Changed`](Self::Changed) alone.
+    /// cause only a [`Changed`](Self::Changed).
     Deleted(Arc<ChildData>),
     /// The first load is complete.
     Initialized,
@@ -56,7 +56,7 @@ pub enum CacheEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Notice {
     Connection(ConnectionState),
-    /// The contents are those of a later session.
+    /// The contents are from a later session.
     Refreshed,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct EventQueue {
 
 #[derive(Default)]
 struct Waiting {
-    /// The contents at the beginning of the stream, or after a reset. They do not count for the limit.
+    /// The contents at the start of the stream, or after a reset. They do not count for the limit.
     contents: VecDeque<CacheEvent>,
     events: VecDeque<Heard>,
     /// The length of the data in `events`.

@@ -12,11 +12,11 @@ use super::events::{CacheEvent, Heard};
 use super::listener::call_each;
 use super::model::CacheState;
 
-/// The events with which an older cache begins: Curator's `StartMode`.
+/// The events with which an older cache starts: Curator's `StartMode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum StartMode {
-    /// The events begin with the nodes of the load.
+    /// The events start with the nodes of the load.
     #[default]
     Normal,
     /// The call waits for the load, and the events leave its nodes out.
@@ -25,8 +25,8 @@ pub enum StartMode {
     PostInitializedEvent,
 }
 
-/// Returns the events of an older cache. The stream begins with the nodes that the cache had when it was opened, and ends
-/// with the cache.
+/// Returns the events of an older cache. The stream starts with the nodes that the cache had when it was opened, and
+/// ends with the cache.
 pub(super) fn events_of<T>(
     cache: &CuratorCache,
     mut translate: impl FnMut(Heard) -> Option<T> + Send + Sync + 'static,
@@ -62,7 +62,7 @@ impl Mode {
         }
     }
 
-    /// Returns the filter that leaves out the nodes with which a stream begins, if the mode says so.
+    /// Returns the filter that leaves out the nodes with which a stream starts, if the mode says so.
     pub(super) fn beginning(&self) -> impl FnMut(&Heard) -> bool + Send + Sync + use<> {
         let (mode, mut is_over) = (self.clone(), false);
         move |heard| {
@@ -139,7 +139,7 @@ macro_rules! legacy_methods {
                 self.cache.watch()
             }
 
-            /// Removes a listener. A call that runs goes on.
+            /// Removes a listener. A call that runs continues.
             pub fn remove_listener(&self, id: curator_framework::ListenerId) {
                 self.cache.remove_listener(id);
             }
@@ -152,7 +152,7 @@ macro_rules! legacy_methods {
             ///
             /// # Cancel safety
             ///
-            /// The reading goes on when the future is dropped.
+            /// The reading continues when the future is dropped.
             pub async fn rebuild(&self) -> Result<(), $crate::caches::error::CacheError> {
                 self.cache.rebuild().await
             }
@@ -162,7 +162,7 @@ macro_rules! legacy_methods {
             ///
             /// # Cancel safety
             ///
-            /// The closing goes on when the future is dropped.
+            /// The closing continues when the future is dropped.
             pub async fn close(&self) {
                 self.cache.close().await;
             }

@@ -213,7 +213,7 @@ pub(crate) async fn call_each<T: Send + 'static>(
             // A removal drops this task, which has the closure, so the calls that wait are not made.
             let (call, called) = (Arc::downgrade(&call), Arc::clone(&called));
             executor.submit(move || {
-                // Dropped at the end of the job, also if a closure panics.
+                // Dropped at the end of the job, even if a closure panics.
                 let _called = called;
                 if let Some(call) = call.upgrade() {
                     call(&event);

@@ -27,7 +27,7 @@ pub enum Lookup<T = Arc<ChildData>> {
     /// The node does not exist at the transaction that [`CacheState`] names.
     Missing,
     /// The cache cannot tell: it is loading, the path is not in its scope, or the node cannot be read. A node that could be
-    /// read before is not shown as it was. The state is also that of all unknown paths below a node that cannot be listed.
+    /// read before is not shown as it was. All unknown paths below a node that cannot be listed have this state too.
     NotLoaded,
 }
 
@@ -50,7 +50,7 @@ pub enum CacheState {
     Latent,
     /// The first load is not complete, or the task tries again after `Failed`.
     Loading,
-    /// The connection stands, and all notified changes up to a transaction have been read.
+    /// The client is connected, and all notified changes up to a transaction have been read.
     Fresh {
         /// The contents show each change up to this transaction, and perhaps later ones.
         zxid: Zxid,
@@ -66,14 +66,14 @@ pub enum CacheState {
     /// [`max_watched_nodes`](crate::CuratorCacheOptions::max_watched_nodes). The task tries again, with growing pauses of
     /// up to 30 s. The state stays until the nodes are read. The known nodes are kept.
     ///
-    /// With [`CacheError::Panicked`] the cache has ended for good: a closure of its options has panicked.
+    /// With [`CacheError::Panicked`] the cache has ended: a closure of its options has panicked.
     Failed(CacheError),
     /// The cache or its client was closed, or its runtime has ended.
     Closed,
 }
 
 impl CacheState {
-    /// Returns the transaction up to which the contents show each change, also while they are stale.
+    /// Returns the transaction up to which the contents show each change, even while they are stale.
     #[must_use]
     pub const fn zxid(&self) -> Option<Zxid> {
         match self {

@@ -73,7 +73,7 @@ pub struct NodeCache {
 }
 
 impl NodeCache {
-    /// Returns a cache of a node, which is to be started. No request.
+    /// Returns a cache of a node, not yet started. No request.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl NodeCache {
         Self::with_options(client, path, CuratorCacheOptions::new())
     }
 
-    /// Returns a cache with these options, which is to be started: [`compressed`](CuratorCacheOptions::compressed) is
+    /// Returns a cache with these options, not yet started: [`compressed`](CuratorCacheOptions::compressed) is
     /// Curator's `dataIsCompressed`. The depth is always 0. No request.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl NodeCache {
     }
 
     /// Starts to read the node, in the background, now or when the client is connected: Curator's `start(false)`. The
-    /// events begin with the node, if it exists.
+    /// events start with the node, if it exists.
     ///
     /// # Errors
     ///
@@ -110,12 +110,12 @@ impl NodeCache {
         self.cache.start()
     }
 
-    /// Starts the cache, and waits until it has read the node: Curator's `start(true)`. The events begin with the first
+    /// Starts the cache, and waits until it has read the node: Curator's `start(true)`. The events start with the first
     /// change after that.
     ///
     /// # Errors
     ///
-    /// Those of [`start`](Self::start) and of [`initialized`](Self::initialized).
+    /// The errors of [`start`](Self::start) and of [`initialized`](Self::initialized).
     ///
     /// # Cancel safety
     ///
@@ -132,7 +132,7 @@ impl NodeCache {
         self.cache.get(self.path()).present()
     }
 
-    /// Returns the changes as a stream. It begins with the node, if it exists, unless the cache was started by
+    /// Returns the changes as a stream. It starts with the node, if it exists, unless the cache was started by
     /// [`start_with_initial_build`](Self::start_with_initial_build). A slow reader may miss changes, not the last one.
     #[doc(alias = "NodeCacheListener")]
     pub fn changes(&self) -> Changes<NodeChanged> {
@@ -158,7 +158,7 @@ impl NodeCache {
         events_of(&self.cache, translate)
     }
 
-    /// Calls a closure for each change, on a thread of its own. It begins as a [stream](Self::changes).
+    /// Calls a closure for each change, on a thread of its own. The calls start as a [stream](Self::changes).
     ///
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
     /// [`close`](Self::close). Its events have the nodes.

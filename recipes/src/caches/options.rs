@@ -64,13 +64,13 @@ impl CuratorCacheOptions {
         Self::default()
     }
 
-    /// Caches the node at the path alone: Curator's `SINGLE_NODE_CACHE`.
+    /// Caches only the node at the path: Curator's `SINGLE_NODE_CACHE`.
     #[doc(alias = "SINGLE_NODE_CACHE")]
     pub fn single_node(self) -> Self {
         self.max_depth(0)
     }
 
-    /// Caches at most this many levels below the path; 0 is the node alone.
+    /// Caches at most this many levels below the path; 0 is only the node.
     pub fn max_depth(mut self, levels: usize) -> Self {
         self.max_depth = Some(levels);
         self
@@ -108,7 +108,7 @@ impl CuratorCacheOptions {
         self
     }
 
-    /// Keeps the stats alone: Curator's `dataNotCached` storage. An event has the data of the new state, not of the old.
+    /// Keeps only the stats: Curator's `dataNotCached` storage. An event has the data of the new state, not of the old.
     #[doc(alias = "dataNotCached")]
     #[doc(alias = "CuratorCacheStorage")]
     pub fn without_data(mut self) -> Self {
@@ -177,8 +177,8 @@ impl CuratorCacheOptions {
     }
 
     /// Sets the number of events that may wait for the reader of a stream: 10,000 unless set. One more drops all of them,
-    /// and [`CacheEvent::Reset`](crate::CacheEvent::Reset) takes their place. The nodes with which a stream begins do not
-    /// count.
+    /// and [`CacheEvent::Reset`](crate::CacheEvent::Reset) takes their place. The nodes with which a stream starts do
+    /// not count.
     pub fn max_events(mut self, events: usize) -> Self {
         self.max_events = events;
         self
@@ -192,11 +192,11 @@ impl CuratorCacheOptions {
         self
     }
 
-    /// Begins with the contents of an earlier cache of the same path, for example one before a restart of the program.
+    /// Starts with the contents of an earlier cache of the same path, for example one before a restart of the program.
     /// The cache reads only the nodes that have changed since, and reports each difference. A filter must not accept
-    /// paths that the earlier cache left out: the resync does not report them. A snapshot of another path, of fewer levels,
-    /// without data, or with the other setting of [`compressed`](Self::compressed) is refused. The two clients must have the
-    /// same compression provider.
+    /// paths that the earlier cache left out: the resync does not report them. A snapshot of another path, of fewer
+    /// levels, without data, or with the other setting of [`compressed`](Self::compressed) is refused. The two clients
+    /// must have the same compression provider.
     pub fn resume(mut self, snapshot: CacheSnapshot) -> Self {
         self.snapshot = Some(snapshot);
         self

@@ -26,7 +26,7 @@ pub enum PathChildrenCacheEvent {
     ConnectionSuspended,
     /// The client is connected, for the first time or again.
     ConnectionReconnected,
-    /// The session is over.
+    /// The session has ended.
     ConnectionLost,
     /// The load is complete. These are its children, in the order of their paths. Only
     /// [`StartMode::PostInitializedEvent`] asks for it.
@@ -58,7 +58,7 @@ impl PathChildrenCacheEvent {
 /// A local copy of a node's children: Curator's `PathChildrenCache`, for programs that migrate. New ones use a
 /// [`CuratorCache`].
 ///
-/// A path that does not exist is created as a container, also when it was deleted later.
+/// The cache creates a path that does not exist as a container, and again after a deletion.
 ///
 /// [Clones](crate#handles) are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close),
 /// or the drop of the last clone, ends the cache. [`CuratorCache`] says what the contents promise.
@@ -98,7 +98,7 @@ impl PathChildrenCacheEvent {
 /// | a child that is deleted and created again may be one `CHILD_UPDATED` | `ChildRemoved`, then `ChildAdded` |
 /// | reads all children again after each lost connection | reads those that have changed |
 /// | `rebuild` drops changes without an event | [`rebuild`](Self::rebuild) reports each change that it finds |
-/// | a child behind [`clear`](Self::clear) comes back when any child is created or deleted | it comes back when it changes, at a rebuild, or after a lost connection with other changes of the children |
+/// | a child after [`clear`](Self::clear) comes back when any child is created or deleted | it comes back when it changes, at a rebuild, or after a lost connection with other changes of the children |
 /// | without `cacheData` events do not have the data | they have it; the cache does not keep it |
 /// | an unbounded queue of events | [`max_events`](CuratorCacheOptions::max_events), then `Reset` |
 ///
@@ -118,7 +118,7 @@ pub struct PathChildrenCache {
 }
 
 impl PathChildrenCache {
-    /// Returns a cache of a node's children, which is to be started. No request.
+    /// Returns a cache of a node's children, not yet started. No request.
     ///
     /// # Errors
     ///
@@ -127,9 +127,9 @@ impl PathChildrenCache {
         Self::with_options(client, path, CuratorCacheOptions::new())
     }
 
-    /// Returns a cache with these options, which is to be started. [`without_data`](CuratorCacheOptions::without_data)
-    /// is Curator's `cacheData = false`, [`compressed`](CuratorCacheOptions::compressed) its `dataIsCompressed`. The
-    /// depth is always 1. No request.
+    /// Returns a cache with these options, not yet started. [`without_data`](CuratorCacheOptions::without_data) is
+    /// Curator's `cacheData = false`, [`compressed`](CuratorCacheOptions::compressed) its `dataIsCompressed`. The depth
+    /// is always 1. No request.
     ///
     /// # Errors
     ///
@@ -161,9 +161,10 @@ impl PathChildrenCache {
     ///
     /// # Errors
     ///
-    /// * those of [`start`](Self::start)
-    /// * `BuildInitialCache`: those of [`initialized`](Self::initialized), and of
-    ///   [`create_containers`](CuratorFramework::create_containers) if the path does not exist. The cache goes on to try.
+    /// * the errors of [`start`](Self::start)
+    /// * `BuildInitialCache`: the errors of [`initialized`](Self::initialized), and of
+    ///   [`create_containers`](CuratorFramework::create_containers) if the path does not exist. The cache continues to
+    ///   try.
     ///
     /// # Cancel safety
     ///
@@ -198,8 +199,8 @@ impl PathChildrenCache {
         self.cache.get(path).present().filter(|node| node.path != self.path())
     }
 
-    /// Returns the events as a stream. It begins with a `ChildAdded` for each child that is in the cache now, unless the
-    /// mode is [`StartMode::BuildInitialCache`].
+    /// Returns the events as a stream. It starts with a `ChildAdded` for each child that is in the cache now, unless
+    /// the mode is [`StartMode::BuildInitialCache`].
     #[doc(alias = "PathChildrenCacheListener")]
     pub fn changes(&self) -> Changes<PathChildrenCacheEvent> {
         let mut passes = self.mode.beginning();
@@ -211,7 +212,7 @@ impl PathChildrenCache {
         })
     }
 
-    /// Calls a closure for each event, on a thread of its own. It begins as a [stream](Self::changes).
+    /// Calls a closure for each event, on a thread of its own. The calls start as a [stream](Self::changes).
     ///
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
     /// [`close`](Self::close). Its events have the nodes.
@@ -223,12 +224,12 @@ impl PathChildrenCache {
     ///
     /// # Errors
     ///
-    /// * `CacheError::InvalidArgument`: the full path is not that of a child.
+    /// * `CacheError::InvalidArgument`: the full path is not the path of a child.
     /// * `CacheError::NotStarted`, `CacheError::Closed`.
     ///
     /// # Cancel safety
     ///
-    /// The reading goes on when the future is dropped.
+    /// The reading continues when the future is dropped.
     pub async fn rebuild_node(&self, path: &str) -> Result<(), CacheError> {
         let name = path.strip_prefix(self.path().trim_end_matches('/')).and_then(|rest| rest.strip_prefix('/'));
         if name.is_none_or(|name| name.is_empty() || name.contains('/')) {
@@ -269,11 +270,11 @@ legacy_methods! {
     "the server refuses to show the path."
 }
 
-/// Turns the events of a [`CuratorCache`] into those of a [`PathChildrenCache`].
+/// Turns the events of a [`CuratorCache`] into the events of a [`PathChildrenCache`].
 struct Translator {
     root: String,
     mode: Mode,
-    /// The children so far; `None` behind the load.
+    /// The children so far; `None` after the load.
     initial: Option<BTreeMap<String, Arc<ChildData>>>,
 }
 
@@ -306,7 +307,7 @@ impl Translator {
         }
     }
 
-    /// Returns a node that is a child, and books it among those of the load.
+    /// Returns a node that is a child, and records it as loaded, until the load is complete.
     fn has(&mut self, node: Arc<ChildData>) -> Option<Arc<ChildData>> {
         if node.path == self.root {
             return None;

@@ -43,20 +43,19 @@ enum Reply {
     Children(Option<Vec<String>>),
 }
 
-/// A request that has ended, with the number of the connection on which it began.
+/// A request that has ended, with the number of the connection on which it started.
 struct Completed {
     request: Request,
     epoch: u64,
     reply: Result<Reply, Error>,
 }
 
-/// The task of one cache.
 pub(super) struct CacheTask {
     client: CuratorFramework,
     shared: Arc<Shared>,
     compressed: Option<bool>,
     keeps_contents: bool,
-    /// The root is to be created before the next read.
+    /// The task creates the root before the next read.
     creates_root: bool,
     keeps_root: bool,
     reports_connection: bool,
@@ -88,14 +87,14 @@ impl Repeats {
     }
 }
 
-/// Ends the streams also if the runtime drops the task.
+/// Ends the streams even if the runtime drops the task.
 impl Drop for CacheTask {
     fn drop(&mut self) {
         self.shared.close(self.keeps_contents);
     }
 }
 
-/// The work of the task, which tells each session to the readers.
+/// The work of the task, which reports each session to the readers.
 struct Following<'a> {
     task: &'a mut CacheTask,
     connection: &'a Connection,
@@ -169,7 +168,7 @@ impl CacheTask {
             self.creates_root = false;
         }
         if can_resync || shared.len() > 0 {
-            // The server may lag behind that of an earlier session, and the contents must not go back.
+            // The server may lag behind the server of an earlier session, and the contents must not go back.
             catch_up(session, &shared.root).await?;
         }
         let epoch = session.epoch();
@@ -192,7 +191,7 @@ impl CacheTask {
                 false => engine.restart(),
             }
         });
-        // From here on a resync of the session begins at the client's own transaction.
+        // From here on a resync of the session starts at the client's own transaction.
         shared.set_known_up_to(KnownUpTo::Newest);
         let reads = FuturesUnordered::new();
         let mut run = SessionRun { session: session.clone(), source, reads, newest_stat: 0, lost: None };
@@ -212,7 +211,7 @@ impl CacheTask {
             let (is_connected, epoch) = (run.session.is_connected(), run.session.epoch());
             batch.take_from(run);
             if self.reports_connection && !batch.is_empty() {
-                // Changes are reported behind the connection that has brought them.
+                // Changes are reported after the connection that has brought them.
                 connection.is_told().await;
             }
             let paused_until = self.step(run, &mut batch)?;
@@ -243,7 +242,7 @@ impl CacheTask {
             for notification in batch.notifications.drain(..) {
                 apply_notification(&shared, engine, run, notification);
             }
-            // Behind the notifications, because replies may be older.
+            // After the notifications, because replies may be older.
             for completed in batch.replies.drain(..) {
                 refused.extend(self.apply_reply(engine, run, completed));
             }
@@ -375,7 +374,7 @@ async fn keep_root(client: &CuratorFramework, shared: &Shared) {
         shared.root_is_missing().await;
         let created = async {
             client.create_containers(&shared.root).await?;
-            // Until the cache shows the node, it looks as if it were missing.
+            // Until the cache shows the node, it appears to be missing.
             shared.shows_all_of(&client.session().await?, || client.path_text(&shared.root)).await
         };
         let Err(error) = created.await else {
@@ -418,8 +417,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// Adds all that has arrived. The order counts. Behind the replies, and behind the transaction, the notifications that
-    /// the server has sent ahead of them have arrived.
+    /// Adds all that has arrived. The order counts. After the replies, and after the transaction, the notifications
+    /// that the server has sent ahead of them have arrived.
     fn take_from(&mut self, run: &mut SessionRun) {
         self.replies.extend(std::iter::from_fn(|| run.reads.next().now_or_never().flatten()));
         self.zxid = run.zxid();

@@ -31,9 +31,9 @@ pub enum TreeCacheEvent {
     ConnectionSuspended,
     /// The client is connected again.
     ConnectionReconnected,
-    /// The session is over.
+    /// The session has ended.
     ConnectionLost,
-    /// The load is complete. After `ConnectionLost` it follows again, behind the changes between the sessions.
+    /// The load is complete. After `ConnectionLost` it follows again, after the changes between the sessions.
     Initialized,
     /// The reader was too slow, and events were dropped. Forget all nodes: a `NodeAdded` for each present node follows.
     Reset,
@@ -88,7 +88,7 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// Caches at most this many levels below the path; 0 is the node alone.
+    /// Caches at most this many levels below the path; 0 is only the node.
     pub fn max_depth(mut self, levels: usize) -> Self {
         self.options.max_depth = Some(levels);
         self
@@ -132,7 +132,7 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// Returns the cache, which is to be started. No request.
+    /// Returns the cache, not yet started. No request.
     ///
     /// # Errors
     ///
@@ -197,15 +197,15 @@ impl TreeCacheBuilder {
 ///
 /// # Cost
 ///
-/// That of a [`CuratorCache`], and with [`create_parent_nodes`](TreeCacheBuilder::create_parent_nodes) 1 request at the
-/// start, more if nodes are missing.
+/// The cost of a [`CuratorCache`], and with [`create_parent_nodes`](TreeCacheBuilder::create_parent_nodes) 1 request at
+/// the start, more if nodes are missing.
 #[derive(Clone)]
 pub struct TreeCache {
     cache: CuratorCache,
 }
 
 impl TreeCache {
-    /// Returns a cache of a node and all below it, which is to be started. No request.
+    /// Returns a cache of a node and all below it, not yet started. No request.
     ///
     /// # Errors
     ///
@@ -214,7 +214,7 @@ impl TreeCache {
         Self::builder(client, path).build()
     }
 
-    /// Begins a cache: Curator's `newBuilder`.
+    /// Returns a builder for a cache: Curator's `newBuilder`.
     #[doc(alias = "newBuilder")]
     pub fn builder(client: CuratorFramework, path: impl Into<String>) -> TreeCacheBuilder {
         TreeCacheBuilder { client, path: path.into(), options: CuratorCacheOptions::new() }
@@ -258,13 +258,13 @@ impl TreeCache {
         self.cache.len()
     }
 
-    /// Returns the events as a stream. It begins with a `NodeAdded` for each node that is in the cache now.
+    /// Returns the events as a stream. It starts with a `NodeAdded` for each node that is in the cache now.
     #[doc(alias = "TreeCacheListener")]
     pub fn changes(&self) -> Changes<TreeCacheEvent> {
         events_of(&self.cache, translate)
     }
 
-    /// Calls a closure for each event, on a thread of its own. It begins as a [stream](Self::changes).
+    /// Calls a closure for each event, on a thread of its own. The calls start as a [stream](Self::changes).
     ///
     /// A listener must not own a clone of its cache: it would keep the cache, and so the client, until
     /// [`close`](Self::close). Its events have the nodes.
@@ -290,7 +290,7 @@ legacy_methods! {
     "the server refuses to show the path."
 }
 
-/// Turns an event of a [`CuratorCache`] into that of a [`TreeCache`].
+/// Turns an event of a [`CuratorCache`] into an event of a [`TreeCache`].
 fn translate(heard: Heard) -> Option<TreeCacheEvent> {
     use TreeCacheEvent as Event;
     Some(match heard {

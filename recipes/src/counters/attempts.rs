@@ -15,9 +15,9 @@ const MARKER: &str = "count";
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     marker: Option<Marker>,
-    /// The write that was begun and not settled, with its condition.
+    /// The write that was started and not settled, with its condition.
     flight: Option<(Condition, Flight)>,
-    /// The number of writes that were begun. The transaction of the newest one records it in the marker.
+    /// The number of writes that were started. The transaction of the newest one records it in the marker.
     begun: u64,
     /// The client lacks transactions, so the counter creates no marker.
     lacks_transactions: bool,
@@ -83,7 +83,7 @@ impl Attempts {
         self.known = stat.map(Known::of);
     }
 
-    /// Begins a write with this condition. Returns `false` if an earlier caller has begun it.
+    /// Starts a write with this condition. Returns `false` if an earlier caller has started it.
     pub(super) fn begin(&mut self, condition: Condition) -> bool {
         if self.flight.is_some() {
             return false;
@@ -110,8 +110,8 @@ impl Attempts {
         Ok(Some(proof))
     }
 
-    /// Returns `true` if the write has to wait for a marker. While one stands, the node is the one that the engine
-    /// knows.
+    /// Returns `true` if the write has to wait for a marker. While the marker exists, the node is the one that the
+    /// engine knows.
     pub(super) fn needs_marker(&self, session: &Session) -> bool {
         let stands = self.marker.as_ref().is_some_and(|marker| marker.is_of(session) && marker.stands());
         !(self.lacks_transactions || stands || self.is_create())

@@ -18,7 +18,7 @@ pub type CachedAtomicInteger = CachedAtomicNumber<i32>;
 /// One change of the counter reserves a block of numbers; [`next`](Self::next) returns them one by one, without a
 /// request. Clones share the block. A future of `next` that is kept without being polled holds up the
 /// other calls. The rest of a block is lost with the last clone. Each process has blocks of its own, so ids are unique
-/// over all processes, but do not rise from call to call. Those of [`UniqueIds`](crate::UniqueIds) do.
+/// over all processes, but do not rise from call to call. The ids of [`UniqueIds`](crate::UniqueIds) do.
 ///
 /// # Examples
 ///
@@ -76,7 +76,7 @@ impl<N: AtomicNumber> CachedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// Those of [`DistributedAtomicNumber::add`]. After an unknown outcome, the numbers of a block may be lost.
+    /// The errors of [`DistributedAtomicNumber::add`]. After an unknown outcome, the numbers of a block may be lost.
     ///
     /// # Cancel safety
     ///

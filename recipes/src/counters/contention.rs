@@ -1,14 +1,14 @@
 //! The turns of sessions that change one node: the pauses after refused writes. Pure.
 //!
-//! While several sessions write, each write makes the server refuse those of the other sessions. So one session at a
-//! time writes, at full speed, and the others pause:
+//! While several sessions write, each write makes the server refuse the writes of the other sessions. So one session at
+//! a time writes, at full speed, and the others pause:
 //!
-//! * A session that ends its pause insists: it tries again at once, until a write succeeds. That begins its turn.
+//! * A session that ends its pause insists: it tries again at once, until a write succeeds. That starts its turn.
 //! * After some writes in a turn a session leaves a gap of the duration of one write, and reads. A session that insists
-//!   gets its write in there. Without the gap its packets could arrive behind those of the turn each time.
+//!   gets its write in there. Without the gap its packets could arrive after the turn's packets each time.
 //! * A session that is refused in its turn pauses for as long as the turns of all others take.
 //!
-//! The number of sessions is that of the markers, the children of the node. The reply to each write has it.
+//! The number of sessions is the number of markers, which are the children of the node. The reply to each write has it.
 //!
 //! A back-off with full jitter does not replace this. After a refusal it sleeps for a random time in
 //! `0..min(cap, base * 2^refusals)`. Measured beside this protocol on one Apache server, on a busy machine, 3 rounds of
@@ -63,7 +63,7 @@ pub(super) struct Contention {
     /// The number of sessions that write, if it is known.
     sessions: Option<u32>,
     is_contended: bool,
-    /// The beginning of the newest write, and of the turn's first.
+    /// The start of the newest write, and of the turn's first.
     began: Option<Instant>,
     turn_began: Option<Instant>,
     /// The moment at which the newest write was applied, and its duration.
@@ -74,7 +74,7 @@ pub(super) struct Contention {
 
 impl Contention {
     /// Records the first try of a write. A session that writes only now and then does not hinder the others, so its
-    /// turn is over.
+    /// turn has ended.
     pub(super) fn begins(&mut self, now: Instant) {
         self.began = Some(now);
         let is_over = |&(ended, duration): &(Instant, Duration)| now - ended > 2 * duration + SHORTEST_PAUSE;

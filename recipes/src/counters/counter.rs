@@ -138,7 +138,7 @@ impl<V: Content> Counter<V> {
         };
         let Some(guard) = guard.map_err(CounterError::Lock)? else { return Ok(None) };
         let outcome = self.run(change, &lock.retry_policy).await;
-        // If the release fails, the lock's node is deleted in the background, and the change is made all the same.
+        // If the release fails, the lock's node is deleted in the background, and the change counts anyway.
         let _released = guard.release().await;
         Ok(Some(outcome))
     }

@@ -186,7 +186,7 @@ impl<V: Content> Engine<V> {
         self.fresh_before = mark;
     }
 
-    /// Makes the next change begin with a read. Returns the version that was known.
+    /// Makes the next change start with a read. Returns the version that was known.
     pub(super) fn forget(&mut self) -> Option<i32> {
         let version = self.version();
         if self.flight.is_none() {
@@ -209,7 +209,7 @@ impl<V: Content> Engine<V> {
         in_flight.any(|(queued, _)| queued.caller.is_some())
     }
 
-    /// Records that the write in flight is applied. `version` is that of the node after it, if it is known.
+    /// Records that the write in flight is applied. `version` is the node's version after it, if it is known.
     pub(super) fn applied(&mut self, version: Option<i32>) {
         let Some(batch) = self.flight.take() else { return };
         self.known = match version {
@@ -223,7 +223,7 @@ impl<V: Content> Engine<V> {
     }
 
     /// Records that the condition of the write in flight did not hold, so it is not applied. Its changes are combined
-    /// anew, unless their retry policies give up.
+    /// again, unless their retry policies give up.
     pub(super) fn refused(&mut self, refusal: Refusal, now: Instant, random: f64) {
         let Some(batch) = self.flight.take() else { return };
         self.known = match refusal {

@@ -1,10 +1,10 @@
-//! A write that was begun: the knowledge if one of its tries was applied. Pure.
+//! A write that was started: the knowledge whether one of its tries was applied. Pure.
 
 use curator_framework::Error;
 
 use crate::marker::Proof;
 
-/// A write that was begun and is not settled. It ends when a reply or a marker shows that it was applied, and when a
+/// A write that was started and is not settled. It ends when a reply or a marker shows that it was applied, and when a
 /// refusal ends it without doubt. Each error in it is the first one of a try with an unknown outcome.
 #[derive(Debug)]
 pub(super) enum Flight {

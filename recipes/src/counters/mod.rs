@@ -12,7 +12,7 @@
 //! | [`step`] | the actions of the engine |
 //! | [`run`] | sends the requests, in the future of one of the callers |
 //! | [`attempts`] | the attempts to apply one write, and the meaning of their replies |
-//! | [`flight`] | the knowledge if a write that was begun may be applied; pure |
+//! | [`flight`] | the knowledge whether a write that was started may be applied; pure |
 //! | [`marker`](crate::marker) | the node that shows after a lost reply if the write was applied |
 //! | [`pacing`], [`contention`] | the pauses for other sessions, and the decisions on them; pure |
 

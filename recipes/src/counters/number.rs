@@ -36,9 +36,9 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// | the session ends, too | applied once, or `outcome_unknown` | the same |
 /// | an administrator deletes the marker, too | applied once, or `outcome_unknown` | – |
 /// | the node is deleted, and created again with the same version, too | `outcome_unknown` | the new node may get the value |
-/// | the caller drops the future | applied once or not at all; others go on, but if the node was missing, others in its write may get `outcome_unknown` | the same, but others in its write may get `outcome_unknown` |
+/// | the caller drops the future | applied once or not at all; other changes continue, but if the node was missing, others in its write may get `outcome_unknown` | the same, but others in its write may get `outcome_unknown` |
 ///
-/// A write that may have been applied is only repeated with the same condition, never computed anew. So a change never
+/// A write that may have been applied is only repeated with the same condition, never computed again. So a change never
 /// counts twice. (Curator's may count twice after a lost reply, and report success.)
 ///
 /// # Contention
@@ -47,11 +47,10 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// take turns: one of them writes at full speed while the others pause for up to 0.3 s. A session that writes now and
 /// then does not pause.
 ///
-/// The retry policy of the constructor limits the tries. A refused try uses one of its retries, and begins the policy's
+/// The retry policy of the constructor limits the tries. A refused try uses one of its retries, and starts the policy's
 /// pause; tries within that pause use none. When the policy gives up, the call fails with
 /// [`CounterError::Contended`](crate::CounterError::Contended), or continues
-/// [under a lock](CounterOptions::promoted_to_lock). The client's own policy decides on
-/// lost connections.
+/// [under a lock](CounterOptions::promoted_to_lock). The client's own policy decides on lost connections.
 ///
 /// For ids that only have to be unique use [`UniqueIds`](crate::UniqueIds), which have no contention.
 ///
@@ -85,8 +84,8 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// # Differences from Curator
 ///
 /// * A change that was not made is an error. Curator returns a result that did not succeed, with the value 0.
-/// * An overflow is an error, and so is data of another length than that of the number. Curator's numbers wrap around,
-///   and ignore the end of longer data.
+/// * An overflow is an error, and so is data of another length than the number's. Curator's numbers wrap around, and
+///   ignore the end of longer data.
 /// * `compare_and_set` tries again until the value is set, or differs from the expected one.
 /// * A version of −1 is refused, because ZooKeeper takes it for any version.
 /// * A change needs the permission to create children of the node, which cannot be ephemeral: see the layout.
@@ -163,7 +162,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// * `CounterError::NotANumber`: the data has another length than that of a number.
+    /// * `CounterError::NotANumber`: the data does not have the length of the number.
     /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NotStarted`, `Error::Closed`;
     ///   `Error::ConnectionLoss` and `Error::SessionExpired` when the client's retry policy gives up.
     ///
@@ -178,11 +177,12 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     ///
     /// # Cancel safety
     ///
-    /// As [`add`](Self::add).
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks continue.
     pub async fn increment(&self) -> Result<AtomicChange<N>, CounterError> {
         self.add(N::ONE).await
     }
@@ -191,11 +191,12 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     ///
     /// # Cancel safety
     ///
-    /// As [`add`](Self::add).
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks continue.
     pub async fn decrement(&self) -> Result<AtomicChange<N>, CounterError> {
         self.subtract(N::ONE).await
     }
@@ -206,7 +207,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// * `CounterError::Contended`: the retry policy gave up. Call again, or promote the counter to a lock.
     /// * `CounterError::Overflow`: the sum does not fit into the number.
-    /// * `CounterError::NotANumber`: the data has another length than that of a number; [`force_set`](Self::force_set)
+    /// * `CounterError::NotANumber`: the data does not have the length of the number; [`force_set`](Self::force_set)
     ///   replaces it.
     /// * `CounterError::VersionsExhausted`: the node has the version −1, as once in 2^32 changes;
     ///   [`force_set`](Self::force_set) raises it.
@@ -219,7 +220,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     /// # Cancel safety
     ///
     /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
-    /// other tasks go on.
+    /// other tasks continue.
     pub async fn add(&self, delta: N) -> Result<AtomicChange<N>, CounterError> {
         self.change(Change::Add(delta)).await
     }
@@ -228,11 +229,12 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     ///
     /// # Cancel safety
     ///
-    /// As [`add`](Self::add).
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks continue.
     pub async fn subtract(&self, delta: N) -> Result<AtomicChange<N>, CounterError> {
         self.change(Change::Subtract(delta)).await
     }
@@ -241,11 +243,12 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     ///
     /// # Cancel safety
     ///
-    /// As [`add`](Self::add).
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks continue.
     pub async fn try_set(&self, new: N) -> Result<AtomicChange<N>, CounterError> {
         self.change(Change::Set(new)).await
     }
@@ -254,11 +257,12 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     ///
     /// # Cancel safety
     ///
-    /// As [`add`](Self::add).
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks continue.
     pub async fn compare_and_set(&self, expected: N, new: N) -> Result<Compared<N>, CounterError> {
         self.counter.compare_and_set(expected, new).await
     }
@@ -267,12 +271,13 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add), without `CounterError::Contended`, `CounterError::Overflow`, `CounterError::NotANumber`,
-    /// `CounterError::VersionsExhausted` and `CounterError::Lock`.
+    /// The errors of [`add`](Self::add), without `CounterError::Contended`, `CounterError::Overflow`,
+    /// `CounterError::NotANumber`, `CounterError::VersionsExhausted` and `CounterError::Lock`.
     ///
     /// # Cancel safety
     ///
-    /// As [`add`](Self::add).
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks continue.
     pub async fn force_set(&self, new: N) -> Result<(), CounterError> {
         self.counter.force_set(new).await
     }
@@ -283,11 +288,12 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     ///
     /// # Cancel safety
     ///
-    /// As [`add`](Self::add).
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks continue.
     pub async fn initialize(&self, number: N) -> Result<bool, CounterError> {
         self.counter.initialize(number).await
     }
@@ -296,8 +302,8 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     /// clone leaves the delete to the session.
     ///
     /// Resolves within the client's [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by
-    /// default. A delete without a reply is left to the session. A change that another caller has begun comes first: if
-    /// that takes longer, the marker stays until the drop of the object.
+    /// default. A delete without a reply is left to the session. A change that another caller has started comes first:
+    /// if that takes longer, the marker stays until the drop of the object.
     ///
     /// # Cancel safety
     ///

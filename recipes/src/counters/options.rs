@@ -49,7 +49,7 @@ impl CounterOptions {
 /// The lock under which a change continues when the retry policy gives up: Curator's `PromotedToLock`.
 ///
 /// The lock is an [`InterProcessMutex`](crate::InterProcessMutex), so Java's counters take turns at it too. Clients
-/// that do not use the lock can still change the value meanwhile.
+/// that do not use the lock can still change the value in the meantime.
 #[derive(Debug, Clone)]
 #[must_use = "options do nothing by themselves"]
 pub struct PromotedToLock {

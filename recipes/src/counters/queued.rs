@@ -68,7 +68,7 @@ pub(super) struct Queued<V> {
 }
 
 impl<V> Queued<V> {
-    /// Describes a change that has not been tried. Returns also the channel of its outcome.
+    /// Describes a change that has not been tried. Also returns the channel of its outcome.
     pub(super) fn new(
         id: u64,
         change: Change<V>,
@@ -80,7 +80,7 @@ impl<V> Queued<V> {
         (Self { id, change, caller: Some(caller), tries: 0, is_fresh: false, is_alone: false, patience }, outcome)
     }
 
-    /// Tells the caller, if it is still there.
+    /// Passes the result to the caller, if it still waits.
     pub(super) fn end(mut self, result: Result<Effect<V>, Failure>) {
         if let Some(caller) = self.caller.take() {
             // An error means that the caller is gone.

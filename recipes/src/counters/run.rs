@@ -77,7 +77,7 @@ impl<'a, V: Content> Runner<'a, V> {
     }
 
     /// Gives up the write of an earlier runner if none of its callers is left. It may still be applied. Without markers
-    /// it makes the next change begin with a read.
+    /// it makes the next change start with a read.
     fn take_over(&mut self) {
         let mut engine = self.engine();
         if self.attempts.is_in_flight() && !engine.is_awaited() {
@@ -316,7 +316,7 @@ impl<'a, V: Content> Runner<'a, V> {
         Ok(Some(self.refused(refusal)))
     }
 
-    /// Ends the write as applied. `version` is that of the node after it, `sessions` the number of sessions with
+    /// Ends the write as applied. `version` is the node's version after it, `sessions` the number of sessions with
     /// markers.
     fn applied(&mut self, version: Option<i32>, sessions: Option<u32>) {
         self.attempts.settled();

@@ -24,12 +24,12 @@ const LARGEST_BATCH: usize = 256;
 ///
 /// # Gaps
 ///
-/// An id is never returned twice, but may be lost: with a reply, a dropped future or a crash. A call that begins after
+/// An id is never returned twice, but may be lost: with a reply, a dropped future or a crash. A call that starts after
 /// the end of another one returns a larger id, whichever clients make them.
 ///
 /// Do not delete the nodes: a later object may return the same ids again.
 ///
-/// After a restore of the servers from a backup, an object never repeats an id that it has returned: it begins the next
+/// After a restore of the servers from a backup, an object never repeats an id that it has returned: it starts the next
 /// epoch. It does not know the ids of other objects. These may repeat if no object with a larger id has drawn since.
 ///
 /// # Examples
@@ -54,7 +54,7 @@ const LARGEST_BATCH: usize = 256;
 /// # ZooKeeper layout
 ///
 /// `<path>/<epoch>`, persistent and empty, with an epoch of 10 digits. An id is the epoch, times 2^31, plus the node's
-/// version. When the versions of an epoch end after 2^31 − 1 ids, the next epoch begins. Missing parents, and the path
+/// version. When the versions of an epoch end after 2^31 − 1 ids, the next epoch starts. Missing parents, and the path
 /// itself, are created as containers.
 ///
 /// # Cost
@@ -120,7 +120,7 @@ impl UniqueIds {
     ///
     /// # Errors
     ///
-    /// As [`next`](Self::next).
+    /// The errors of [`next`](Self::next).
     ///
     /// # Cancel safety
     ///
@@ -140,7 +140,7 @@ impl UniqueIds {
 }
 
 impl Shared {
-    /// Adds up to `count` ids of the newest epoch, or begins the next epoch.
+    /// Adds up to `count` ids of the newest epoch, or starts the next epoch.
     async fn draw(&self, session: &Session, count: usize, ids: &mut Vec<u64>) -> Result<(), Error> {
         let known = *self.epoch.lock();
         let epoch = match known {
@@ -191,8 +191,8 @@ impl Shared {
         Ok(children.iter().filter_map(|name| epoch_of(name)).max())
     }
 
-    /// Makes a newer epoch the known one: the node of this one was deleted. Begins the next epoch if no other object has
-    /// begun one.
+    /// Makes a newer epoch the known one: the node of this one was deleted. Starts the next epoch if no other object
+    /// has started one.
     async fn follow(&self, session: &Session, epoch: u64) -> Result<(), Error> {
         let session = session.pinned();
         session.write_barrier().await?;

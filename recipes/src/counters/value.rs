@@ -111,7 +111,7 @@ impl DistributedAtomicValue {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the change is made once or not at all. Changes of other tasks go on.
+    /// When the future is dropped, the change is made once or not at all. Changes of other tasks continue.
     pub async fn try_set(&self, new: impl Into<Vec<u8>>) -> Result<AtomicChange<Vec<u8>>, CounterError> {
         self.counter.set(Change::Set(new.into())).await
     }
@@ -120,11 +120,11 @@ impl DistributedAtomicValue {
     ///
     /// # Errors
     ///
-    /// As [`try_set`](Self::try_set).
+    /// The errors of [`try_set`](Self::try_set).
     ///
     /// # Cancel safety
     ///
-    /// As [`try_set`](Self::try_set).
+    /// When the future is dropped, the change is made once or not at all. Changes of other tasks continue.
     pub async fn compare_and_set(
         &self,
         expected: impl Into<Vec<u8>>,
@@ -137,12 +137,12 @@ impl DistributedAtomicValue {
     ///
     /// # Errors
     ///
-    /// As [`try_set`](Self::try_set), without `CounterError::Contended`, `CounterError::VersionsExhausted` and
-    /// `CounterError::Lock`.
+    /// The errors of [`try_set`](Self::try_set), without `CounterError::Contended`, `CounterError::VersionsExhausted`
+    /// and `CounterError::Lock`.
     ///
     /// # Cancel safety
     ///
-    /// As [`try_set`](Self::try_set).
+    /// When the future is dropped, the change is made once or not at all. Changes of other tasks continue.
     pub async fn force_set(&self, new: impl Into<Vec<u8>>) -> Result<(), CounterError> {
         self.counter.force_set(new.into()).await
     }
@@ -151,11 +151,11 @@ impl DistributedAtomicValue {
     ///
     /// # Errors
     ///
-    /// As [`try_set`](Self::try_set).
+    /// The errors of [`try_set`](Self::try_set).
     ///
     /// # Cancel safety
     ///
-    /// As [`try_set`](Self::try_set).
+    /// When the future is dropped, the change is made once or not at all. Changes of other tasks continue.
     pub async fn initialize(&self, value: impl Into<Vec<u8>>) -> Result<bool, CounterError> {
         self.counter.initialize(value.into()).await
     }
@@ -164,8 +164,8 @@ impl DistributedAtomicValue {
     /// leaves the delete to the session.
     ///
     /// Resolves within the client's [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by
-    /// default. A delete without a reply is left to the session. A change that another caller has begun comes first: if
-    /// that takes longer, the marker stays until the drop of the object.
+    /// default. A delete without a reply is left to the session. A change that another caller has started comes first:
+    /// if that takes longer, the marker stays until the drop of the object.
     ///
     /// # Cancel safety
     ///

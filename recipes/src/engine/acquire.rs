@@ -36,7 +36,7 @@ pub(crate) trait AcquireOnce: Sync {
     ) -> impl Future<Output = Result<Option<Self::Granted>, LockError>> + Send;
 }
 
-/// Logs and counts how an acquire ended, also when its future is dropped.
+/// Logs and counts how an acquire ended, even when its future is dropped.
 pub(super) struct Log<'a> {
     path: &'a str,
     label: &'a Label,
@@ -73,7 +73,7 @@ pub(super) fn span(path: &str, label: &Label) -> tracing::Span {
     tracing::info_span!("acquire", path, recipe = label.recipe, lock = label.as_str())
 }
 
-/// Attempts until one is granted or the wait is over, within a span.
+/// Repeats attempts until one is granted or the wait has ended, within a span.
 pub(crate) async fn acquire<A: AcquireOnce>(
     client: &CuratorFramework,
     path: &str,
@@ -115,8 +115,8 @@ pub(crate) async fn attempts<A: AcquireOnce>(
             what.acquire_once(&session, &mut retries, mode, contention).await
         };
         match attempted {
-            // The own node or the parent was deleted: the next attempt creates a node at the back of the queue. A try needs
-            // this too: only a reply that shows another contender ahead refuses it.
+            // This contender's node or the parent was deleted: the next attempt creates a node at the back of the
+            // queue. A try needs this too: only a reply that shows another contender ahead refuses it.
             Err(LockError::Framework(error @ Error::NoNode { .. })) => {
                 contention.is_unknown();
                 Box::pin(retries.pause_after(error)).await?;

@@ -22,7 +22,7 @@ pub(crate) struct Acquired {
     /// The transaction that created the node, and the number of the pass.
     pub(crate) fencing_token: FencingToken,
     pub(crate) revocation: Option<Revocation>,
-    /// The number of contenders ahead when it joined, or 1 if it joined behind one of its session without a listing.
+    /// The number of contenders ahead when it joined, or 1 if it joined without a listing, behind one of its session.
     pub(crate) queue_position: usize,
     /// The limit of the decision that granted it. Under a lower one it may be one too many.
     pub(crate) limit: u32,
@@ -92,7 +92,7 @@ impl HeldNode {
         }
     }
 
-    /// Gives up a share. The last one gets the node, which is to be deleted.
+    /// Gives up a share. The last one gets the node, to delete it.
     pub(crate) fn into_last(self) -> Option<OwnedNode> {
         match self {
             Self::Own(owned) => Some(owned),
@@ -126,7 +126,7 @@ impl SharedNode {
         shared
     }
 
-    /// Returns whether it serves no reader any more.
+    /// Returns whether it no longer serves a reader.
     pub(super) fn is_lost(&self) -> bool {
         is_lost(&self.owned)
     }

@@ -16,7 +16,7 @@ impl<K, V> Default for ByKey<K, V> {
 }
 
 impl<K: Eq + Hash, V> ByKey<K, V> {
-    /// Returns the value of a key, which `new` makes if there is none.
+    /// Returns the value of a key. If the key has none, `new` makes it.
     pub(super) fn get(&self, key: K, new: impl FnOnce() -> Arc<V>) -> Arc<V> {
         let mut values = self.0.lock();
         if let Some(value) = values.get(&key).and_then(Weak::upgrade) {

@@ -20,7 +20,8 @@ pub(crate) struct Origin {
     has_owner: bool,
 }
 
-/// The task that polls an acquire. A future outside of all tasks, such as that of `block_on`, stays on its thread.
+/// The task that polls an acquire. A future outside of all tasks, such as the future of `block_on`, stays on its
+/// thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RunsIn {
     Task(tokio::task::Id),

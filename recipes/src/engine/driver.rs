@@ -62,7 +62,8 @@ impl SortedChildren {
         self.children.iter().any(|(sequence, _)| !is_far_from_the_end(*sequence))
     }
 
-    /// Sorts contenders near the end of the counter by creation, behind the others. Drops those of unknown creation.
+    /// Sorts contenders near the end of the counter by creation, after the others. Drops contenders of unknown
+    /// creation.
     pub(crate) fn sorted_by(self, created: impl Fn(&str) -> Option<i64>) -> Self {
         let ordered = |(sequence, name): (i64, String)| Some((queue_order(sequence, || created(&name))?, name));
         let mut children: Vec<_> = self.children.into_iter().filter_map(ordered).collect();
@@ -162,8 +163,8 @@ pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
     /// Returns the number that orders a child, or `None` for a child that is not a contender. Curator's
     /// `fixForSorting`, as a number.
     ///
-    /// Numbers below zero or close to 2^31 (less than 2^20 away) are taken for those of ZooKeeper's counter at its end:
-    /// they come after all others, in the order of creation.
+    /// Numbers below zero or close to 2^31 (less than 2^20 away) are taken for numbers of ZooKeeper's counter at its
+    /// end. They come after all others, in the order of creation.
     #[doc(alias = "fixForSorting")]
     #[doc(alias = "LockInternalsSorter")]
     fn sequence(&self, name: &str, lock_name: &str) -> Option<i64> {
@@ -199,7 +200,7 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
             return Predicate::Acquired;
         }
         // With several leases, any deletion ahead frees one. Only the first waiter watches the children: each of the
-        // others watches its predecessor. (Curator watches `children[index - max_leases]`: a waiter may then go on
+        // others watches its predecessor. (Curator watches `children[index - max_leases]`: a waiter may then keep
         // waiting while a lease is free.)
         if max_leases > 1 && index == max_leases {
             return Predicate::WatchChildren;
@@ -212,7 +213,7 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
     }
 }
 
-/// Returns the number behind the last occurrence of the lock's name: 7 for `_c_<uuid>-lock-0000000007`.
+/// Returns the number after the last occurrence of the lock's name: 7 for `_c_<uuid>-lock-0000000007`.
 #[must_use]
 #[doc(alias = "standardFixForSorting")]
 pub fn standard_sequence(name: &str, lock_name: &str) -> Option<i64> {

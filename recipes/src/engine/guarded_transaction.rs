@@ -10,7 +10,7 @@ use crate::engine::error::LockError;
 use crate::engine::hold::{Hold, HoldShare};
 
 /// Changes in ZooKeeper that the server makes together, and only if the lock is held at that moment. The transaction
-/// begins with a check of the lock's node, or of the nodes of a multi lock. The counterpart of etcd's `IsOwner`.
+/// starts with a check of the lock's node, or of the nodes of a multi lock. The counterpart of etcd's `IsOwner`.
 ///
 /// Calling [`LockGuard::verify`](crate::LockGuard::verify) and then writing is not safe: the process can be paused in
 /// between. Here the server checks and writes in one step, so a holder that does not know of its loss changes nothing.
@@ -101,11 +101,11 @@ impl<E: From<LockError> + From<Error>> GuardedTransaction<'_, E> {
     ///
     /// # Errors
     ///
-    /// Those of [`CuratorTransaction::commit`], and:
+    /// The errors of [`CuratorTransaction::commit`], and:
     /// * `LockError::LockLost`: the lock is lost, and nothing was changed. But if the session ended before the reply
     ///   (the reason is [`Session`](LossReason::Session)), the changes may have been made: read the nodes.
     /// * `LockError::InvalidArgument`: the guard was released, or a multi lock has several clients or namespaces.
-    /// * `LeaderError::LeadershipLost`, of a leader's transaction: the term is over, by a loss or a resignation.
+    /// * `LeaderError::LeadershipLost`, of a leader's transaction: the term has ended, by a loss or a resignation.
     /// * `Error::NoAuth`: the ACL forbids the check of the lock's node.
     ///
     /// # Cancel safety

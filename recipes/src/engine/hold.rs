@@ -33,7 +33,7 @@ use crate::held::FencingToken;
 pub enum Release {
     /// It was held until now. The last guard of an owner of a lock deletes the node; the others only give up their share.
     Released,
-    /// It was lost before, for this reason. Another client may have held it meanwhile.
+    /// It was lost before, for this reason. Another client may have held it in the meantime.
     AlreadyLost(LossReason),
 }
 
@@ -134,7 +134,7 @@ impl Hold {
         hold
     }
 
-    /// Has the session log a loss, also if no task awaits it.
+    /// Has the session log a loss, even if no task awaits it.
     fn log_a_loss(self: &Arc<Self>) {
         if let Some(kept) = &self.shares.lock().kept {
             kept.owned.tells(Arc::downgrade(self));
@@ -391,8 +391,8 @@ impl HoldShare {
         shares.kept.take()
     }
 
-    /// Leaves the node to the other readers that hold it, or passes it to the next entry of its batch. Returns it if there
-    /// is none: it is to be deleted.
+    /// Leaves the node to the other readers that hold it, or passes it to the next entry of its batch. Otherwise
+    /// returns it: the caller deletes it.
     fn pass(&self, kept: Kept) -> Option<Kept<OwnedNode>> {
         let Kept { owned, client } = kept;
         let Some(owned) = owned.into_last() else {

@@ -52,7 +52,7 @@ pub(crate) fn waits_no_more(label: &Label) {
     record(|| metrics::gauge!("curator_lock_waiting", "lock" => lock(label)).decrement(1.0));
 }
 
-/// Counts a hold that begins.
+/// Counts a hold that starts.
 pub(crate) fn granted(label: &Label) {
     #[cfg(feature = "metrics")]
     record(|| {

@@ -49,7 +49,7 @@ impl<K: Default> LockOptions<K> {
 }
 
 impl<K> LockOptions<K> {
-    /// Returns the options that all locks have, and those of this kind.
+    /// Returns the options that all locks have, and the options that only this kind has.
     pub(crate) fn split(self) -> (LockOptions, K) {
         let Self { data, acl, warn_after, revocation, name, one_node, linger, max_waiting_nodes, own } = self;
         (LockOptions { data, acl, warn_after, revocation, name, one_node, linger, max_waiting_nodes, own: () }, own)
@@ -65,8 +65,8 @@ impl<K> LockOptions<K> {
         self
     }
 
-    /// Sets the access control list of the lock's nodes, those of a semaphore's queue included. All contenders must be
-    /// able to read the nodes. Default: that of the client's [`AclProvider`](curator_framework::AclProvider).
+    /// Sets the access control list of the lock's nodes, the nodes of a semaphore's queue included. All contenders must
+    /// be able to read the nodes. Default: the client's [`AclProvider`](curator_framework::AclProvider).
     pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.acl = Some(acl.into());
         self
@@ -79,7 +79,7 @@ impl<K> LockOptions<K> {
     }
 
     /// Sets the name of the lock in metrics and in the span `acquire`. Default: the recipe, such as `mutex`. Metrics
-    /// keep each name for ever, so take one name for all paths of a kind, such as `tenants`.
+    /// keep each name forever, so take one name for all paths of a kind, such as `tenants`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into().into());
         self
@@ -89,7 +89,7 @@ impl<K> LockOptions<K> {
     /// acquire creates a node of its own, as in Curator.
     ///
     /// All objects of a client with this option, one path, the same data and the same access control list share the node.
-    /// An object that is [revocable](Self::revocable) or has a driver of its own shares it with its clones alone.
+    /// An object that is [revocable](Self::revocable) or has a driver of its own shares it only with its clones.
     ///
     /// A semaphore's tasks share as many leases as they can have, and one node in the queue. Its
     /// [direct protocol](crate::SemaphoreProtocol::Direct) refuses the option. The tasks that wait for a read lock at the

@@ -38,7 +38,7 @@ impl LockOwner {
     ///
     /// # Cancel safety
     ///
-    /// That of the future.
+    /// The scope is as cancel safe as its future.
     ///
     /// # Examples
     ///

@@ -84,7 +84,7 @@ pub struct Participant {
     /// The session that owns the node; `None` if the node is not ephemeral.
     pub session: Option<SessionId>,
     /// The transaction that created the node. The holder's fencing token has it too, but for a downgraded read lock and
-    /// for a leader behind a hand-over: see their `token`.
+    /// for a leader after a hand-over: see their `token`.
     pub czxid: Zxid,
     /// The time when the node was created, on the server's clock.
     pub created: SystemTime,

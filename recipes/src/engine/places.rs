@@ -21,7 +21,7 @@ use crate::engine::by_key::ByKey;
 pub(super) const MOST_WAITING: usize = 1_000;
 
 /// The most contenders of a client that join at one path at once. The requests of the queue's head follow theirs on the
-/// connection: a release is behind at most so many creates and reads.
+/// connection: a release waits for at most so many creates and reads.
 const MOST_JOINING: usize = 64;
 
 /// The places of a client's contenders at one path.

@@ -3,7 +3,8 @@
 use curator_framework::recipe::LossSignal;
 use curator_framework::{CuratorFramework, Error, LossReason, Session};
 
-/// Returns the children of a lock. Its node cannot be deleted before its children: without it the own node is gone too.
+/// Returns the children of a lock. Its node cannot be deleted before its children: if it is missing, this contender's
+/// node is deleted too.
 pub(crate) async fn children_of(at: &Session, base_path: &str) -> Result<Vec<String>, Error> {
     match at.get_children(base_path).await {
         Err(Error::NoNode { .. }) => Ok(Vec::new()),

@@ -26,7 +26,7 @@ pub struct Revoker;
 pub enum RevokeOutcome {
     /// The request was written. The contender may ignore it.
     Requested,
-    /// The request was written, and an earlier one stood there: the contender has not left since.
+    /// The request was written, and replaced an earlier one: the contender has not left since.
     RequestedAgain,
     /// The node does not exist: the contender has left.
     NodeGone,
@@ -38,19 +38,19 @@ impl Revoker {
     /// [`participants`](crate::InterProcessMutex::participants).
     ///
     /// The request replaces the data of a node like a contender's: ephemeral, with a name that ends in a sequence
-    /// number. Any other node is refused, also the persistent nodes of a custom
+    /// number. Any other node is refused, even the persistent nodes of a custom
     /// [`LockInternalsDriver`](crate::LockInternalsDriver). A [`LeaderLatch`](crate::LeaderLatch)'s node is refused
-    /// because its data is the latch's id. A [`LeaderSelector`](crate::LeaderSelector)'s node has the name of a mutex's,
-    /// so the request overwrites its id. The write demands the version that was checked; a node that changes in between
-    /// is read again. (Curator's `Revoker` writes to any node.)
+    /// because its data is the latch's id. A [`LeaderSelector`](crate::LeaderSelector)'s node has the name of a
+    /// mutex's, so the request overwrites its id. The write demands the version that was checked; a node that changes
+    /// in between is read again. (Curator's `Revoker` writes to any node.)
     ///
-    /// The outcome does not tell whether the contender listens, because ZooKeeper does not show it. A contender is
+    /// The outcome does not show whether the contender listens, because ZooKeeper does not show it. A contender is
     /// notified by [`LockOptions::revocable`](crate::LockOptions::revocable) or
     /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested), and may ignore the request.
     ///
     /// # Errors
     ///
-    /// * `LockError::InvalidArgument`: the node is not that of a contender; nothing was written.
+    /// * `LockError::InvalidArgument`: the node is not a contender's; nothing was written.
     /// * `Error::InvalidPath`, `Error::NoAuth`, `Error::SchemaViolation`: nothing was written.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up; the request may have been made.
     ///
@@ -96,7 +96,7 @@ impl Revoker {
     }
 }
 
-/// Returns the reason why a node cannot be that of a contender.
+/// Returns the reason why a node cannot be a contender's.
 fn not_a_contender(path: &str, stat: &Stat) -> Option<&'static str> {
     if !StandardLockInternalsDriver.is_contender(stat.ephemeral_owner) {
         return Some("it is not ephemeral");
@@ -175,7 +175,7 @@ impl Revocation {
         *self.requested.borrow()
     }
 
-    /// Resolves when a request was made, also before this call.
+    /// Resolves when a request was made, even before this call.
     pub(crate) async fn requested(&self) {
         let mut requested = self.requested.clone();
         if requested.wait_for(|requested| *requested).await.is_err() {

@@ -22,7 +22,7 @@ use crate::engine::driver::{WRITE_NAME, is_far_from_the_end, standard_sequence};
 use crate::engine::plan::{Ahead, Epoch};
 use crate::engine::shared_reads::SharedReads;
 
-/// The most readers that list with their creates at once. Later ones share a listing behind these.
+/// The most readers that list with their creates at once. Later ones share a listing after these.
 const MOST_LISTING: usize = 8;
 
 /// The contenders of one session in this process.
@@ -73,7 +73,7 @@ impl Queue {
     }
 }
 
-/// Removes a writer's node. Another one may have the number behind the deletion of all nodes.
+/// Removes a writer's node. Another node may have the number after the deletion of all nodes.
 fn forget(writers: &mut BTreeMap<i64, Arc<str>>, number: i64, node: &str) {
     if writers.get(&number).is_some_and(|known| **known == *node) {
         writers.remove(&number);
@@ -246,7 +246,7 @@ impl Entry {
         }
     }
 
-    /// Records that a node ahead with this number has gone.
+    /// Records that a node ahead with this number was deleted.
     pub(super) fn has_gone(&self, number: i64, node: &str) {
         let (Some(place), mut known) = (&self.queue, self.contenders.0.lock()) else { return };
         let Some(queue) = known.queues.get_mut(&place.key) else { return };
@@ -291,7 +291,7 @@ impl Drop for Entry {
         let Some(queue) = known.queues.get_mut(key) else { return };
         match number.get() {
             Some(Some(number)) => {
-                // Behind the deletion of all nodes another contender may have the number.
+                // After the deletion of all nodes another contender may have the number.
                 if queue.nodes.get(number).is_some_and(|facts| Arc::ptr_eq(facts, &self.facts)) {
                     queue.nodes.remove(number);
                 }

@@ -28,8 +28,8 @@ impl LockInternals {
     }
 }
 
-/// Sorts contenders by creation, and reads those that `known` lacks. Lists again if one is deleted meanwhile: the reads
-/// show the order of a listing only if each of its nodes still exists.
+/// Sorts contenders by creation, and reads those that `known` lacks. Lists again if one is deleted in the meantime: the
+/// reads show the order of a listing only if each of its nodes still exists.
 pub(super) async fn by_creation(
     session: &Session,
     lock: &LockInternals,

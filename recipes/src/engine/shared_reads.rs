@@ -52,9 +52,9 @@ pub(super) struct KnownAhead {
 #[derive(Debug)]
 struct Snapshot {
     shown: Arc<Shown>,
-    /// All before this position have gone since: a contender of the session was first.
+    /// All before this position have left since: a contender of the session was first.
     first: usize,
-    /// By position: the contender has gone since.
+    /// By position: the contender has left since.
     gone: Vec<bool>,
 }
 
@@ -142,7 +142,7 @@ impl SharedReads {
         self.listings.share(create).await
     }
 
-    /// Lists behind a write that changes nothing, on one connection.
+    /// Lists after a write that changes nothing, on one connection.
     pub(super) async fn list_in_order(
         self: &Arc<Self>,
         lock: &LockInternals,
@@ -177,7 +177,7 @@ impl SharedReads {
         }
     }
 
-    /// Records that a contender has gone, as a connection has shown.
+    /// Records that a contender has left, as a connection has shown.
     pub(super) fn is_gone(&self, epoch: Epoch, number: i64, name: &str) {
         if let Some(newest) = self.newest.lock().as_mut().filter(|newest| newest.shown.epoch == epoch) {
             if let Some(position) = newest.shown.queue.position_of(number, name) {
@@ -187,7 +187,7 @@ impl SharedReads {
     }
 
     /// Returns a contender, and the [nearest](NEAREST) ahead that it waits for, of the newest listing of a connection,
-    /// without those that are known to have gone. `None` if the contender is not in it.
+    /// without those that are known to have left. `None` if the contender is not in it.
     pub(super) fn ahead_of(
         &self,
         epoch: Epoch,

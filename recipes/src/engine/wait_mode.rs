@@ -35,8 +35,8 @@ impl WaitMode {
     ///
     /// # Errors
     ///
-    /// `Error::ConnectionLoss` when the budget is used up and nothing is known of another contender; also if a caller
-    /// that asks once gets no reply in time. The error names `path`.
+    /// `Error::ConnectionLoss` when the budget is used up and nothing is known of another contender; the same if a
+    /// caller that asks once gets no reply in time. The error names `path`.
     pub(crate) async fn bound<T>(
         self,
         client: &CuratorFramework,
@@ -87,7 +87,7 @@ enum Evidence {
     None,
     /// The newest reply showed another contender ahead.
     Shown,
-    /// The awaited contender is gone, and the reply that shows the next one is due by this time.
+    /// The awaited contender has left, and the reply that shows the next one is due by this time.
     ShownUntil(Instant),
     /// The acquire waits for a place: the contenders that have one are ahead.
     InLine(Arc<Places>),
@@ -124,7 +124,7 @@ impl Contention {
         }
     }
 
-    /// Records that nothing is known, because the connection or the own node is lost.
+    /// Records that nothing is known, because the connection or this contender's node is lost.
     pub(crate) fn is_unknown(&self) {
         self.state.lock().set(Evidence::None);
     }

@@ -37,8 +37,8 @@ pub(super) fn watched(watch: &Option<Watch>) -> Watched {
     }
 }
 
-/// Resolves with the next event of the own node. Without a watch it resolves after `looks_after`: a watch costs a
-/// request, and few waits last that long.
+/// Resolves with the next event of this contender's node. Without a watch it resolves after `looks_after`: a watch
+/// costs a request, and few waits last that long.
 pub(super) async fn own_event(own: &mut Option<Watch>, looks_after: Duration) -> Input<'static> {
     let Some(watch) = own else {
         tokio::time::sleep(looks_after).await;

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 /// Runs `work` until it is done or `lost` resolves. Returns `Err(None)` if `is_held` is false before `lost` resolves:
-/// the timer behind `lost` may be late, so `is_held` is called before each poll of the work.
+/// the timer of `lost` may be late, so `is_held` is called before each poll of the work.
 pub(crate) async fn while_held<R, F: Future>(
     is_held: impl Fn() -> bool,
     lost: impl Future<Output = R>,

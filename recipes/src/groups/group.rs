@@ -26,12 +26,12 @@ const READS_AT_ONCE: usize = 32;
 
 /// The members of a group, as any process can follow them: the part of Curator's `GroupMember` that reads.
 ///
-/// Each child of the path is a member, also those of Java's `GroupMember`. A path that does not exist is a group
-/// without members. [Clones](crate#handles) are cheap, and all clones are one object. They keep the client open.
-/// [`close`](Self::close), or the drop of the last clone, ends it.
+/// Each child of the path is a member, including the children that Java's `GroupMember` creates. A path that does not
+/// exist is a group without members. [Clones](crate#handles) are cheap, and all clones are one object. They keep the
+/// client open. [`close`](Self::close), or the drop of the last clone, ends it.
 ///
-/// The members are those of the newest reply, which may be late. So a member that is shown may have ended, and one that
-/// is not shown may be at work. For a right to act use a lock, an election or a [`Partition`](crate::Partition).
+/// The members are from the newest reply, which may be late. So a member that is shown may have ended, and one that is
+/// not shown may be at work. For a right to act use a lock, an election or a [`Partition`](crate::Partition).
 ///
 /// Servers with ZooKeeper's fix for CVE-2024-23944 drop the events of a path that the client may not read, and its watches.
 /// So after such a time a group may miss changes until the next reconnect. New data of one member that the client may not
@@ -72,13 +72,13 @@ const READS_AT_ONCE: usize = 32;
 /// | a member joins | 2: a listing, and a read |
 /// | a member leaves | 1: a listing; if the notifications do not arrive together, also a read |
 /// | a member changes its data | 1 |
-/// | lost connection | none, apart from the watches that the session sets again; over `zookeeper-async` those of a start without `sync` |
+/// | lost connection | none, apart from the watches that the session sets again; over `zookeeper-async` as at a start, without `sync` |
 /// | close | the removal of the watches: 2 |
 ///
 /// | watches | at the server |
 /// | --- | --- |
 /// | `DefaultZooKeeperFactory` | 2: one is recursive, the other is on the listing |
-/// | the same, behind a reconnect | also 1 for each member, until that member changes |
+/// | the same, after a reconnect | 1 more for each member, until that member changes |
 /// | `zookeeper-async`, servers before 3.6 | 1, and 1 for each member |
 ///
 /// The recursive watch notifies of nodes below the members too, which costs no request.
@@ -98,7 +98,7 @@ struct Owner {
 }
 
 impl Group {
-    /// Creates an object that is to follow the group at a path, without a request.
+    /// Creates an object that follows the group at a path, without a request.
     ///
     /// # Errors
     ///
@@ -228,7 +228,7 @@ impl Group {
         self.want().subscribe()
     }
 
-    /// Returns the changes of the members as a stream, which ends with the group object. It begins with a
+    /// Returns the changes of the members as a stream, which ends with the group object. It starts with a
     /// [`Joined`](MemberChange::Joined) for each present member.
     ///
     /// The stream has no gap: it reports all differences between the members that the reader has seen and the present ones,
@@ -243,7 +243,7 @@ impl Group {
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when the future is dropped.
+    /// The closing continues when the future is dropped.
     pub async fn close(&self) {
         self.owner.task.close(&self.owner.client).await;
         self.owner.state.send_replace(GroupState::Closed);
@@ -270,7 +270,7 @@ impl Current {
         ids.iter().map(|id| make_path(group, id)).filter(|path| paths.insert(path.clone())).collect()
     }
 
-    /// Handles a notification. Returns `true` if a member is to be read again, `None` if changes are unknown.
+    /// Handles a notification. Returns `true` if the task has to read a member again, `None` if changes are unknown.
     fn hears(&self, notification: SubscriptionEvent) -> Option<bool> {
         match notification {
             SubscriptionEvent::Event(event) => Some(self.0.lock().remove(&event.path)),
@@ -299,7 +299,7 @@ struct Follower {
     caught_up: CaughtUp,
 }
 
-/// Publishes the last state also if the runtime drops the task before its first poll.
+/// Publishes the last state even if the runtime drops the task before its first poll.
 impl Drop for Follower {
     fn drop(&mut self) {
         self.state.send_replace(GroupState::Closed);
@@ -372,7 +372,7 @@ impl Follower {
         }
     }
 
-    /// Follows the members of a listing. Returns `true` when it has changed, `false` if the watches are gone.
+    /// Follows the members of a listing. Returns `true` when it has changed, `false` if the watches are lost.
     async fn follow_members(
         &mut self,
         session: &Session,
@@ -409,7 +409,7 @@ impl Follower {
         }
     }
 
-    /// Waits until the path of the group is created. Returns `false` if the watch is gone.
+    /// Waits until the path of the group is created. Returns `false` if the watch is lost.
     async fn wait_for_path(&mut self, session: &Session, current: &Current) -> Result<bool, Error> {
         self.members = Members::default();
         current.0.lock().clear();

@@ -28,14 +28,14 @@ impl GroupMemberOptions {
         Self::default()
     }
 
-    /// Sets the member's data. Default: that of the client, this host's address.
+    /// Sets the member's data. Default: the client's default data, this host's address.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
         self
     }
 
     /// Sets the access control list of the member's node, which all clients that follow the group must be able to read.
-    /// Default: that of the client's [`AclProvider`](curator_framework::AclProvider).
+    /// Default: the client's [`AclProvider`](curator_framework::AclProvider).
     pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.acl = Some(acl.into());
         self
@@ -94,8 +94,8 @@ impl GroupMemberOptions {
 ///
 /// # Differences from Curator
 ///
-/// * [`members`](Self::members) has the nodes that stand on the server. Curator always adds the own id, also when its
-///   node does not exist.
+/// * [`members`](Self::members) has the nodes that exist on the server. Curator always adds the caller's own id, even
+///   when its node does not exist.
 /// * The second process with an id gets an error, and waits. In Curator both are members, and the last data wins.
 /// * [`changes`](Self::changes) reports each change, and a [`Member`] has a session and a `czxid`. Curator has neither
 ///   (CURATOR-314).
@@ -135,7 +135,7 @@ impl GroupMember {
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -166,13 +166,13 @@ impl GroupMember {
         self.owner.group.start_when_wanted()
     }
 
-    /// Waits until the member is in the group. If it [follows the others](Self#following-the-others), waits also until
-    /// [`members`](Self::members) has it. Waits also behind another member with its id.
+    /// Waits until the member is in the group. If it [follows the others](Self#following-the-others), also waits until
+    /// [`members`](Self::members) has it. Waits as long as another member has its id.
     ///
     /// # Errors
     ///
-    /// Those of [`PersistentNode::created`]. If the group cannot be read, for example for a missing permission, `join`
-    /// resolves with the node alone: see [`watch`](Self::watch).
+    /// The errors of [`PersistentNode::created`]. If the group cannot be read, for example for a missing permission,
+    /// `join` resolves once the node exists: see [`watch`](Self::watch).
     ///
     /// # Cancel safety
     ///
@@ -281,15 +281,15 @@ impl GroupMember {
         self.owner.group.changes()
     }
 
-    /// Sets the member's data, also before it has joined: Curator's `setThisData`, see [`PersistentNode::set_data`].
+    /// Sets the member's data, even before it has joined: Curator's `setThisData`, see [`PersistentNode::set_data`].
     ///
     /// # Errors
     ///
-    /// Those of [`PersistentNode::set_data`], with `NodeError::DuplicateMember` in place of `TakenBy`.
+    /// The errors of [`PersistentNode::set_data`], with `NodeError::DuplicateMember` in place of `TakenBy`.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the data is written all the same.
+    /// When the future is dropped the data is written anyway.
     #[doc(alias = "setThisData")]
     pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> Result<(), NodeError> {
         match self.owner.node.set_data(data).await {
@@ -304,7 +304,7 @@ impl GroupMember {
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when the future is dropped.
+    /// The closing continues when the future is dropped.
     pub async fn close(&self) {
         futures_util::future::join(self.owner.node.close(), self.owner.group.close()).await;
     }

@@ -1,4 +1,4 @@
-//! The task of a latch: joins, waits, leads, and begins again.
+//! The task of a latch: joins, waits, leads, and starts again.
 
 use std::convert::Infallible;
 use std::panic::Location;
@@ -33,7 +33,7 @@ pub(super) fn latch_internals(
     let spec = LockSpec {
         recipe: "leader_latch",
         candidacy: Some(Arc::clone(candidacy)),
-        // The election's record tells the next leader that this one has not resigned.
+        // The election's record shows the next leader that this one has not resigned.
         has_containers: options.delay.is_none(),
         ..LockSpec::exclusive(LATCH_NAME, Arc::new(LatchDriver))
     };
@@ -52,7 +52,7 @@ enum Leave {
     Abstains,
 }
 
-/// The conditions under which the candidate stands in the queue.
+/// The conditions under which the candidate is in the queue.
 struct Standing {
     stop: Stop,
     orders: watch::Receiver<Orders>,
@@ -137,7 +137,7 @@ impl Standing {
 /// The end of one attempt to lead.
 enum End {
     Left(Leave),
-    /// The term is over, or the node was deleted before it.
+    /// The term has ended, or the node was deleted before it.
     Led,
     Failed(LeaderError),
 }
@@ -184,7 +184,7 @@ impl Candidate {
         Self { internals, shared, options, standing }
     }
 
-    /// Stands again and again until the latch or the client is closed.
+    /// Joins and leads again and again until the latch or the client is closed.
     pub(super) async fn run(mut self) {
         let mut pauses = Pauses::default();
         loop {
@@ -268,7 +268,7 @@ impl Candidate {
         let (number, marks) = match begun {
             Ok(begun) => begun,
             Err(_) if share.hold().loss().is_some() => return lost(),
-            // The node is gone, perhaps with the whole path, and the notification is on its way.
+            // The node is deleted, perhaps with the whole path, and the notification is on its way.
             Err(LeaderError::LeadershipLost { .. } | LeaderError::Framework(Error::NoNode { .. })) => {
                 return Err(End::Led);
             }
@@ -279,7 +279,7 @@ impl Candidate {
     }
 
     /// Waits until the session is connected again, if it is, and asks whether the node still exists. No other candidate
-    /// can lead meanwhile. The next term on the node has the number of the last one.
+    /// can lead in the meantime. The next term on the node has the number of the last one.
     async fn resume(&mut self, owned: OwnedNode) -> Result<Acquired, End> {
         let (session, mut retries) = (owned.session().clone(), self.internals.client().retry_loop());
         let resumed = async {
@@ -308,7 +308,7 @@ impl Candidate {
         }
     }
 
-    /// Publishes the position in the queue until the own node is first in it.
+    /// Publishes the position in the queue until the candidate's node is first in it.
     async fn wait_in_the_queue(&mut self) -> Result<Acquired, End> {
         let Self { internals, shared, standing, .. } = self;
         let mut place = shared.candidacy.place();
@@ -363,7 +363,7 @@ impl Candidate {
             shared.listeners.notify(move |listener| listener(&state));
         }
         if ended != Ok(TermEnd::Lost(LossReason::ConnectionError)) {
-            // The latch has no node any more, as far as its owner is concerned.
+            // The latch no longer has a node, as far as its owner is concerned.
             shared.candidacy.begin();
         }
         match ended {
@@ -376,7 +376,7 @@ impl Candidate {
                 term.abandon();
             }
             // Without a connection a close does not wait for the delete: the drop of the tenure leaves it to the session.
-            // The client's state tells of a new connection a moment after the session has it.
+            // The client's state shows a new connection a moment after the session has it.
             Err(Leave::Stopped) if !term.session().is_connected() => term.works_have_ended().await,
             _ => term.was_released(term.release().await),
         }
@@ -387,9 +387,9 @@ impl Candidate {
 /// The number of a term, as the path's data decides it.
 #[derive(Debug, PartialEq, Eq)]
 enum TermStart {
-    /// Nothing is to be written.
+    /// The leader writes nothing.
     Known(i64),
-    /// The number of the node. A record tells it to the next leader, which may have to wait.
+    /// The number of the node. A record passes it to the next leader, which may have to wait.
     Recorded(i64),
     /// A hand-over has let a younger node lead. The number is the transaction that writes the record.
     Claimed,
@@ -409,7 +409,7 @@ impl TermStart {
 }
 
 /// Reads the path's record, finds the number of the term, and waits out the delay. The record comes with the number if
-/// the resignation is to be recorded there.
+/// the leader records its resignation there.
 async fn begin(
     node: &LeaderNode<'_>,
     candidacy: &Candidacy,
@@ -441,7 +441,7 @@ async fn begin(
     if let Some(delay) = delay.filter(|_| !is_clean) {
         tracing::info!(path = node.path, delay_s = delay.as_secs_f64(), "the earlier leader did not resign");
         sleep(delay).await;
-        // The proof of the grant is as old as the delay. Meanwhile the node may have been deleted.
+        // The grant was proven before the delay, and the node may have been deleted since.
         match node.share.verify().await {
             Err(error) if !error.is_retryable() => return Err(error.into()),
             _ => {}
@@ -450,7 +450,7 @@ async fn begin(
     Ok(begun)
 }
 
-/// Writes the record of a leader before its term begins.
+/// Writes the record of a leader before its term starts.
 async fn claim(
     node: &LeaderNode<'_>,
     retries: &mut RetryLoop,

@@ -36,7 +36,7 @@ pub enum LeaderError {
     /// An error of the framework: no connection, no permission, a closed client …
     #[error(transparent)]
     Framework(#[from] curator_framework::Error),
-    /// The term is over.
+    /// The term has ended.
     #[error("the leadership of {path} is over: {reason}")]
     LeadershipLost {
         /// The election's path.

@@ -29,9 +29,9 @@ use crate::leader::term::Term;
 enum Wish {
     /// The candidate has moved to the leader's place.
     Followed,
-    /// The candidate's node is gone, or another write has replaced the wish.
+    /// The candidate's node is deleted, or another write has replaced the wish.
     Void,
-    /// The wish stands. The watch fires when that changes.
+    /// The wish is recorded and not yet followed. A watch fires when that changes.
     Stands { path: Watch, candidate: Watch },
 }
 
@@ -53,7 +53,7 @@ impl Term {
             operations
         };
         let written = match self.write(|record| record.wish = Some(name.to_owned()), call).await {
-            // The candidate left meanwhile.
+            // The candidate left in the meantime.
             Err(LeaderError::Framework(Error::Transaction { index: 2, cause, .. }))
                 if matches!(*cause, Error::NoNode { .. }) =>
             {
@@ -88,7 +88,7 @@ impl Term {
         }
     }
 
-    /// Resolves with `true` when the candidate has moved, with `false` when it is gone.
+    /// Resolves with `true` when the candidate has moved, with `false` when its node is deleted.
     async fn followed(&self, session: &Session, candidate: &str, written: &Found) -> Result<bool, LeaderError> {
         let mut retries = self.client().retry_loop();
         loop {
@@ -109,7 +109,8 @@ impl Term {
                     _ = &mut path => break,
                     _ = &mut node => break,
                     () = sleep(session.timeout() / 10) => {
-                        // The candidate may not have watched for the last call. The watches show if this one fails.
+                        // The candidate may not have watched for the last call. The watches show whether this one
+                        // fails.
                         let _called = self.call_again(session, candidate).await;
                     }
                 }

@@ -27,7 +27,7 @@ impl Held {
 /// The nodes of one term. Its end deletes them, and so does the drop.
 pub(super) struct HeldNodes {
     session: Session,
-    /// The nodes by their paths; `None` behind the end.
+    /// The nodes by their paths; `None` after the end.
     nodes: Mutex<Option<BTreeMap<String, Held>>>,
     /// Locked by the call that creates a node.
     pub(super) creating: tokio::sync::Mutex<()>,
@@ -43,7 +43,7 @@ impl HeldNodes {
         self.nodes.lock().as_ref()?.get(path).copied()
     }
 
-    /// Enters what is known of a path. Behind the end it has the session delete a node that was created, and returns
+    /// Records what is known of a path. After the end it has the session delete a node that was created, and returns
     /// `false`.
     pub(super) fn set(&self, path: &str, held: Option<Held>) -> bool {
         match (self.nodes.lock().as_mut(), held) {

@@ -50,7 +50,7 @@ use crate::standing::{StandingTask, first_found};
 /// [`resign`](Self::resign), [`resign_to_timeout`](Self::resign_to_timeout), [`abstain`](Self::abstain), [`close`](Self::close) and the
 /// end of [`eligible`](LeaderLatchOptions::eligible) end the term. They drop the work in [`Leadership::protect`], then
 /// delete the node. Work that blocks its thread delays that by up to a tenth of the session timeout. End all other work
-/// before, such as that of listeners.
+/// before, such as the work of listeners.
 ///
 /// # Examples
 ///
@@ -85,8 +85,9 @@ use crate::standing::{StandingTask, first_found};
 /// * A latch never leads with a node of an earlier session. Curator 5.4 to 5.6 does after an outage, and two latches
 ///   lead (CURATOR-696).
 /// * A latch joins again after its node, or the path, is deleted. Curator's may never lead again (CURATOR-724).
-/// * A refused create reaches [`leading`](Self::leading) as an error. Curator logs it, and `await` waits for ever.
-/// * A budget that ends in an outage is an error. In Curator `await` returns `false`, also when the latch is closed.
+/// * A refused create reaches [`leading`](Self::leading) as an error. Curator logs it, and `await` waits forever.
+/// * A budget that ends in an outage is an error. In Curator `await` returns `false` then, and when the latch is
+///   closed.
 /// * [`close`](Self::close) may be called twice, and a latch may [resign](Self::resign) without it. In Curator a second
 ///   `close` throws.
 /// * [`leader`](Self::leader) returns `None` without candidates. Curator returns a participant without an id.
@@ -101,7 +102,7 @@ use crate::standing::{StandingTask, first_found};
 /// `LeaderLatch` and this one share one queue. The data of the path itself is empty until a leader
 /// [proclaims](Leadership::proclaim), [hands over](Self::resign_to_timeout), or has
 /// [a delay](LeaderLatchOptions::delay_after_unclean_loss). Then it is one line of text (`election/1 term=… leader=…`)
-/// with the proclaimed data behind it. To call the candidate of a hand-over, its leader creates and deletes
+/// with the proclaimed data after it. To call the candidate of a hand-over, its leader creates and deletes
 /// `<candidate's node>-call` in one transaction, so no listing shows that node.
 ///
 /// # Cost
@@ -111,14 +112,14 @@ use crate::standing::{StandingTask, first_found};
 /// | join an empty queue | 3 in 2 round trips: create and listing, then a read of the path's data |
 /// | join behind others | 3 in 2 round trips: create and listing, then a watch on the candidate ahead |
 /// | the first other candidate joins, leaves or moves beside a leader without a watch on its own node | 1 more: that watch |
-/// | wait for more than a tenth of the session timeout | 3 more: watches on the own node and for a call; the term's begin removes the latter |
+/// | wait for more than a tenth of the session timeout | 3 more: watches on the candidate's node and for a call; the term's start removes the latter |
 /// | the candidate ahead leaves without having led | 3 in 2 round trips: listing and read, then a watch on the next one |
 /// | hand-off | 3: delete, then listing and a read of the path's data in one round trip (Curator 5.4: 2, later 3) |
-/// | [delay](LeaderLatchOptions::delay_after_unclean_loss), or an older node behind a [hand-over](Self::resign_to_timeout) | 1 more: a transaction that writes the record |
-/// | the delay is waited out | 2 more: a write that changes nothing, and a read of the own node |
+/// | [delay](LeaderLatchOptions::delay_after_unclean_loss), or an older node after a [hand-over](Self::resign_to_timeout) | 1 more: a transaction that writes the record |
+/// | the delay is waited out | 2 more: a write that changes nothing, and a read of the candidate's node |
 /// | [`resign_to_timeout`](Self::resign_to_timeout) | 8 of the leader, 11 of the candidate up to its term, 3 of each candidate directly behind the two |
 /// | wait or lead | the session's heartbeat: a write each eighth of the timeout, one for all locks and elections |
-/// | lost connection | none of its own, apart from the watches that the session sets anew |
+/// | lost connection | none of its own, apart from the watches that the session sets again |
 /// | [`leader`](Self::leader), [`participants`](Self::participants) | a listing, and one read for each candidate |
 #[derive(Clone)]
 pub struct LeaderLatch {
@@ -149,7 +150,7 @@ impl LeaderLatch {
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -192,7 +193,7 @@ impl LeaderLatch {
     /// # Errors
     ///
     /// * `LeaderError::NotStarted`: call [`start`](Self::start) first.
-    /// * `LeaderError::Closed`: the latch or the client is closed, perhaps meanwhile.
+    /// * `LeaderError::Closed`: the latch or the client is closed, perhaps during the call.
     /// * The error of [`LeaderState::Failed`], such as `Error::NoAuth`, at once. The latch tries again with pauses, so
     ///   a later call may succeed.
     ///
@@ -216,7 +217,7 @@ impl LeaderLatch {
     ///
     /// # Errors
     ///
-    /// * Those of [`leading`](Self::leading).
+    /// * The errors of [`leading`](Self::leading).
     /// * `Error::ConnectionLoss`: the budget ended without a connection, or before the latch was in the queue.
     ///
     /// # Cancel safety
@@ -265,16 +266,16 @@ impl LeaderLatch {
         self.owner.shared.state.watch()
     }
 
-    /// Returns the changes of the state from now on, as a bounded stream. Read the present [`state`](Self::state) behind
+    /// Returns the changes of the state from now on, as a bounded stream. Read the present [`state`](Self::state) after
     /// this call, so that no change is missed; the stream may repeat it.
     pub fn changes(&self) -> Changes<Change<LeaderState>> {
         self.owner.shared.state.changes()
     }
 
-    /// Adds a listener: Curator's `addListener`. It is called with [`Leading`](LeaderState::Leading) when a term begins:
-    /// Curator's `isLeader`. It is called with the state behind the term when that has ended, by a loss, by a resignation,
-    /// or by a close with [`NotifyLeader`](CloseMode::NotifyLeader): Curator's `notLeader`. The drop of the latch calls no
-    /// listener.
+    /// Adds a listener: Curator's `addListener`. It is called with [`Leading`](LeaderState::Leading) when a term
+    /// starts: Curator's `isLeader`. It is called with the next state when the term has ended, by a loss, by a
+    /// resignation, or by a close with [`NotifyLeader`](CloseMode::NotifyLeader): Curator's `notLeader`. The drop of
+    /// the latch calls no listener.
     ///
     /// Each listener has a thread apart from the runtime's, with one call at a time, in order. It may block, panic, and
     /// call the latch. A call may come late: to stop work at the end of a term, use [`Leadership::protect`] or
@@ -339,7 +340,7 @@ impl LeaderLatch {
     ///
     /// # Errors
     ///
-    /// Those of [`participants`](Self::participants).
+    /// The errors of [`participants`](Self::participants).
     ///
     /// # Cancel safety
     ///
@@ -365,7 +366,7 @@ impl LeaderLatch {
     }
 
     /// Ends the term of a leading latch and deletes its node. The latch joins again at the back of the queue. Returns
-    /// `None` if the latch did not lead, and `AlreadyLost` if the node was gone before the delete.
+    /// `None` if the latch did not lead, and `AlreadyLost` if the node was deleted before.
     ///
     /// # Errors
     ///
@@ -376,7 +377,7 @@ impl LeaderLatch {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the term is over, and the latch goes on deleting the node.
+    /// When the future is dropped, the term has ended, and the latch continues to delete the node.
     pub async fn resign(&self) -> Result<Option<Release>, LeaderError> {
         let Some(leadership) = self.leadership() else { return Ok(None) };
         leadership.term_of().resigned().await.map(Some)
@@ -393,27 +394,27 @@ impl LeaderLatch {
 
     /// Hands the leadership over to another candidate, ahead of all waiters. Returns `Some` once this latch has
     /// resigned for it, with the outcome of [`resign`](Self::resign). Returns `None` if the latch does not lead, the
-    /// candidate is gone, or the budget has ended. Then a leader goes on leading.
+    /// candidate has left, or the budget has ended. A leader then keeps leading.
     ///
     /// The budget counts from the call. It covers the wait for an earlier hand-over or proclamation of this latch, and
-    /// the wait for the candidate. The leader's own writes are limited by the retry policy alone. The candidate must be a
-    /// latch of this crate over the default client. Other latches, such as Java's, ignore the wish, so the budget ends.
-    /// A candidate notices the wish at once, or within a fifth of the session timeout if it has just joined.
+    /// the wait for the candidate. The leader's own writes are limited only by the retry policy. The candidate must be
+    /// a latch of this crate over the default client. Other latches, such as Java's, ignore the wish, so the budget
+    /// ends. A candidate notices the wish at once, or within a fifth of the session timeout if it has just joined.
     ///
     /// # Errors
     ///
     /// * `LeaderError::LeadershipLost`: the term has ended before the candidate had moved.
-    /// * `LeaderError::ForeignData`: another program has written the path's data, so the wish cannot stand there.
+    /// * `LeaderError::ForeignData`: another program has written the path's data, so the wish cannot be recorded there.
     /// * `LeaderError::InvalidArgument`: the participant is this latch itself or not a latch of this path; or the
     ///   sequence numbers of the path are near their end.
     /// * `Error::Unsupported`: the client is `zookeeper-async`, which has no transactions.
     /// * `Error::NoAuth`, or `Error::Transaction` with that cause: the ACL forbids reading or writing the path, or
     ///   creating and deleting nodes there.
-    /// * `Error::ConnectionLoss`: the latch goes on leading, but the wish may stand. Call again.
+    /// * `Error::ConnectionLoss`: the latch keeps leading, but the wish may be recorded. Call again.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the latch goes on leading. The candidate may be the next in the queue.
+    /// When the future is dropped, the latch keeps leading. The candidate may be the next in the queue.
     pub async fn resign_to_timeout(
         &self,
         candidate: &Participant,
@@ -441,16 +442,16 @@ impl LeaderLatch {
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when the future is dropped.
+    /// The closing continues when the future is dropped.
     pub async fn close(&self) {
         self.close_with(self.owner.options.close_mode).await;
     }
 
-    /// Closes the latch like [`close`](Self::close), with another mode than that of its options.
+    /// Closes the latch like [`close`](Self::close), with another mode than its options have.
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when the future is dropped.
+    /// The closing continues when the future is dropped.
     pub async fn close_with(&self, mode: CloseMode) {
         let Owner { client, shared, task, .. } = &*self.owner;
         shared.orders.send_modify(|orders| orders.close_mode = mode);

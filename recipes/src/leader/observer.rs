@@ -37,7 +37,7 @@ pub struct Leader {
     pub token: FencingToken,
     /// The session of the leader.
     pub session: SessionId,
-    /// The time when the leader's node was created, on the server's clock. The term has begun later.
+    /// The time when the leader's node was created, on the server's clock. The term started later.
     pub created: SystemTime,
     /// The data that this leader has [proclaimed](crate::Leadership::proclaim); `None` after another client has
     /// overwritten it.
@@ -119,8 +119,8 @@ impl ObserverState {
 /// The stream has each leader that the observer has seen, in the order of their terms. It may skip a leader that led
 /// for less than a round trip. Without a connection the last leader stays: see [`CuratorFramework::is_connected`].
 ///
-/// Java's leaders write no number. Behind a [hand-over](crate::LeaderLatch::resign_to_timeout) their terms may be smaller, and
-/// the observer shows such a leader only after four session timeouts.
+/// Java's leaders write no number. After a [hand-over](crate::LeaderLatch::resign_to_timeout) their terms may be
+/// smaller, and the observer shows such a leader only after four session timeouts.
 ///
 /// [Clones](crate#handles) are cheap, and all clones are one observer. The drop of the last one closes it. An observer
 /// keeps its client open.
@@ -233,7 +233,8 @@ impl LeaderObserver {
     ///
     /// # Errors
     ///
-    /// As [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a connection.
+    /// The errors of [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a
+    /// connection.
     ///
     /// # Cancel safety
     ///
@@ -272,8 +273,8 @@ impl LeaderObserver {
         self.owner.observed.watch()
     }
 
-    /// Returns the changes from now on, as a bounded stream. Read the present [`state`](Self::state) behind this
-    /// call, so that no change is missed; the stream may repeat it.
+    /// Returns the changes from now on, as a bounded stream. Read the present [`state`](Self::state) after this call,
+    /// so that no change is missed; the stream may repeat it.
     pub fn changes(&self) -> Changes<Change<ObserverState>> {
         self.owner.observed.changes()
     }
@@ -283,7 +284,7 @@ impl LeaderObserver {
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when the future is dropped.
+    /// The closing continues when the future is dropped.
     pub async fn close(&self) {
         self.owner.task.close(&self.owner.client).await;
         // Without a start no task publishes the last state.
@@ -307,7 +308,7 @@ impl fmt::Debug for LeaderObserver {
     }
 }
 
-/// The result of one look, and the watches that fire when it changes.
+/// The result of one read, and the watches that fire when it changes.
 struct Look {
     observed: ObserverState,
     /// The leader is older than the highest term, so it is about to write the number of its own.
@@ -354,7 +355,7 @@ struct Observing<'a> {
     caught_up: CaughtUp,
     /// The highest term that was published.
     shown: Zxid,
-    /// The state that a failed look has left.
+    /// The state that a failed read has left.
     known: Option<ObserverState>,
 }
 
@@ -399,7 +400,7 @@ impl Observing<'_> {
         }
     }
 
-    /// Looks in one session. Its first look follows a `sync`: a new session may be on a server that lags behind.
+    /// Reads in one session. Its first read follows a `sync`: a new session may be on a server that lags behind.
     async fn look_in(&mut self, session: &Session, known: &mut ObserverState) -> Result<Look, Error> {
         self.caught_up.catch_up(session, self.internals.base_path()).await?;
         loop {
@@ -410,7 +411,7 @@ impl Observing<'_> {
     }
 }
 
-/// Returns `None` if the election changes meanwhile. A listing without the known leader resets `known`.
+/// Returns `None` if the election changes in the meantime. A listing without the known leader resets `known`.
 async fn look(
     internals: &LockInternals,
     session: &Session,
@@ -444,7 +445,7 @@ async fn look(
             persistent.push((lock_name_of(name), node.watch));
             continue;
         };
-        // A candidate waits for the nodes with its own recipe's name alone.
+        // A candidate waits only for the nodes with its own recipe's name.
         persistent.retain(|(lock_name, _)| *lock_name == lock_name_of(name));
         if !persistent.is_empty() {
             let watches = persistent.into_iter().map(|(_, watch)| watch).chain([node.watch]).collect();

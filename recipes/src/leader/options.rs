@@ -75,7 +75,7 @@ impl LeaderLatchOptions {
     ///
     /// A leader that resigns records that in the path's data, in the transaction that deletes its node. So set the
     /// option for all candidates. Leaders without it, Java's, and those over the client `zookeeper-async` may count as
-    /// crashed. A Java leader that is gone before this candidate joins causes no delay.
+    /// crashed. A Java leader that has left before this candidate joins causes no delay.
     ///
     /// Missing parents and the path are created as persistent nodes, so the record outlives a crash of the only candidate.
     /// If another program has created the path as a container, the server may delete it then, and the delay is skipped.
@@ -87,8 +87,9 @@ impl LeaderLatchOptions {
         self
     }
 
-    /// Lets the candidate stand only while the value is `true`. At `false` a waiter leaves the queue, and a leader
-    /// resigns. At `true` the candidate joins again at the back. The last value stays if the sender is dropped.
+    /// Lets the candidate be in the queue or lead only while the value is `true`. At `false` a waiter leaves the queue,
+    /// and a leader resigns. At `true` the candidate joins again at the back. The last value stays if the sender is
+    /// dropped.
     pub fn eligible(mut self, eligible: watch::Receiver<bool>) -> Self {
         self.eligible = Some(eligible);
         self

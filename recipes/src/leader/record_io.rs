@@ -39,7 +39,7 @@ impl Found {
         }
     }
 
-    /// Returns the record, if it is that of this node.
+    /// Returns the record, if it is about this node.
     pub(super) fn record_by(&self, leader: &str) -> Option<&Record> {
         self.record.as_ref().filter(|record| record.leader == leader)
     }
@@ -82,7 +82,7 @@ impl Found {
 
 /// The failure of a write of the record.
 pub(super) enum Refused {
-    /// The leader's node is gone.
+    /// The leader's node is deleted.
     Lost,
     /// The record was written since it was read.
     Changed,

@@ -35,7 +35,7 @@ use crate::standing::runs::{Polls, Run, Runs, until};
 pub enum TermOutcome<T> {
     /// The work was done, and the leadership held until then.
     Done(T),
-    /// The leadership was lost. The unfinished work was dropped, or its last step ended behind the loss.
+    /// The leadership was lost. The unfinished work was dropped, or its last step ended after the loss.
     Lost(LossReason),
     /// [`interrupt_leadership`](LeaderSelector::interrupt_leadership) or [`close`](LeaderSelector::close) has dropped
     /// the unfinished work.
@@ -46,7 +46,7 @@ pub enum TermOutcome<T> {
 ///
 /// The work is a future that gets the [`Leadership`]. The selector drops it at the session's deadline, before another
 /// candidate can lead, and deletes its node only after that. Work that blocks its thread is dropped when it yields.
-/// Work that goes on after the drop of its future is listed at [`LockGuard::protect`](crate::LockGuard::protect).
+/// Work that continues after the drop of its future is listed at [`LockGuard::protect`](crate::LockGuard::protect).
 ///
 /// All clones are one selector, with one run at a time. Dropping the future of a run leaves the
 /// queue.
@@ -91,9 +91,9 @@ pub enum TermOutcome<T> {
 /// # Differences from Curator
 ///
 /// * A lost connection does not end the term; the session's deadline does.
-/// * The end of a term drops the work. Curator interrupts its thread, which may go on.
-/// * An error that waiting cannot mend is returned. Curator keeps it in a private `Future`, and with `autoRequeue`
-///   tries again without a pause.
+/// * The end of a term drops the work. Curator interrupts its thread, which may continue.
+/// * An error that waiting cannot fix is returned. Curator keeps it in a private `Future`, and with `autoRequeue` tries
+///   again without a pause.
 /// * An `Err` of the work delays the next term.
 /// * The caller runs the selector. Curator has an executor.
 /// * The [term's number](Leadership::token) and the [node's path](Leadership::node_path) are there for fencing.
@@ -178,7 +178,7 @@ impl LeaderSelector {
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -201,9 +201,9 @@ impl LeaderSelector {
     /// # Errors
     ///
     /// * `LeaderError::AlreadyStarted`: another run of this selector has not ended.
-    /// * `LeaderError::Closed`: the selector is closed, perhaps meanwhile.
+    /// * `LeaderError::Closed`: the selector is closed, perhaps during the call.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up before the term. Call again.
-    /// * `Error::NoAuth` and other errors that waiting cannot mend.
+    /// * `Error::NoAuth` and other errors that waiting cannot fix.
     /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
@@ -263,7 +263,7 @@ impl LeaderSelector {
     ///
     /// * `LeaderError::AlreadyStarted`: another run of this selector has not ended.
     /// * `LeaderError::Closed`: the selector was closed before the call.
-    /// * `Error::NoAuth` and other errors that waiting cannot mend.
+    /// * `Error::NoAuth` and other errors that waiting cannot fix.
     /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// An outage is not an error: the selector waits for its end. It also waits while the session cannot have another
@@ -342,7 +342,7 @@ impl LeaderSelector {
         until(self.run(work), shutdown, || self.stop()).await
     }
 
-    /// Begins a run. Two runs of one selector would be two candidates.
+    /// Starts a run. Two runs of one selector would be two candidates.
     fn begin(&self) -> Result<Running<'_>, LeaderError> {
         let begun = self.inner.runs.begin().map_err(|error| LeaderError::of_start(error, self.path_text()));
         Ok(Running { inner: &self.inner, _run: begun? })
@@ -376,7 +376,8 @@ impl LeaderSelector {
             tenure.term.resign();
         }
         let leadership = tenure.term.view();
-        // The work is dropped with this future, before the node is deleted. It is not begun after the end of the term.
+        // The work is dropped with this future, before the node is deleted. It is not started after the end of the
+        // term.
         let ended = match leadership.is_held() {
             true => {
                 state.publish(LeaderState::Leading(leadership.clone()));
@@ -438,7 +439,7 @@ impl LeaderSelector {
         self.inner.state.watch()
     }
 
-    /// Returns the changes of the state from now on, as a bounded stream. Read the present [`state`](Self::state) behind
+    /// Returns the changes of the state from now on, as a bounded stream. Read the present [`state`](Self::state) after
     /// this call, so that no change is missed; the stream may repeat it.
     pub fn changes(&self) -> Changes<Change<LeaderState>> {
         self.inner.state.changes()
@@ -463,7 +464,7 @@ impl LeaderSelector {
     ///
     /// # Errors
     ///
-    /// Those of [`participants`](Self::participants).
+    /// The errors of [`participants`](Self::participants).
     ///
     /// # Cancel safety
     ///
@@ -504,14 +505,14 @@ impl LeaderSelector {
     /// after the client's [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default:
     /// then the session deletes the node of the term in the background. Closing twice is fine.
     ///
-    /// Keep polling the run meanwhile, as [`run_until`](Self::run_until) does. A `select!` with a pinned run and a signal
-    /// does not. The close then takes the full time, and a node that waits in the queue stays until the future of the run
-    /// is dropped. The same holds for a `close` in the work itself. Work that blocks its thread keeps its node until it
-    /// yields.
+    /// Keep polling the run in the meantime, as [`run_until`](Self::run_until) does. A `select!` with a pinned run and
+    /// a signal does not. The close then takes the full time, and a node that waits in the queue stays until the future
+    /// of the run is dropped. The same holds for a `close` in the work itself. Work that blocks its thread keeps its
+    /// node until it yields.
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when the future is dropped.
+    /// The closing continues when the future is dropped.
     pub async fn close(&self) {
         self.stop();
         let Inner { internals, runs, current, polls, state, .. } = &*self.inner;

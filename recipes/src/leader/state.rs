@@ -17,7 +17,7 @@ use crate::{LeaderLatch, LeaderLatchOptions};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum LeaderState {
-    /// The latch was not started, or no run of the selector goes on.
+    /// The latch was not started, or no run of the selector is in progress.
     Latent,
     /// The candidate joins the queue, or waits in it.
     Waiting {
@@ -30,7 +30,7 @@ pub enum LeaderState {
     /// The candidate is not in the queue: the latch [abstains](LeaderLatch::abstain) or is not
     /// [eligible](LeaderLatchOptions::eligible), or the selector [pauses](crate::LeaderSelectorOptions::back_off).
     Abstaining,
-    /// An attempt failed with an error that waiting cannot mend, such as a missing permission. The latch tries again,
+    /// An attempt failed with an error that waiting cannot fix, such as a missing permission. The latch tries again,
     /// with growing pauses of up to 30 s. The run of a selector returns the error, and the next state is `Latent`.
     ///
     /// `Error::TooManyEphemeralNodes` passes when nodes of the session have gone. A latch tries again with pauses of up
@@ -41,7 +41,7 @@ pub enum LeaderState {
 }
 
 impl LeaderState {
-    /// Returns the state without a term that is over. Its task or run publishes the next state a moment later.
+    /// Returns the state without a term that has ended. Its task or run publishes the next state a moment later.
     pub(super) fn now(self) -> Self {
         match self {
             Self::Leading(leadership) if !leadership.is_held() => Self::Waiting { position: None },
@@ -69,7 +69,7 @@ pub(super) struct Shared {
 /// The orders of the latch's owner to the task.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Orders {
-    /// The number of orders to abstain. Each counts, also one that is over before the task sees it.
+    /// The number of orders to abstain. Each counts, even one that has ended before the task sees it.
     pub(super) abstentions: u64,
     pub(super) abstains: Option<Budget>,
     pub(super) close_mode: CloseMode,

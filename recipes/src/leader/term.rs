@@ -74,9 +74,9 @@ pub(super) struct Term {
     released: SetOnce<Result<Release, LeaderError>>,
     /// Locked by a hand-over or a proclamation: they write the same record.
     writing: tokio::sync::Mutex<()>,
-    /// The path's data as the leader knows it, if its resignation is to be recorded there.
+    /// The path's data as the leader knows it, if it records its resignation there.
     marks: Mutex<Option<Found>>,
-    /// The path's data may be newer than the marks: a write is under way or had no reply, or a wish stands.
+    /// The path's data may be newer than the marks: a write is under way or had no reply, or a wish is recorded.
     marks_may_be_old: AtomicBool,
 }
 
@@ -174,7 +174,7 @@ impl Term {
         }
     }
 
-    /// Returns the end of the term, if it is over.
+    /// Returns the end of the term, if it has ended.
     pub(super) fn end(&self) -> Option<TermEnd> {
         self.over.get().copied().or_else(|| self.loss().map(TermEnd::Lost))
     }
@@ -193,7 +193,7 @@ impl Term {
         LeaderError::LeadershipLost { path: self.path_text(), reason: end }
     }
 
-    /// Fails if the term is over.
+    /// Fails if the term has ended.
     pub(super) fn check(&self) -> Result<(), LeaderError> {
         self.end().map_or(Ok(()), |end| Err(self.over(end)))
     }
@@ -282,7 +282,7 @@ impl Term {
     pub(super) fn failed(&self, error: impl Into<LeaderError>) -> LeaderError {
         match (self.loss(), error.into()) {
             (Some(reason), LeaderError::Framework(_)) => self.over(TermEnd::Lost(reason)),
-            // Without the path its children are gone too, the leader's node among them.
+            // Without the path its children are deleted too, the leader's node among them.
             (None, LeaderError::Framework(Error::NoNode { .. })) => self.over(TermEnd::Lost(LossReason::NodeDeleted)),
             (_, error) => error,
         }
@@ -339,14 +339,14 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Returns whether this term certainly goes on. Compares the clock with the session's deadline, without a request,
-    /// so the first call after the machine has slept is right too.
+    /// Returns whether this term certainly continues. Compares the clock with the session's deadline, without a
+    /// request, so the first call after the machine has slept is right too.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.term.is_held()
     }
 
-    /// Returns how long the term certainly goes on if the server sends nothing more; zero if it is over.
+    /// Returns how long the term certainly continues if the server sends nothing more; zero if it has ended.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         if self.is_held() { self.term.share.remaining() } else { Duration::ZERO }
@@ -365,7 +365,7 @@ impl Leadership {
         }
     }
 
-    /// Resolves with the reason when the term ends, by a loss or a resignation; at once if it is over.
+    /// Resolves with the reason when the term ends, by a loss or a resignation; at once if it has ended.
     ///
     /// # Cancel safety
     ///
@@ -374,8 +374,8 @@ impl Leadership {
         self.term.ended().await
     }
 
-    /// Returns the number of the term, which is larger than that of every earlier leader: a fencing token. It survives
-    /// the deletion of the path and a new leader of the ensemble, but not data restored from a backup.
+    /// Returns the number of the term, which is larger than the number of every earlier leader: a fencing token. It
+    /// survives the deletion of the path and a new leader of the ensemble, but not data restored from a backup.
     ///
     /// The number is the `czxid` of the leader's node. After a [hand-over](crate::LeaderLatch::resign_to_timeout) a leader may
     /// have an older node than an earlier leader. Its number is then the transaction of a write. Java's leaders write
@@ -398,13 +398,12 @@ impl Leadership {
         self.term.share.path()
     }
 
-    /// Asks the server whether the term goes on: a round trip to the leader of the ensemble, and a read of the node.
-    /// Call it before a step that cannot be undone: [`is_held`](Self::is_held) does not see a killed session at
-    /// once.
+    /// Asks the server whether the term continues: a round trip to the leader of the ensemble, and a read of the node.
+    /// Call it before a step that cannot be undone: [`is_held`](Self::is_held) does not see a killed session at once.
     ///
     /// # Errors
     ///
-    /// * `LeaderError::LeadershipLost`: the term is over.
+    /// * `LeaderError::LeadershipLost`: the term has ended.
     /// * `Error::ConnectionLoss` or another error of the framework: no server replied until the retry policy gave up, so
     ///   the term may be over.
     ///
@@ -417,9 +416,9 @@ impl Leadership {
         self.term.check()
     }
 
-    /// Runs `work` while the term goes on. Its end drops the unfinished `work`. A leader that resigns waits for that
-    /// drop, for at most a tenth of the session timeout, before it deletes its node. For work that goes on after that, see
-    /// [`LockGuard::protect`](crate::LockGuard::protect).
+    /// Runs `work` while the term lasts. Its end drops the unfinished `work`. A leader that resigns waits for that
+    /// drop, for at most a tenth of the session timeout, before it deletes its node. For work that continues after
+    /// that, see [`LockGuard::protect`](crate::LockGuard::protect).
     ///
     /// # Errors
     ///
@@ -427,10 +426,10 @@ impl Leadership {
     ///
     /// # Cancel safety
     ///
-    /// That of `work`.
+    /// Dropping the future drops `work`.
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output, LeaderError> {
         self.term.works.send_modify(|works| *works += 1);
-        // Declared ahead of the future that owns the work, so dropped behind it.
+        // Declared before the future that owns the work, so dropped after it.
         let _counted = Work(&self.term.works);
         match while_held(|| self.is_held(), self.ended(), work).await {
             Ok(output) => Ok(output),
@@ -438,7 +437,7 @@ impl Leadership {
         }
     }
 
-    /// Begins a transaction that the server carries out only if the leader's node exists at that moment. The commit
+    /// Starts a transaction that the server carries out only if the leader's node exists at that moment. The commit
     /// fails with `LeaderError::LeadershipLost` after the term. With the client `zookeeper-async` it fails with
     /// `Error::Unsupported`.
     pub fn transaction(&self) -> GuardedTransaction<'_, LeaderError> {
@@ -450,12 +449,12 @@ impl Leadership {
     ///
     /// One transaction checks the leader's node and creates this one. A leader that resigns deletes it ahead of its own
     /// node. After another end of the term the session deletes it in the background, or goes with it. The path belongs
-    /// to the term until then. A deletion or a write by another client is not mended. Another ephemeral node of this
+    /// to the term until then. A deletion or a write by another client is not repaired. Another ephemeral node of this
     /// client at the path may be deleted. Costs two requests, and two at the end of the term.
     ///
     /// # Errors
     ///
-    /// * `LeaderError::LeadershipLost`: the term is over.
+    /// * `LeaderError::LeadershipLost`: the term has ended.
     /// * `Error::Unsupported`: the client is `zookeeper-async`, which has no transactions.
     /// * `Error::Transaction` with the cause: `Error::NoNode` without the parent, `Error::NotEmpty` for a node with
     ///   children, `Error::NoAuth`; `Error::NodeExists` or `Error::BadVersion` if other clients change the path all the
@@ -528,12 +527,12 @@ impl Leadership {
 
     /// Proclaims some data, which every [observer](crate::LeaderObserver) of the election gets with the leader: etcd's
     /// `Proclaim`. One transaction checks the leader's node and writes the data of the election's path. The data counts
-    /// until this leader proclaims anew or its term ends. Costs two requests. While a
+    /// until this leader proclaims again or its term ends. Costs two requests. While a
     /// [hand-over](crate::LeaderLatch::resign_to_timeout) is in progress, a proclamation waits for its end.
     ///
     /// # Errors
     ///
-    /// * `LeaderError::LeadershipLost`: the term is over. The data may have been written if the session has ended.
+    /// * `LeaderError::LeadershipLost`: the term has ended. The data may have been written if the session has ended.
     /// * `LeaderError::ForeignData`: another program has written the path's data.
     /// * `Error::Unsupported`: the client is `zookeeper-async`, which has no transactions.
     /// * `Error::NoAuth`, or `Error::Transaction` with that cause: the ACL forbids reading or writing the path.

@@ -35,20 +35,21 @@ macro_rules! acquire_methods {
 
             /// Waits for the lock for at most `budget`. [Bind the guard](crate#bind-the-guard):
             /// `if let Some(guard) = …` holds the lock in its block, and `if ….is_some()` releases it before its block
-            /// begins.
+            /// starts.
             ///
             /// The budget covers the connection, missing parents and the queue. Returns `Ok(None)` if another contender
             /// is ahead when the budget ends. A budget of zero is a [`try_acquire`](Self::try_acquire).
             ///
             /// # Errors
             ///
-            /// * Those of [`acquire`](Self::acquire).
+            /// * The errors of [`acquire`](Self::acquire).
             /// * `Error::ConnectionLoss`: the budget ended without a connection, or before a reply showed another
             ///   contender ahead. Nothing is left in the queue.
             ///
             /// # Cancel safety
             ///
-            /// As [`acquire`](Self::acquire).
+            /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background. See
+            /// [cancelling an acquire](crate::InterProcessMutex#cancelling-an-acquire).
             #[track_caller]
             pub fn acquire_timeout(
                 &self,
@@ -60,17 +61,19 @@ macro_rules! acquire_methods {
 
             /// Tries once, for at most the connection timeout. [Bind the guard](crate#bind-the-guard):
             /// `if let Some(guard) = …` holds the lock in its block, and `if ….is_some()` releases it before its block
-            /// begins.
+            /// starts.
             ///
             /// Returns `Ok(None)` if a reply shows that the lock is taken.
             ///
             /// # Errors
             ///
-            /// As [`acquire`](Self::acquire); `Error::ConnectionLoss` also without a reply in the connection timeout.
+            /// The errors of [`acquire`](Self::acquire), and `Error::ConnectionLoss` without a reply in the connection
+            /// timeout.
             ///
             /// # Cancel safety
             ///
-            /// As [`acquire`](Self::acquire).
+            /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background. See
+            /// [cancelling an acquire](crate::InterProcessMutex#cancelling-an-acquire).
             #[track_caller]
             pub fn try_acquire(
                 &self,
@@ -90,11 +93,12 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             ///
-            /// As [`acquire`](Self::acquire).
+            /// The errors of [`acquire`](Self::acquire).
             ///
             /// # Cancel safety
             ///
-            /// As [`acquire`](Self::acquire).
+            /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background. See
+            /// [cancelling an acquire](crate::InterProcessMutex#cancelling-an-acquire).
             #[track_caller]
             pub fn acquire_as(
                 &self,
@@ -108,15 +112,16 @@ macro_rules! owner_methods {
             }
 
             /// Waits for the lock for at most `budget`, for this owner: see [`acquire_timeout`](Self::acquire_timeout).
-            /// [Bind the guard](crate#bind-the-guard): `if ….is_some()` releases the lock before its block begins.
+            /// [Bind the guard](crate#bind-the-guard): `if ….is_some()` releases the lock before its block starts.
             ///
             /// # Errors
             ///
-            /// As [`acquire_timeout`](Self::acquire_timeout).
+            /// The errors of [`acquire_timeout`](Self::acquire_timeout).
             ///
             /// # Cancel safety
             ///
-            /// As [`acquire`](Self::acquire).
+            /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background. See
+            /// [cancelling an acquire](crate::InterProcessMutex#cancelling-an-acquire).
             #[track_caller]
             pub fn acquire_as_timeout(
                 &self,
@@ -128,15 +133,16 @@ macro_rules! owner_methods {
             }
 
             /// Tries once, for this owner: see [`try_acquire`](Self::try_acquire).
-            /// [Bind the guard](crate#bind-the-guard): `if ….is_some()` releases the lock before its block begins.
+            /// [Bind the guard](crate#bind-the-guard): `if ….is_some()` releases the lock before its block starts.
             ///
             /// # Errors
             ///
-            /// As [`try_acquire`](Self::try_acquire).
+            /// The errors of [`try_acquire`](Self::try_acquire).
             ///
             /// # Cancel safety
             ///
-            /// As [`acquire`](Self::acquire).
+            /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background. See
+            /// [cancelling an acquire](crate::InterProcessMutex#cancelling-an-acquire).
             #[track_caller]
             pub fn try_acquire_as(
                 &self,

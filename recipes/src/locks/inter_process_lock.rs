@@ -36,16 +36,16 @@ use crate::locks::semaphore_mutex::InterProcessSemaphoreMutex;
 /// ```
 #[async_trait]
 pub trait InterProcessLock: Send + Sync + fmt::Debug {
-    /// Waits for the lock without a limit. Errors and cancel safety are those of the lock's own method.
+    /// Waits for the lock without a limit. The lock's own method documents the errors and the cancel safety.
     async fn acquire(&self) -> Result<LockGuard, LockError>;
 
     /// Waits for the lock for at most `budget`, connection included. [Bind the guard](crate#bind-the-guard).
-    /// Returns `Ok(None)` if another contender is ahead when the budget ends. Errors and cancel safety are those of the
-    /// lock's own method.
+    /// Returns `Ok(None)` if another contender is ahead when the budget ends. The lock's own method documents the
+    /// errors and the cancel safety.
     async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>, LockError>;
 
-    /// Tries once; `Ok(None)` if the lock is taken. [Bind the guard](crate#bind-the-guard). Errors and cancel
-    /// safety are those of the lock's own method.
+    /// Tries once; `Ok(None)` if the lock is taken. [Bind the guard](crate#bind-the-guard). The lock's own method
+    /// documents the errors and the cancel safety.
     async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError>;
 
     /// Returns whether this object or a clone of it holds the lock.

@@ -31,10 +31,10 @@ use crate::locks::mutex::InterProcessMutex;
 ///
 /// # Reentrancy and losing the lock
 ///
-/// Those of the locks. The guard is held while all of its parts are held, and lost with the first loss of a part. If a
-/// part is lost before all are granted, all are released and acquired again. `try_acquire` and a budget that is over
-/// fail with `LockLost` instead. If the budget ends between two locks, `acquire_timeout` fails with `ConnectionLoss`,
-/// because no reply has shown another contender ahead.
+/// Each lock has its own rules of reentrancy. The guard is held while all of its parts are held, and lost with the
+/// first loss of a part. If a part is lost before all are granted, all are released and acquired again. `try_acquire`
+/// and a budget that has ended fail with `LockLost` instead. If the budget ends between two locks, `acquire_timeout`
+/// fails with `ConnectionLoss`, because no reply has shown another contender ahead.
 ///
 /// # Examples
 ///
@@ -57,12 +57,12 @@ use crate::locks::mutex::InterProcessMutex;
 ///
 /// # Differences from Curator
 ///
-/// One budget covers all locks; in Curator it covers each lock anew. An error ends the attempt at once; Curator goes on
-/// to the other locks.
+/// One budget covers all locks; in Curator each lock gets the whole budget. An error ends the attempt at once; Curator
+/// continues with the other locks.
 ///
 /// # ZooKeeper layout and cost
 ///
-/// Those of the locks.
+/// Each lock has its own layout and cost.
 #[derive(Debug, Clone)]
 pub struct InterProcessMultiLock {
     locks: Arc<[Arc<dyn InterProcessLock>]>,

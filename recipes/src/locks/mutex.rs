@@ -143,7 +143,7 @@ use crate::locks::reentrant::Reentrant;
 /// | case | requests |
 /// | --- | --- |
 /// | no contention | 3 in 2 round trips: create and listing, then delete |
-/// | one contender of another client ahead | 2 more: watch the predecessor and the own node |
+/// | one contender of another client ahead | 2 more: watch the predecessor and this contender's node |
 /// | several contenders of other clients ahead | 4 more: watch the second node ahead; after its deletion, list and watch as above |
 /// | behind another contender of the same client | 3: create, watch the nearest such node, delete; a listing more if other clients are between |
 /// | the first other contender joins behind a holder that did not wait | 1 more: the holder watches its node |
@@ -155,8 +155,8 @@ use crate::locks::reentrant::Reentrant;
 /// A watch that the session already has costs no request: in a queue of one session, a hand-off sends only the delete.
 /// A listing takes 55 bytes for each contender. Contenders of one client share listings of one path: behind a node that
 /// is deleted, a contender finds the next one in the newest listing. It lists if that lacks its node or is of an earlier
-/// connection, if no node is left ahead, or if nodes of it were gone. With
-/// [`MutexOptions::extra_lock_patterns`] a mutex shares nothing.
+/// connection, if no node is left ahead, or if nodes of it were deleted. With [`MutexOptions::extra_lock_patterns`] a
+/// mutex shares nothing.
 #[derive(Clone)]
 pub struct InterProcessMutex {
     lock: Arc<Reentrant>,
@@ -182,7 +182,7 @@ impl InterProcessMutex {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); `LockError::InvalidArgument` also for [`linger`](MutexOptions::linger) without
+    /// The errors of [`new`](Self::new), and `LockError::InvalidArgument` for [`linger`](MutexOptions::linger) without
     /// [`one_node_per_client`](MutexOptions::one_node_per_client).
     pub fn with_options(
         client: CuratorFramework,
@@ -235,7 +235,7 @@ impl InterProcessMutex {
     ///
     /// # Errors
     ///
-    /// As [`participant_nodes`](Self::participant_nodes).
+    /// The errors of [`participant_nodes`](Self::participant_nodes).
     ///
     /// # Cancel safety
     ///

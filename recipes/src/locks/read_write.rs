@@ -71,8 +71,8 @@ use crate::locks::reentrant::{OwnerState, Reentrant};
 ///
 /// # Differences from Curator
 ///
-/// Those of the mutex. A waiting reader watches the last writer ahead of it. In Curator it watches the first, so each
-/// of the writers wakes it.
+/// The [mutex's](crate::InterProcessMutex#differences-from-curator), and one more. A waiting reader watches the last
+/// writer ahead of it. In Curator it watches the first, so each of the writers wakes it.
 ///
 /// # Beside Java's Curator
 ///
@@ -150,7 +150,7 @@ impl InterProcessReadWriteLock {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); `LockError::InvalidArgument` also for [`linger`](LockOptions::linger) without
+    /// The errors of [`new`](Self::new), and `LockError::InvalidArgument` for [`linger`](LockOptions::linger) without
     /// [`one_node_per_client`](LockOptions::one_node_per_client).
     pub fn with_options(
         client: CuratorFramework,
@@ -226,7 +226,7 @@ macro_rules! half {
             ///
             /// # Errors
             ///
-            /// As [`InterProcessMutex::participant_nodes`](crate::InterProcessMutex::participant_nodes).
+            /// The errors of [`InterProcessMutex::participant_nodes`](crate::InterProcessMutex::participant_nodes).
             ///
             /// # Cancel safety
             ///
@@ -240,7 +240,7 @@ macro_rules! half {
             ///
             /// # Errors
             ///
-            /// As [`participant_nodes`](Self::participant_nodes).
+            /// The errors of [`participant_nodes`](Self::participant_nodes).
             ///
             /// # Cancel safety
             ///
@@ -316,7 +316,7 @@ impl WriteGuard {
     ///
     /// When the future is dropped, this guard still holds the write lock.
     pub async fn downgrade(&self) -> Result<ReadGuard, LockError> {
-        // Keeps the write lock until the read lock is granted, even if this guard is released meanwhile.
+        // Keeps the write lock until the read lock is granted, even if this guard is released in the meantime.
         let writing = self.another_share()?;
         let Write { halves, owner } = &self.kind;
         let read = match owner {

@@ -14,7 +14,6 @@ use crate::engine::hold::{Hold, HoldShare};
 use crate::engine::owner::LockOwner;
 use crate::engine::{LockInternals, WaitMode, acquire};
 
-/// The hold of an owner.
 #[derive(Debug, Default)]
 struct OwnerHold {
     held: Mutex<Weak<Hold>>,
@@ -57,7 +56,7 @@ pub(crate) struct Reentrant {
     by_owner: Mutex<HashMap<LockOwner, Arc<OwnerHold>>>,
 }
 
-/// The state in which an owner's acquire begins.
+/// The state in which an owner's acquire starts.
 pub(crate) enum OwnerState {
     /// The owner holds the lock already.
     Holds(HoldShare),
@@ -119,7 +118,7 @@ impl Reentrant {
         self.internals.warn_of_self_deadlock(self.internals.base_path(), mode, waits);
     }
 
-    /// Begins an owner's acquire. It waits for an earlier acquire of the owner, and then shares its hold.
+    /// Starts an owner's acquire. It waits for an earlier acquire of the owner, and then shares its hold.
     pub(crate) async fn enter(&self, owner: LockOwner, mode: WaitMode) -> Result<OwnerState, LockError> {
         let lock = self.owner_locks.of(&owner).lock_owned();
         let record = self.record_of(owner);

@@ -24,7 +24,7 @@ use crate::locks::semaphore::InterProcessSemaphoreV2;
 ///
 /// # Losing the lock and fairness
 ///
-/// Those of [`InterProcessMutex`](crate::InterProcessMutex#losing-the-lock): the guard reports a loss, and waiters are
+/// As with [`InterProcessMutex`](crate::InterProcessMutex#losing-the-lock): the guard reports a loss, and waiters are
 /// served first come, first served.
 ///
 /// # Examples
@@ -52,7 +52,7 @@ use crate::locks::semaphore::InterProcessSemaphoreV2;
 ///
 /// # ZooKeeper layout and cost
 ///
-/// Those of an [`InterProcessSemaphoreV2`] with one lease: five requests where the mutex sends three.
+/// As for an [`InterProcessSemaphoreV2`] with one lease: five requests where the mutex sends three.
 #[derive(Clone)]
 pub struct InterProcessSemaphoreMutex {
     semaphore: InterProcessSemaphoreV2,
@@ -77,7 +77,7 @@ impl InterProcessSemaphoreMutex {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); `LockError::InvalidArgument` also for
+    /// The errors of [`new`](Self::new), and `LockError::InvalidArgument` for
     /// [`one_node_per_client`](LockOptions::one_node_per_client).
     pub fn with_options(
         client: CuratorFramework,

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 struct Claims(Mutex<HashSet<i64>>);
 
 /// The claim of one task to a node, up to its drop. Two objects of one client at one path never count one node as
-/// theirs. Behind a lost reply the session alone does not show which of them has created it.
+/// theirs. After a lost reply the session alone does not show which of them has created it.
 #[derive(Debug)]
 pub(super) struct Claim {
     claims: Arc<Claims>,

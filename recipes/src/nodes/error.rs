@@ -1,10 +1,11 @@
-//! The errors of nodes that stand, and of groups.
+//! The errors of the nodes that tasks keep, and of groups.
 
 use curator_framework::{PathText, SessionId};
 
 use crate::standing::StartError;
 
-/// An error of a node that stands, or of a group.
+/// An error of a [`PersistentNode`](crate::PersistentNode), a [`PersistentTtlNode`](crate::PersistentTtlNode) or a
+/// group.
 ///
 /// The text is without the cause: [`Chain`](curator_framework::Chain) adds it.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -40,8 +41,8 @@ pub enum NodeError {
         /// The session; `None` for a node that is not ephemeral.
         session: Option<SessionId>,
     },
-    /// Another session has a member with this id, perhaps that of an earlier process that has crashed: its node stands
-    /// until the session expires.
+    /// Another session has a member with this id, perhaps the session of an earlier process that has crashed: its node
+    /// exists until the session expires.
     #[error("the group {group} has a member {id:?}, {}", owned_by(*session))]
     DuplicateMember {
         /// The group's path.

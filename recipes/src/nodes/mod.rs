@@ -1,4 +1,4 @@
-//! Nodes that stand: a task creates its node in each session, and again when another client deletes it.
+//! Nodes that tasks keep: a task creates its node in each session, and again when another client deletes it.
 
 mod claims;
 pub(crate) mod error;

@@ -1,4 +1,4 @@
-//! The options of nodes that stand.
+//! The options of the nodes that tasks keep.
 
 use curator_framework::recipe::Parents;
 use curator_framework::{Acl, CreateMode};
@@ -77,8 +77,7 @@ impl PersistentNodeOptions {
         self
     }
 
-    /// Sets the access control list of the node. Default: that of the client's
-    /// [`AclProvider`](curator_framework::AclProvider).
+    /// Sets the access control list of the node. Default: the client's [`AclProvider`](curator_framework::AclProvider).
     ///
     /// The client needs the permission to read the node. Without it, servers from 3.8.4 and 3.9.2 on do not show
     /// whether the node still exists, so it is in the state [`Failed`](crate::NodeState::Failed).

@@ -1,4 +1,4 @@
-//! A node that stands.
+//! A node that a task keeps on the server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::nodes::state::{NodeState, Owner, StandingNode};
 use crate::standing::changes::Change;
 use crate::standing::{StandingTask, first_found};
 
-/// A node that stands: a task creates it in each session, and again when another client deletes it. Curator's
-/// `PersistentNode`.
+/// A node that a task keeps on the server: it creates the node in each session, and again when another client deletes
+/// it. Curator's `PersistentNode`.
 ///
 /// With an ephemeral mode it is a registration, which lasts as long as its process. Other clients may see it deleted
 /// before this process learns of that. So it gives no right to act alone: use a lock or an election.
@@ -70,7 +70,7 @@ use crate::standing::{StandingTask, first_found};
 /// * If the server still has the node of the lost session, the new node takes its place in one transaction. The client
 ///   closes the lost session too; if that is faster, the name is missing for up to two round trips.
 /// * Data that another client writes is [reported or replaced](crate::ForeignData). Curator does neither.
-/// * An error that waiting cannot mend reaches [`created`](Self::created), and attempts pause. Curator sends creates
+/// * An error that waiting cannot fix reaches [`created`](Self::created), and attempts pause. Curator sends creates
 ///   without a pause after some errors, and none at all after others.
 /// * [`set_data`](Self::set_data) works before the first create. Curator's throws.
 ///
@@ -93,7 +93,7 @@ use crate::standing::{StandingTask, first_found};
 /// | [`set_data`](Self::set_data) | 2: the write, and a read that sets the watch again |
 /// | data written by another client | 2, and 2 to [mend](crate::ForeignData::Mend) it |
 /// | lost connection | none, apart from the watch that the session sets again |
-/// | wait behind another session's node | none; 2 for each change of that node |
+/// | wait for another session's node | none; 2 for each change of that node |
 /// | close | 1 |
 ///
 /// The node needs no heartbeat beside the session's pings: it excludes no other client from anything.
@@ -111,7 +111,7 @@ struct OwnerOfNode {
 }
 
 impl PersistentNode {
-    /// Creates an ephemeral node that is to stand at a path, without a request.
+    /// Creates the object that keeps an ephemeral node at a path, without a request.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl PersistentNode {
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -135,7 +135,7 @@ impl PersistentNode {
         Self::of_kept(client, kept(path.into(), options), Some(data.into()))
     }
 
-    /// Creates an ephemeral node. Without data or a list the node gets those of the client.
+    /// Creates an ephemeral node. Without data or a list the node gets the client's.
     pub(crate) fn ephemeral(
         client: CuratorFramework,
         path: String,
@@ -202,7 +202,7 @@ impl PersistentNode {
     /// Waits like [`created`](Self::created) for at most `budget`: Curator's `waitForInitialCreate`. Returns `Ok(None)`
     /// if the budget ends while the client is connected.
     ///
-    /// Behind a crash the node of the earlier process stands until its session expires. So give a budget above the
+    /// After a crash the node of the earlier process exists until its session expires. So give a budget above the
     /// session timeout, which is 60 s by default.
     ///
     /// # Errors
@@ -240,12 +240,13 @@ impl PersistentNode {
     }
 
     /// Returns the changes of the state from now on, as a bounded stream. Read the present
-    /// [`state`](Self::state) behind this call, so that no change is missed; the stream may repeat it.
+    /// [`state`](Self::state) after this call, so that no change is missed; the stream may repeat it.
     pub fn changes(&self) -> Changes<Change<NodeState>> {
         self.owner.shared.state.changes()
     }
 
-    /// Returns the owner of the node at the path; `None` as long as neither this node nor another one is known to stand.
+    /// Returns the owner of the node at the path; `None` as long as neither this node nor another one is known to
+    /// exist.
     #[must_use]
     pub fn owner(&self) -> Option<Owner> {
         match self.state() {
@@ -268,7 +269,7 @@ impl PersistentNode {
         self.owner.shared.actual_path.borrow().clone()
     }
 
-    /// Returns the data that the node is to have.
+    /// Returns the data that the task keeps in the node.
     #[must_use]
     pub fn data(&self) -> Vec<u8> {
         self.owner.shared.wanted.borrow().data.to_vec()
@@ -281,13 +282,13 @@ impl PersistentNode {
     /// # Errors
     ///
     /// * `Error::SchemaViolation`: the data stays as it was.
-    /// * `Error::NoAuth`, `Error::RequestTooLarge` and other refusals of a node that stands: the data stays as it was.
-    /// * `NodeError::TakenBy`, and refusals of a node that does not stand: the data is kept for the next create.
+    /// * `Error::NoAuth`, `Error::RequestTooLarge` and other refusals of a node that exists: the data stays as it was.
+    /// * `NodeError::TakenBy`, and refusals of a node that does not exist: the data is kept for the next create.
     /// * `NodeError::Closed`: the node or the client was closed, before or during the call.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the data is written all the same.
+    /// When the future is dropped the data is written anyway.
     pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> Result<(), NodeError> {
         let data = data.into();
         let OwnerOfNode { client, kept, shared, .. } = &*self.owner;
@@ -335,7 +336,7 @@ impl PersistentNode {
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when the future is dropped.
+    /// The closing continues when the future is dropped.
     pub async fn close(&self) {
         self.owner.task.close(&self.owner.client).await;
         // Without a start no task publishes the last state.

@@ -1,4 +1,4 @@
-//! The state that a node that stands shares with its task.
+//! The state that a kept node shares with its task.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -53,7 +53,7 @@ pub(super) struct Touch {
     pub(super) every: Duration,
 }
 
-/// The data that the node is to have.
+/// The data that the task keeps in the node.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) data: Arc<[u8]>,

@@ -1,10 +1,10 @@
-//! The states of a node that stands.
+//! The states of a node that a task keeps.
 
 use curator_framework::{SessionId, Zxid};
 
 use crate::nodes::error::NodeError;
 
-/// A node that stands on the server.
+/// A node that exists on the server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct StandingNode {
@@ -35,9 +35,9 @@ pub enum Owner {
 pub enum NodeState {
     /// The node was not started.
     Latent,
-    /// The node does not stand: not yet, or no longer because its session has ended or another client has deleted it.
+    /// The node does not exist: not yet, or no longer because its session has ended or another client has deleted it.
     Creating,
-    /// The node stands. The state stays during a lost connection, until the session ends.
+    /// The node exists. The state stays during a lost connection, until the session ends.
     Standing(StandingNode),
     /// The node exists, as far as is known: the server refuses a request about it. The node tries again, with growing
     /// pauses of up to 30 s. Its session lives; a deletion by another client is noticed with the next reply.
@@ -56,7 +56,7 @@ pub enum NodeState {
         /// The zxid of the transaction that created the other node.
         czxid: Zxid,
     },
-    /// An attempt failed with an error that waiting cannot mend, such as a missing permission or parent. The node tries
+    /// An attempt failed with an error that waiting cannot fix, such as a missing permission or parent. The node tries
     /// again, with growing pauses of up to 30 s. `Error::TooManyEphemeralNodes` passes when nodes of the session have
     /// gone, so the pauses after it are of up to 1 s.
     Failed(NodeError),

@@ -1,4 +1,4 @@
-//! A node with a time to live that stands.
+//! A node with a time to live that a task keeps.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ use crate::standing::changes::Change;
 /// # Differences from Curator
 ///
 /// * The child is written before the node counts as created. In Curator a process that ends before the first write
-///   leaves the node for ever.
+///   leaves the node forever.
 /// * A write that the server refuses is reported: [`NodeState::Failed`]. Curator ignores it.
 ///
 /// # ZooKeeper layout
@@ -54,7 +54,7 @@ use crate::standing::changes::Change;
 ///
 /// # Cost
 ///
-/// That of a [`PersistentNode`], and one write of the child in each half of the time to live. The first one needs a
+/// The cost of a [`PersistentNode`], and one write of the child in each half of the time to live. The first one needs a
 /// create in addition.
 #[derive(Debug, Clone)]
 pub struct PersistentTtlNode {
@@ -62,7 +62,7 @@ pub struct PersistentTtlNode {
 }
 
 impl PersistentTtlNode {
-    /// Creates a node that is to stand at a path, without a request.
+    /// Creates the object that keeps a node at a path, without a request.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl PersistentTtlNode {
     ///
     /// # Errors
     ///
-    /// * Those of [`new`](Self::new).
+    /// * The errors of [`new`](Self::new).
     /// * `NodeError::InvalidArgument`: the touch factor is 0 or leaves less than a millisecond between two writes, or
     ///   the child is not the name of one node.
     pub fn with_options(
@@ -126,7 +126,7 @@ impl PersistentTtlNode {
     ///
     /// # Errors
     ///
-    /// Those of [`PersistentNode::start`].
+    /// The errors of [`PersistentNode::start`].
     pub fn start(&self) -> Result<(), NodeError> {
         self.node.start()
     }
@@ -136,7 +136,8 @@ impl PersistentTtlNode {
     ///
     /// # Errors
     ///
-    /// Those of [`PersistentNode::created`]; `Error::Unsupported`: the servers or the client cannot create such nodes.
+    /// The errors of [`PersistentNode::created`]; `Error::Unsupported`: the servers or the client cannot create such
+    /// nodes.
     ///
     /// # Cancel safety
     ///
@@ -150,7 +151,7 @@ impl PersistentTtlNode {
     ///
     /// # Errors
     ///
-    /// Those of [`created`](Self::created) and of [`PersistentNode::created_timeout`].
+    /// The errors of [`created`](Self::created) and of [`PersistentNode::created_timeout`].
     ///
     /// # Cancel safety
     ///
@@ -184,7 +185,7 @@ impl PersistentTtlNode {
         self.node.path()
     }
 
-    /// Returns the data that the node is to have.
+    /// Returns the data that the task keeps in the node.
     #[must_use]
     pub fn data(&self) -> Vec<u8> {
         self.node.data()
@@ -194,11 +195,11 @@ impl PersistentTtlNode {
     ///
     /// # Errors
     ///
-    /// Those of [`PersistentNode::set_data`].
+    /// The errors of [`PersistentNode::set_data`].
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the data is written all the same.
+    /// When the future is dropped the data is written anyway.
     pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> Result<(), NodeError> {
         self.node.set_data(data).await
     }
@@ -219,7 +220,7 @@ impl PersistentTtlNode {
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when the future is dropped.
+    /// The closing continues when the future is dropped.
     pub async fn close(&self) {
         self.node.close().await;
     }

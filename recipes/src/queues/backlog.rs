@@ -158,7 +158,7 @@ mod tests {
         "foreign",
     ];
 
-    /// The same as a backlog, by a list of names with their states that is sorted at each look.
+    /// The same as a backlog, by a list of names with their states that is sorted at each read.
     #[derive(Default)]
     struct Naive {
         names: Vec<(&'static str, Option<Apart>)>,

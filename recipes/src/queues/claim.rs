@@ -1,7 +1,7 @@
 //! The claim of an item: a transaction that creates its lock and raises its version.
 //!
-//! The name of a lock is its item's, so it does not tell one holder from the next. The version does: the transaction that
-//! ends a delivery names the version that its claim has written. Java's consumers do not change it.
+//! The name of a lock is its item's, so it does not distinguish one holder from the next. The version does: the
+//! transaction that ends a delivery names the version that its claim has written. Java's consumers do not change it.
 
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ pub(super) enum Claimed {
     Gone,
     /// The item was written since it was read: another consumer has or had it.
     Changed,
-    /// An earlier claim was not applied, or to an item that is gone. The item is to be read again: its path may have been
-    /// created again.
+    /// An earlier claim was not applied, or to a deleted item. The consumer reads the item again: its path may have
+    /// been created again.
     NotApplied,
     /// The path of the locks does not exist.
     NoLockPath,

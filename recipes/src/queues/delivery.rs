@@ -275,7 +275,7 @@ impl<T> Delivery<T> {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the delivery is not held any more. Call it again, or drop the delivery.
+    /// When the future is dropped, the delivery is no longer held. Call it again, or drop the delivery.
     pub async fn retry(&self) -> Result<(), QueueError> {
         self.locked("be given back")?.retry().await
     }
@@ -317,7 +317,7 @@ impl<T> Delivery<T> {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the delivery is not held any more. Call it again, or drop the delivery.
+    /// When the future is dropped, the delivery is no longer held. Call it again, or drop the delivery.
     pub async fn release(&self) -> Result<Release, QueueError> {
         match &self.hold {
             Hold::AtMostOnce => Ok(Release::Released),

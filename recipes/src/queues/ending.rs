@@ -64,7 +64,7 @@ struct State {
     sent: Option<Finish>,
     /// The connection on which the item was known to be there.
     epoch: u64,
-    /// The item is gone, and another one has its name.
+    /// The item is deleted, and another one has its name.
     is_followed: bool,
     outcome: Option<Outcome>,
 }
@@ -225,9 +225,9 @@ impl Locked {
         }
     }
 
-    /// Reads if the claimed item is there, after an unknown outcome and on a new connection. Between two connections the path
-    /// may be created again, with another item of this name and version. If the item is gone, and the transaction that was
-    /// sent has not deleted it, none counts as sent.
+    /// Reads whether the claimed item exists, after an unknown outcome and on a new connection. Between two connections
+    /// the path may be created again, with another item of this name and version. If the item is gone, and the
+    /// transaction that was sent has not deleted it, none counts as sent.
     async fn is_there(&self, state: &mut State) -> Result<bool, Error> {
         let session = self.hold.session().pinned();
         let (item, lock) = (session.exists(&self.item.path), session.exists(self.hold.node_path()));
@@ -334,7 +334,7 @@ async fn delete_lock(lock: &mut OwnedNode, epoch: u64, queue: &str, check: Opera
     match lock.delete_with(operations).await {
         Ok(done) => Ok(done.is_some()),
         // The item was deleted, or claimed by another consumer that has a lock at the same path now. Or the client may not
-        // create the node. This deletes the lock of this delivery alone.
+        // create the node. This deletes only the lock of this delivery.
         Err(Error::Transaction { .. }) => lock.delete().await,
         Err(error) => Err(error),
     }

@@ -39,9 +39,9 @@ pub(super) struct Engine<T> {
     backlog: Backlog,
     reads: Reads,
     follower: Option<Follower>,
-    /// The items that were read, and are to be taken at most once.
+    /// The items that were read, and that the consumer takes at most once.
     taking: Taking<(Vec<T>, History)>,
-    /// The items that were read, and are to be locked.
+    /// The items that were read, and that the consumer locks next.
     claims: Vec<Claim<T>>,
     /// The items that were taken and not delivered yet, at most a batch, and errors about others.
     taken: VecDeque<Result<Delivery<T>, QueueError>>,
@@ -55,7 +55,7 @@ pub(super) struct Engine<T> {
     ended: (UnboundedSender<Ended>, UnboundedReceiver<Ended>),
 }
 
-/// An item that is to be locked.
+/// An item that the consumer locks next.
 struct Claim<T> {
     claiming: Box<Claiming>,
     items: Vec<T>,
@@ -358,7 +358,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Ok(())
     }
 
-    /// Deletes the items that are to be taken. After an error that may pass, the next step continues.
+    /// Deletes the items to take. After an error that may pass, the next step continues.
     async fn finish_taking(&mut self, session: &Session) -> Result<(), QueueError> {
         let deleted = self.taking.delete(&self.shared.markers, session).await;
         let taken = self.taking.take_decided();
@@ -415,7 +415,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
         match self.has_lock_path || !self.claims.is_empty() {
             true => self.claims.extend(later),
-            // In their order behind the first one, which is tried again.
+            // In their order after the first one, which is tried again.
             false => later.iter().for_each(|claim| self.backlog.set_ready(&claim.claiming.name, Apart::Taken)),
         }
         first_error.map_or(Ok(()), Err)
@@ -434,7 +434,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         error
     }
 
-    /// Skips an item from now on. The ones behind it are not delayed.
+    /// Skips an item from now on. The items after it are not delayed.
     fn is_reported(&mut self, name: &str) {
         self.backlog.set_ready(name, Apart::Taken);
         self.backlog.set_apart(name, Apart::Reported);
@@ -545,7 +545,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             return Ok(());
         };
         match ended {
-            // It is delivered again, or is gone.
+            // It is delivered again, or is deleted.
             Ok(()) | Err(QueueError::Lost { .. } | QueueError::AlreadyGone { .. } | QueueError::Unknown { .. }) => {
                 Ok(())
             }

@@ -69,8 +69,8 @@ pub enum QueueError {
         path: PathText,
     },
     /// A request without a reply has taken or completed the item, or another consumer has taken it: the session has ended
-    /// before that was known. The item is not delivered by this consumer any more. If it is still in the queue, it is
-    /// delivered again.
+    /// before that was known. This consumer no longer delivers the item. If it is still in the queue, it is delivered
+    /// again.
     #[error("the outcome for the item {path} is unknown: the session has ended before the reply to the request")]
     Unknown {
         /// The path of the item's node.

@@ -7,7 +7,7 @@
 //! A long backlog in the order of the puts is listed once and used up without a watch. Its events would say nothing new:
 //! the first ones are about this consumer's deletes, and later items come last. Once another consumer is faster, the watch is
 //! set, because its events spare reads. In the meantime a watch on the path itself reports its deletion. A path that is
-//! created again has items with the same names and versions: only that notification tells them apart.
+//! created again has items with the same names and versions: only that notification distinguishes them.
 //!
 //! The caches' engine reads the stat of each node, even without data. That is one more request an item, so it does not
 //! fit here.
@@ -36,7 +36,7 @@ pub(super) struct Follower {
     path: String,
     /// `None` while a long backlog is used up.
     source: Option<Source>,
-    /// The changes are to be notified.
+    /// The changes have to be notified.
     wants_events: bool,
     news: News,
     /// The number of items taken since the newest listing.

@@ -101,7 +101,7 @@ pub(super) fn decode(data: &[u8]) -> Result<Content<'_>, CorruptItem> {
     Ok(Content { items, length, history, others, reason })
 }
 
-/// Splits the bytes after the end mark into the history and the bytes behind it.
+/// Splits the bytes after the end mark into the history and the bytes after it.
 fn split_history(tail: &[u8]) -> (History, &[u8]) {
     let read = || {
         let rest = tail.strip_prefix(&HISTORY)?;

@@ -132,14 +132,15 @@ macro_rules! queue {
                 self.shared.dead_letters(count).await
             }
 
-            /// Moves the dead letter of this name back to the queue, in one transaction. Returns `false` if there is none.
+            /// Moves the dead letter of this name back to the queue, in one transaction. Returns `false` if it does not
+            /// exist.
             ///
             /// The item keeps its id, priority or time, and comes last among these. It keeps its
             /// [`key`](crate::Delivery::key) too, and has a new count of deliveries. The codec is not asked. The move
             /// does not wait for room below [`max_items`](QueueOptions::max_items).
             ///
             /// A lost reply does not put the item twice. If this client may not create a child of the path's parent, a
-            /// letter that is gone after a lost reply counts as moved by this call.
+            /// letter that no longer exists after a lost reply counts as moved by this call.
             ///
             /// It costs one read and one transaction.
             ///
@@ -204,15 +205,16 @@ queue! {
     ///
     /// With a [lock path](QueueOptions::lock_path) each item is delivered at least once, and its effects in ZooKeeper
     /// are made [exactly once](crate::Delivery::complete_with). With [`at_most_once`](QueueOptions::at_most_once),
-    /// Curator's default, a crash loses the item that is being worked on. There is no `new`: each queue needs one of both.
+    /// Curator's default, a crash loses the item that is being worked on. The type has no `new`: each queue needs one
+    /// of the two.
     ///
     /// [Clones](crate#handles) are cheap, and all clones are one object. They keep the client open. A queue object sends
     /// nothing by itself.
     ///
     /// # At most once
     ///
-    /// A lost reply to the delete of an item does not lose the item: the next read shows if this consumer has deleted it.
-    /// If another consumer deletes the same item within that round trip, both deliver it.
+    /// A lost reply to the delete of an item does not lose the item: the next read shows whether this consumer has
+    /// deleted it. If another consumer deletes the same item within that round trip, both deliver it.
     ///
     /// # Examples
     ///

@@ -102,8 +102,8 @@ pub(super) fn prefix(kind: Kind, name: &str) -> &str {
     name.get(..length).unwrap_or(name)
 }
 
-/// Returns the name of an item without the number that the server has appended, whatever kind its queue has. `None` if
-/// it is not an item's.
+/// Returns the name of an item without the number that the server has appended, regardless of the kind of its queue.
+/// `None` if it is not an item's.
 pub(super) fn prefix_of_any_kind(name: &str) -> Option<&str> {
     // A name of a delay queue has the form of one with an id.
     let kinds = [Kind::Plain, Kind::Id, Kind::Priority];

@@ -10,7 +10,7 @@ use crate::queues::error::QueueError;
 use crate::queues::paths::PathsMade;
 use crate::queues::proving::{Markers, Proving, Settled, Tried};
 
-/// A node that is to be created, with a number that the server appends.
+/// A node to create, with a number that the server appends.
 #[derive(Debug, Clone)]
 pub(super) struct NewNode {
     /// The name without the number.
@@ -21,7 +21,7 @@ pub(super) struct NewNode {
 /// The outcome of an attempt.
 enum Attempt {
     Done,
-    /// The node that is to be deleted with the put does not exist.
+    /// The node that the put deletes does not exist.
     Gone,
     NoPath,
     Again,

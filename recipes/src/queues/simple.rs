@@ -387,7 +387,7 @@ impl Simple {
         let Some(name) = reading.name.clone() else { return Ok(None) };
         let path = make_path(&self.path, &name);
         if aim == Aim::Peek {
-            // Nothing is to be given back.
+            // There is nothing to give back.
             reading.name = None;
         }
         let (data, stat) = match session.get_data(&path).await {

@@ -1,7 +1,8 @@
 //! The deletes that take items: at most once, and not lost with a reply.
 //!
-//! An item that is gone after a delete without a reply may be another consumer's. The marker of the transaction tells. Over
-//! `zookeeper-async`, which has no transactions, and where the server allows no marker, the item counts as taken.
+//! An item that is gone after a delete without a reply may be another consumer's. The marker of the transaction shows
+//! which. Over `zookeeper-async`, which has no transactions, and where the server allows no marker, the item counts as
+//! taken.
 
 use curator_framework::spi::Operation;
 use curator_framework::{Error, Session, Stat};
@@ -16,7 +17,7 @@ pub(super) struct Item<P> {
     pub(super) name: Box<str>,
     pub(super) stat: Stat,
     pub(super) content: P,
-    /// The item is gone, and another one has its name: the path was created again.
+    /// The item is deleted, and another one has its name: the path was created again.
     pub(super) is_followed: bool,
 }
 
@@ -44,7 +45,7 @@ pub(super) enum Taken {
     Changed,
     /// The node has children, so it cannot be deleted.
     HasChildren,
-    /// The item is gone, and nothing proves which client has taken it.
+    /// The item is deleted, and nothing proves which client has taken it.
     Unknown,
 }
 

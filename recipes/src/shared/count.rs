@@ -55,16 +55,16 @@ impl Shared<i32> {
     ///
     /// # Errors
     ///
-    /// As [`count`](Self::count).
+    /// The errors of [`count`](Self::count).
     pub fn versioned_value(&self) -> Result<VersionedValue<i32>, SharedError> {
         self.newest()
     }
 
-    /// Sets the count, whatever it is now.
+    /// Sets the count, regardless of its present value.
     ///
     /// # Errors
     ///
-    /// As [`SharedValue::set_value`].
+    /// The errors of [`SharedValue::set_value`].
     ///
     /// # Cancel safety
     ///
@@ -74,11 +74,12 @@ impl Shared<i32> {
     }
 
     /// Sets the count if it is still the previous one: see [`SharedValue::try_set_value`], also for lost replies. After
-    /// a lost reply an increment must not be repeated blindly: equal counts of several processes look the same.
+    /// a lost reply an increment must not be repeated blindly: equal counts of several processes cannot be
+    /// distinguished.
     ///
     /// # Errors
     ///
-    /// As [`SharedValue::try_set_value`].
+    /// The errors of [`SharedValue::try_set_value`].
     ///
     /// # Cancel safety
     ///

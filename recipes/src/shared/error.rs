@@ -39,7 +39,7 @@ pub enum SharedError {
         /// The node.
         path: PathText,
     },
-    /// The node's data is not that of a count, which is four bytes.
+    /// The node's data is not a count, which has four bytes.
     #[error("the data of {path} is not a count: it has {length} bytes, not 4{}", default_data(*length))]
     NotACount {
         /// The node.

@@ -21,7 +21,7 @@ pub(super) struct Read {
 pub(super) struct NodeFollower<V: Content> {
     copy: Arc<LocalCopy<V>>,
     client: CuratorFramework,
-    /// The number of the newest value that the listeners were told of.
+    /// The number of the newest value that was reported to the listeners.
     told: u64,
 }
 
@@ -165,7 +165,7 @@ impl<V: Content> NodeFollower<V> {
     }
 }
 
-/// Ends the waits for a read that the task had begun, for example because its runtime was dropped.
+/// Ends the waits for a read that the task had started, for example because its runtime was dropped.
 impl<V: Content> Drop for NodeFollower<V> {
     fn drop(&mut self) {
         self.copy.load.send_if_modified(|load| load.take_if(|load| matches!(load, Load::Begun)).is_some());

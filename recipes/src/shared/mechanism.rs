@@ -145,7 +145,8 @@ impl<V: Content> Shared<V> {
     ///
     /// # Errors
     ///
-    /// As [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a connection.
+    /// The errors of [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a
+    /// connection.
     ///
     /// # Cancel safety
     ///
@@ -176,7 +177,7 @@ impl<V: Content> Shared<V> {
         self.owner.copy.watch()
     }
 
-    /// Sets the value, whatever it is now.
+    /// Sets the value, regardless of the present one.
     pub(super) async fn set(&self, value: V) -> Result<(), SharedError> {
         self.initialized().await?;
         let Owner { copy, client, .. } = &*self.owner;
@@ -244,7 +245,7 @@ impl<V: Content> Shared<V> {
             ))
         };
         match read.await {
-            // The server has answered the write, so it is not behind `before`.
+            // The server has answered the write, so its value is not older than `before`.
             Ok(value) => copy.replace(before, value),
             Err(error) => tracing::debug!(error = %Chain(&error), "a shared value that has changed cannot be read yet"),
         }

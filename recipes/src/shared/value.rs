@@ -49,17 +49,17 @@ impl Shared<Vec<u8>> {
         self.newest_data()
     }
 
-    /// Sets the value, whatever it is now.
+    /// Sets the value, regardless of the present one.
     ///
     /// # Errors
     ///
-    /// * As [`initialized`](Shared::initialized), for which it waits.
+    /// * The errors of [`initialized`](Shared::initialized), for which it waits.
     /// * Of the framework `Error::NoNode` if the node was deleted, `Error::NoAuth`, `Error::Compression`,
     ///   `Error::SchemaViolation`: the value is not set.
     /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up: the value may be set if
     ///   [`outcome_unknown`](SharedError::outcome_unknown) returns true.
     ///
-    /// After a lost reply the value is set again, even if another client has set another value meanwhile.
+    /// After a lost reply the value is set again, even if another client has set another value in the meantime.
     ///
     /// # Cancel safety
     ///
@@ -76,11 +76,11 @@ impl Shared<Vec<u8>> {
     ///
     /// * `SharedError::IllegalTrySetVersion`: the previous version is −1, as before the first read and once in 2^32
     ///   changes.
-    /// * Those of [`set_value`](Self::set_value).
+    /// * The errors of [`set_value`](Self::set_value).
     ///
     /// After a lost reply the value may be set without this call knowing it. Then the error has an [unknown
     /// outcome](SharedError::outcome_unknown), even if a retry is refused because of the version. To find out, put a
-    /// mark of your own into the value, and look for it in the newest one.
+    /// mark of your own into the value, and check whether the newest value has it.
     ///
     /// # Cancel safety
     ///

@@ -44,7 +44,7 @@ impl<T> VersionedValue<T> {
         &self.value
     }
 
-    /// Returns the value alone.
+    /// Returns only the value.
     #[must_use]
     pub fn into_value(self) -> T {
         self.value

@@ -8,8 +8,8 @@ use tokio::sync::{broadcast, watch};
 /// The number of changes that a stream keeps for a slow reader.
 const KEPT: usize = 128;
 
-/// One element of a stream of changes, such as [`LeaderLatch::changes`](crate::LeaderLatch::changes). It begins with the
-/// next change, and keeps the newest 128 for a slow reader.
+/// One element of a stream of changes, such as [`LeaderLatch::changes`](crate::LeaderLatch::changes). It starts with
+/// the next change, and keeps the newest 128 for a slow reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<T> {
     /// The next state.
@@ -41,7 +41,7 @@ impl<T: Clone + Send + Sync + 'static> Published<T> {
         Self { newest: watch::Sender::new(first), changes: Mutex::new(Some(broadcast::Sender::new(KEPT))) }
     }
 
-    /// Publishes a state, but not behind the last one.
+    /// Publishes a state, but not after the last one.
     pub(crate) fn publish(&self, state: T) {
         // Sent without the lock: the drop of an old state may call user code.
         let changes = self.changes.lock().clone();

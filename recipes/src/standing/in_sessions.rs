@@ -13,13 +13,13 @@ use crate::standing::{Pauses, catch_up};
 pub(crate) trait InSessions {
     type Error: RecipeError;
 
-    /// Works in this session until it ends, or until the work has to begin again.
+    /// Works in this session until it ends, or until the work has to start again.
     fn work_in(&mut self, session: &Session) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Returns the pauses after failed attempts. The work resets them.
     fn pauses(&mut self) -> &mut Pauses;
 
-    /// Takes the error of an attempt ahead of the pause. `may_pass` is true if waiting can mend it.
+    /// Takes the error of an attempt before the pause. `may_pass` is true if waiting can fix it.
     fn failed(&mut self, error: Self::Error, may_pass: bool, pause: Duration);
 }
 
@@ -45,7 +45,7 @@ pub(crate) async fn work_in_sessions<W: InSessions>(client: &CuratorFramework, w
     }
 }
 
-/// Returns `true` if waiting can mend the error of an attempt. The client may be started later.
+/// Returns `true` if waiting can fix the error of an attempt. The client may be started later.
 pub(crate) fn may_pass(error: &Error) -> bool {
     error.is_retryable() || matches!(error, Error::NotStarted)
 }

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// Waits until the session's server has all that was committed before. A new session may be on a server that lags
-/// behind that of an earlier one.
+/// Waits until the session's server has all that was committed before. The server of a new session may lag behind the
+/// server of an earlier one.
 pub(crate) async fn catch_up(session: &Session, path: &str) -> curator_framework::Result<()> {
     match session.sync(path).await {
         // Such a client sends a write in place of it.
@@ -77,7 +77,7 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// Returns the pause after a failed attempt. `may_pass` is true for errors that waiting can mend.
+    /// Returns the pause after a failed attempt. `may_pass` is true for errors that waiting can fix.
     pub(crate) fn after(&mut self, may_pass: bool) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(if may_pass { LONGEST_PAUSE } else { LONGEST_PAUSE_WHEN_REFUSED });
@@ -110,7 +110,7 @@ pub(crate) enum StartError {
 enum AtDrop {
     /// The task is aborted.
     Abort,
-    /// The task is ordered to end, and goes on until it has cleaned up.
+    /// The task is ordered to end, and continues until it has cleaned up.
     Stop,
 }
 
@@ -140,7 +140,7 @@ impl Life {
     }
 }
 
-/// Books the end of the task, however it ends.
+/// Records the end of the task, however it ends.
 struct End(watch::Sender<bool>);
 
 impl Drop for End {
@@ -188,7 +188,7 @@ impl StandingTask {
         self.life.lock().check_latent()
     }
 
-    /// Orders the task to end. It ends also if nothing awaits it.
+    /// Orders the task to end. It ends even if nothing awaits it.
     pub(crate) fn stop(&self) {
         *self.life.lock() = Life::Closed;
         self.stop.send_replace(true);

@@ -32,7 +32,7 @@ impl Drop for Run<'_> {
 }
 
 impl Runs {
-    /// Begins a run, unless one runs or the object is closed.
+    /// Starts a run, unless one is in progress or the object is closed.
     pub(crate) fn begin(&self) -> Result<Run<'_>, StartError> {
         let mut begun = Ok(());
         self.0.send_if_modified(|life| {
@@ -62,13 +62,13 @@ impl Runs {
         drop(self.0.subscribe().wait_for(|life| life.closed).await);
     }
 
-    /// Waits until no run goes on, at most for `budget`. Returns `false` at its end: the future of the run is not polled,
-    /// or its work blocks a thread.
+    /// Waits until no run is in progress, at most for `budget`. Returns `false` at its end: the future of the run is
+    /// not polled, or its work blocks a thread.
     pub(crate) async fn ended_within(&self, client: &CuratorFramework, budget: Budget) -> bool {
         client.within(budget, self.ended()).await.is_some()
     }
 
-    /// Resolves when no run goes on.
+    /// Resolves when no run is in progress.
     async fn ended(&self) {
         // Never fails: `self` has the sender.
         drop(self.0.subscribe().wait_for(|life| !life.runs).await);
@@ -106,7 +106,7 @@ pub(crate) async fn until<T>(run: impl Future<Output = T>, shutdown: impl Future
         std::future::pending().await
     };
     tokio::select! {
-        // The run is polled first: it does not begin after the close.
+        // The run is polled first: it does not start after the close.
         biased;
         ended = run => ended,
         never = shut_down => never,

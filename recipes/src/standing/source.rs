@@ -1,4 +1,4 @@
-//! The nodes at and below a path in one session: reads, and the notifications of changes behind them. The notifications
+//! The nodes at and below a path in one session: reads, and the notifications of changes after them. The notifications
 //! come from a subscription, or from the watch that each read sets.
 
 use std::future::Future;
@@ -21,7 +21,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Begins to listen. The request is sent at the first poll.
+    /// Starts to listen. The request is sent at the first poll.
     pub(crate) async fn open(
         session: &Session,
         path: &str,
@@ -55,7 +55,7 @@ impl Source {
     }
 }
 
-/// The reads of a source, which notifies of each change behind them.
+/// The reads of a source, which notifies of each change after them.
 #[derive(Clone)]
 pub(crate) struct Reads {
     session: Session,

@@ -27,8 +27,8 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// Takes a node in a new session. It has the name of the earlier one, so one of the two can stand. A server may
-    /// receive the create of the ended session after the create of the next one.
+    /// Makes a node for a new session. It has the name of the earlier node, so only one of the two can exist. A server
+    /// may receive the create of the ended session after the create of the next one.
     pub(super) fn renew(&mut self, nodes: &Nodes, session: &Session) {
         let earlier = self.node.as_ref();
         self.earlier_may_stand |= earlier.is_some_and(|node| node.is_uncertain() || node.path().is_some());
@@ -46,7 +46,7 @@ impl Own {
         self.node.as_ref().map_or("", |node| node_from_path(node.planned_path()))
     }
 
-    /// Records the deaths that a read behind the departure shows.
+    /// Records the deaths that a read after the departure shows.
     fn notice(&mut self, barrier: &Stat) {
         // The read includes the delete of this member's node.
         self.departure = Some(drift(barrier).wrapping_sub(1));
@@ -58,8 +58,8 @@ impl Own {
         u32::try_from(died).unwrap_or_default()
     }
 
-    /// Reads the deaths during a long wait. If the read fails or is slow, the number of an earlier one stays: the round
-    /// is over in any case.
+    /// Reads the deaths during a long wait. If the read fails or is slow, the last known number stays: the round has
+    /// ended in any case.
     pub(super) async fn count_deaths(&mut self, nodes: &Nodes, session: &Session) {
         let long = session.timeout() / (2 * PATIENCE);
         if self.left_at.is_none_or(|left_at| left_at.elapsed() < long) {
@@ -79,11 +79,10 @@ pub(super) struct Attempt<'a> {
     budget: Budget,
     /// The budget until the member's node is deleted.
     departs_within: Budget,
-    /// The watch on `ready`.
     ready: Option<Watch>,
     /// The watch on another member.
     other: Option<Watch>,
-    /// The grace of the quorum, which began with an earlier wait.
+    /// The grace of the quorum, which started with an earlier wait.
     grace: Option<Budget>,
 }
 
@@ -98,7 +97,7 @@ impl<'a> Attempt<'a> {
         Self { nodes, own, session, budget, departs_within, ready: None, other: None, grace: None }
     }
 
-    /// Returns `true` when all have come or left, `false` at the end of the budget.
+    /// Returns `true` when all have arrived or left, `false` at the end of the budget.
     pub(super) async fn run(&mut self, plan: &mut impl Plan, retries: &mut RetryLoop) -> Result<bool, Error> {
         let client = &self.nodes.client;
         let mut step = plan.begin(self.own.name());
@@ -165,7 +164,7 @@ impl<'a> Attempt<'a> {
             }
             Step::Look(reading) => {
                 let (look, watch, barrier) = nodes.look(session, reading).await?;
-                // A notification ahead of the reply may be that of an earlier `ready`.
+                // A notification that arrives before the reply may be about an earlier `ready`.
                 let has_fired = watch.as_ref().is_some_and(Watch::has_fired);
                 // Without a new watch the present one stays.
                 self.ready = watch.or_else(|| self.ready.take());

@@ -33,7 +33,7 @@ pub(super) async fn enter(nodes: &Nodes, budget: Budget) -> Result<Option<(Own, 
 }
 
 impl Attempt<'_> {
-    /// Creates the own node.
+    /// Creates this member's node.
     pub(super) async fn arrive(&mut self) -> Result<Input, Error> {
         let nodes = self.nodes;
         for _ in 0..=MOST_PARENTS {
@@ -77,7 +77,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Finds the own node after a lost reply.
+    /// Reads this member's node after a lost reply.
     pub(super) async fn settle(&mut self) -> Result<Input, Error> {
         let (session, nodes, name) = (self.session, self.nodes, self.own.name().to_owned());
         let node = self.own.node(nodes)?;
@@ -90,7 +90,7 @@ impl Attempt<'_> {
             return Ok(Input::Missing);
         }
         node.adopt(&name, &found, &[]).await?;
-        // The read includes the own create.
+        // The read includes this member's create.
         self.arrived(drift(&barrier).wrapping_sub(1));
         Ok(Input::Found(found.czxid))
     }

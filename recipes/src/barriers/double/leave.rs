@@ -44,15 +44,15 @@ pub(super) async fn leave(
 }
 
 impl Attempt<'_> {
-    /// Deletes the own node.
+    /// Deletes this member's node.
     pub(super) async fn depart(&mut self) -> Result<Input, Error> {
         let (nodes, own) = (self.nodes, &mut *self.own);
         let node = own.node(nodes)?;
         let path = node.planned_path().to_owned();
-        // The data of the own node shows its watchers that the member leaves: a death deletes it only.
+        // The write shows the watchers of this node that the member leaves: a death only deletes the node.
         let mark = Operation::SetData { path, data: b"left".to_vec(), version: None };
         let done = match node.delete_with(vec![mark, nodes.write_quantity(None)]).await {
-            // The own node is gone, perhaps by an earlier request.
+            // The node was deleted already, perhaps by an earlier request.
             Err(Error::Transaction { cause, .. }) if matches!(*cause, Error::NoNode { .. }) => {
                 node.delete().await?.then(Vec::new)
             }

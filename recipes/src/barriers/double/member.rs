@@ -114,7 +114,8 @@ impl BarrierMember {
     }
 
     /// Resolves with the reason when the node of the member is lost: its session has ended, or another client has
-    /// deleted it. The other members do not wait for this member then. Never resolves if the member began to leave first.
+    /// deleted it. The other members do not wait for this member then. Never resolves if the member started to leave
+    /// before.
     ///
     /// # Cancel safety
     ///
@@ -127,7 +128,7 @@ impl BarrierMember {
     ///
     /// # Errors
     ///
-    /// `BarrierError::Lost` after a loss; `BarrierError::InvalidArgument` once the member began to leave;
+    /// `BarrierError::Lost` after a loss; `BarrierError::InvalidArgument` once the member started to leave;
     /// `Error::ConnectionLoss` or another error of the framework if no server replied until the retry policy gave up.
     ///
     /// # Cancel safety
@@ -144,10 +145,10 @@ impl BarrierMember {
     }
 
     /// Resolves with the id of a member when it dies: its node is deleted, but not by a leave. It watches the members
-    /// that stand at the call, and never resolves if all of them leave.
+    /// that have nodes at the call, and never resolves if all of them leave.
     ///
-    /// If the connection was lost at the time of the death, the name may be that of a member that left meanwhile. If the
-    /// call has not read the id before, it returns the name of the node.
+    /// If the connection was lost at the time of the death, the call may name a member that left in the meantime. If
+    /// the call has not read the id before, it returns the name of the node.
     ///
     /// # Errors
     ///
@@ -192,7 +193,7 @@ impl BarrierMember {
             let (other, died) = ended?;
             let died = match died {
                 Some(died) => died,
-                // The counts of the barrier tell whether a member died.
+                // The counts of the barrier show whether a member died.
                 None => {
                     let now = session.exists(&nodes.path).await?.map_or(*drift_before, |barrier| drift(&barrier));
                     std::mem::replace(drift_before, now) != now
@@ -207,8 +208,8 @@ impl BarrierMember {
         std::future::pending().await
     }
 
-    /// Watches a member until its node is deleted. Records its id. Returns also `true` if it has died, `false` if it has
-    /// left, and `None` if no notification shows that.
+    /// Watches a member until its node is deleted. Records its id. Also returns `true` if it has died, `false` if it
+    /// has left, and `None` if no notification shows that.
     async fn watch_other<'a>(&self, other: &'a mut Other) -> Result<(&'a mut Other, Option<bool>), Error> {
         let path = make_path(&self.nodes.path, &other.name);
         let mut has_changed = false;
@@ -224,7 +225,7 @@ impl BarrierMember {
                     let in_order = read.watch.found().map(|found| found.epoch) == read.watch.fired_in();
                     return Ok((other, in_order.then_some(true)));
                 }
-                // A leave changes the data first. The next read shows whether the node is gone.
+                // A leave changes the data first. The next read shows whether the node is deleted.
                 reason => has_changed = reason == WakeReason::Event(EventType::NodeDataChanged),
             }
         }
@@ -255,12 +256,12 @@ impl BarrierMember {
     ///
     /// # Errors
     ///
-    /// Those of [`leave`](Self::leave); `Error::ConnectionLoss` also if a server has not replied at the end of the
+    /// The errors of [`leave`](Self::leave), and `Error::ConnectionLoss` if a server has not replied at the end of the
     /// budget and of a further tenth of the session timeout.
     ///
     /// # Cancel safety
     ///
-    /// That of [`leave`](Self::leave).
+    /// After the future is dropped the member may have left. Call it again, or drop the member.
     pub async fn leave_timeout(&self, budget: Duration) -> Result<Option<Departure>, BarrierError> {
         self.leave_within(Budget::of(budget)).await
     }
@@ -307,11 +308,11 @@ pub struct Departure {
     ///
     /// * If the reply to the arrival is lost, it may miss a death directly after that.
     /// * If the reply to the departure is lost, it may include the member itself: another client may have deleted its node.
-    /// * It may include a death in the next round, if that begins at once.
+    /// * It may include a death in the next round, if that round starts at once.
     pub died: u32,
 }
 
-/// Another member that stood at the beginning of a call.
+/// Another member that had a node at the start of a call.
 struct Other {
     name: String,
     /// The id; the name until the id is known.

@@ -27,12 +27,12 @@ use crate::groups::members::Member;
 /// A barrier that members enter together and leave together: Curator's `DistributedDoubleBarrier`.
 ///
 /// [`enter`](Self::enter) returns when all members have arrived, [`BarrierMember::leave`] when all have left or died.
-/// Then the next round can begin. Within one process [`tokio::sync::Barrier`] does the same without a server. Clones
+/// Then the next round can start. Within one process [`tokio::sync::Barrier`] does the same without a server. Clones
 /// are cheap, and keep the client open. Each call of `enter` is a separate member.
 ///
 /// # Rounds
 ///
-/// A round begins when the last member opens the barrier, in one transaction, which checks that the node of each
+/// A round starts when the last member opens the barrier, in one transaction, which checks that the node of each
 /// counted member exists. So a member enters only if `member_qty` members, or the
 /// [quorum](DoubleBarrierOptions::quorum), were there at one moment. A member that arrives while members of a round are
 /// still there joins that round. A barrier that dead members have left open is closed first.
@@ -77,8 +77,8 @@ use crate::groups::members::Member;
 /// * At the end of its budget a member deletes its node. Curator's node stays and counts, so a later member enters
 ///   alone (CURATOR-80, CURATOR-318).
 /// * A `ready` that dead members have left lets no member in. Curator's next member enters alone.
-/// * A member goes on after a lost reply. Curator's caller gets `NodeExists`, and its node stays.
-/// * A late member enters the round. In Curator a late member may make all others wait for ever.
+/// * A member continues after a lost reply. Curator's caller gets `NodeExists`, and its node stays.
+/// * A late member enters the round. In Curator a late member may make all others wait forever.
 /// * The death of a member is reported, and no wait hangs for it. `leave` returns
 ///   [`BarrierError::Lost`](crate::BarrierError::Lost) if the member's own node was lost.
 /// * [Quorum](DoubleBarrierOptions::quorum), [rounds](BarrierMember::round), the
@@ -96,7 +96,7 @@ use crate::groups::members::Member;
 /// | --- | --- | --- |
 /// | `<path>` | container | the number of members; each change of a child writes it too |
 /// | `<path>/_c_<uuid>-member` | ephemeral | the [id](DoubleBarrierOptions::id) |
-/// | `<path>/ready` | persistent, while a round goes on | the names of the members of the round |
+/// | `<path>/ready` | persistent, while a round lasts | the names of the members of the round |
 ///
 /// Give the barrier a path of its own: members overwrite the data of a node that exists there. Each other child counts
 /// as a member, for Java's clients too. So fewer members open the barrier, and wait in `leave` until that child is
@@ -139,7 +139,7 @@ impl DistributedDoubleBarrier {
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new); `BarrierError::InvalidArgument` also if the quorum is 0 or above `member_qty`.
+    /// The errors of [`new`](Self::new), and `BarrierError::InvalidArgument` if the quorum is 0 or above `member_qty`.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -182,12 +182,12 @@ impl DistributedDoubleBarrier {
     ///
     /// # Errors
     ///
-    /// Those of [`enter`](Self::enter); `Error::ConnectionLoss` also if no server has replied at the end of the budget
-    /// and of a further tenth of the session timeout. The node is deleted in the background then.
+    /// The errors of [`enter`](Self::enter), and `Error::ConnectionLoss` if no server has replied at the end of the
+    /// budget and of a further tenth of the session timeout. The node is deleted in the background then.
     ///
     /// # Cancel safety
     ///
-    /// That of [`enter`](Self::enter).
+    /// When the future is dropped, the node of the member is deleted in the background.
     pub async fn enter_timeout(&self, budget: Duration) -> Result<Option<BarrierMember>, BarrierError> {
         self.enter_within(Budget::of(budget)).await
     }
@@ -198,7 +198,7 @@ impl DistributedDoubleBarrier {
         entered.map(|(own, plan)| BarrierMember::new(Arc::clone(&self.nodes), own, &plan)).transpose()
     }
 
-    /// Returns the members with nodes that stand, in the order of their arrival.
+    /// Returns the members with nodes that exist, in the order of their arrival.
     ///
     /// # Errors
     ///

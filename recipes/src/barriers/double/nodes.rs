@@ -10,7 +10,7 @@ use super::plan::{Look, Reading, Ready};
 use crate::barriers::checks::{check_path, found};
 use crate::barriers::error::BarrierError;
 
-/// The session timeout, divided by this, is the longest reply time of a healthy server. A member that leaves looks for
+/// The session timeout, divided by this, is the longest reply time of a healthy server. A member that leaves checks for
 /// dead members after the same time.
 pub(super) const PATIENCE: u32 = 10;
 /// The end of the names of members.
@@ -104,7 +104,7 @@ impl Nodes {
         vec![self.write_quantity(Some(version)), Operation::Delete { path: self.ready.clone(), version: ready }]
     }
 
-    /// Returns the operations that add a member to a round in which the member `beside` stands.
+    /// Returns the operations that add a member to a round in which the member `beside` still has its node.
     pub(super) fn join(&self, name: &str, beside: &str, ready: &Ready) -> Vec<Operation> {
         let beside = Operation::Check { path: make_path(&self.path, beside), version: None };
         let names: Vec<&str> = ready.members.iter().map(String::as_str).chain([name]).collect();
@@ -120,13 +120,13 @@ impl Nodes {
         Ok(names)
     }
 
-    /// Returns the names of the members, or `None` if `ready` stands.
+    /// Returns the names of the members, or `None` if `ready` exists.
     pub(super) async fn members_unless_ready(&self, session: &Session) -> Result<Option<Vec<String>>, Error> {
         let names = found(session.get_children(&self.path).await)?.unwrap_or_default();
         Ok((!names.iter().any(|name| name == READY)).then_some(names))
     }
 
-    /// Reads `ready`. Returns also the watch.
+    /// Reads `ready`. Returns the watch too.
     pub(super) async fn read_ready(
         &self,
         session: &Session,
@@ -147,8 +147,8 @@ impl Nodes {
         Ok((ready, watch.flatten()))
     }
 
-    /// Reads the barrier's own node, the members, and `ready`, in one write and in this order. Returns also the watch on
-    /// `ready`, and the stat of the barrier's own node.
+    /// Reads the barrier's own node, the members, and `ready`, in one write and in this order. Also returns the watch
+    /// on `ready`, and the stat of the barrier's own node.
     pub(super) async fn look(&self, session: &Session, reading: Reading) -> Result<(Look, Option<Watch>, Stat), Error> {
         let all = join3(session.exists(&self.path), self.members(session), self.read_ready(session, reading));
         let (barrier, names, ready) = session.in_one_write(all).await;
@@ -156,7 +156,7 @@ impl Nodes {
         Ok((Look { version: barrier.version, names, ready }, watch, barrier))
     }
 
-    /// Reads which transactions have created the members, without those that are gone.
+    /// Reads which transactions have created the members, without the deleted ones.
     pub(super) async fn creations(&self, session: &Session, names: Vec<String>) -> Result<Vec<(String, i64)>, Error> {
         let read = async |name: String| {
             let stat = session.exists(&make_path(&self.path, &name)).await?;

@@ -23,8 +23,8 @@ impl DoubleBarrierOptions {
         self
     }
 
-    /// Opens the barrier also with fewer members: when `grace` has passed since `least` members arrived, if the nodes
-    /// of at least `least` members still stand. Give all members the same quorum. Default: the barrier waits for all
+    /// Opens the barrier with fewer members too: when `grace` has passed since `least` members arrived, if the nodes of
+    /// at least `least` members still exist. Give all members the same quorum. Default: the barrier waits for all
     /// members.
     pub fn quorum(mut self, least: usize, grace: Duration) -> Self {
         self.quorum = Some((least, grace));

@@ -8,7 +8,7 @@ use super::store::Store;
 use crate::barriers::error::BarrierError;
 
 /// The result of a try: the end of the call, perhaps with the error of an earlier try that may have been applied.
-/// `None`: nothing was changed, and another look is needed.
+/// `None`: nothing was changed, and another read is needed.
 pub(super) type Tried<T> = Option<Result<T, Error>>;
 
 /// A call that writes.
@@ -26,7 +26,8 @@ pub(super) trait Call: Send {
     fn unknown(&self) -> Option<Error>;
 }
 
-/// Makes the tries of a call. If the retry policy gives up, the error is that of the try that may have been applied.
+/// Makes the tries of a call. If the retry policy gives up, the call fails with the error of the try that may have been
+/// applied.
 pub(super) async fn run<C: Call>(store: &Store, mut call: C) -> Result<C::Output, BarrierError> {
     store.check_transactions().await?;
     let mut retries = store.client.retry_loop();

@@ -12,11 +12,11 @@ use crate::barriers::error::BarrierError;
 /// One count of an operation.
 pub(super) struct Counting<'a> {
     store: &'a Store,
-    /// The id of the operation; that of the first try without one.
+    /// The caller's id of the operation; otherwise one that the first try generates.
     operation: Option<String>,
-    /// The round in which the operation counts: that of the newest look.
+    /// The round in which the operation counts: the round that was last read.
     round: Option<Record>,
-    /// The operation counts in `round` alone, and not at all after its end.
+    /// The operation counts only in `round`, and not at all after its end.
     is_participant: bool,
     /// The error of a try in `round` that may have been applied.
     unknown: Option<Error>,
@@ -27,10 +27,10 @@ pub(super) struct Counting<'a> {
 impl Call for Counting<'_> {
     type Output = u32;
 
-    /// Counts, and returns how many counts are left. That is 0 if the round is over.
+    /// Counts, and returns how many counts are left: 0 if the round has ended.
     async fn attempt(&mut self, session: &Session) -> Result<Tried<u32>, BarrierError> {
         if !self.is_bound() {
-            // The round of the look before may have been over before this call.
+            // The round that was read before may have ended before this call.
             self.round = None;
         }
         match self.look(session).await? {
@@ -60,13 +60,13 @@ impl<'a> Counting<'a> {
         Self { store, operation, is_participant: own.is_some(), round, unknown: None, own }
     }
 
-    /// Returns `true` if the operation may count in no other round than that of the newest look.
+    /// Returns `true` if the operation may count only in the round that was last read.
     const fn is_bound(&self) -> bool {
         self.is_participant || self.unknown.is_some()
     }
 
-    /// Ends without a change of the round, whose state is `known`, or which is over. That may have been so before this
-    /// call, so the end of the round decides for a participant alone.
+    /// Ends without a change of the round. `known` is its state; `None` if it has ended. It may have ended before this
+    /// call, so its end decides only for a participant.
     async fn end(&mut self, session: &Session, known: Option<Known>) -> Result<Tried<u32>, BarrierError> {
         if let Some(own) = self.own.as_mut().filter(|own| own.session().is_same(session)) {
             own.delete().await?;
@@ -77,10 +77,10 @@ impl<'a> Counting<'a> {
     }
 
     /// Returns the state of the operation's round, from the last count of this latch or from the server; `None` if the
-    /// round is over.
+    /// round has ended.
     async fn look(&mut self, session: &Session) -> Result<Option<Known>, BarrierError> {
-        // A count on the condition of an earlier state takes it out, so that the next one reads. A round that is over is
-        // read again: the next one may have begun.
+        // A count on the condition of a known state takes that state out, so the next count reads. A round that has
+        // ended is read again: the next one may have started.
         let earlier = self.store.known.lock().take().filter(|known| known.left() > 0);
         let known = match (&self.round, earlier) {
             (Some(round), Some(known)) if !round.is_same_round(&known.record) => {
@@ -124,7 +124,7 @@ impl<'a> Counting<'a> {
         }
     }
 
-    /// Sends the transaction, with the delete of the participant's node if it stands in this session.
+    /// Sends the transaction, with the delete of the participant's node if it exists in this session.
     async fn send(&mut self, session: &Session, operations: Vec<Operation>) -> Result<Vec<Done>, Error> {
         let Some(own) = self.own.as_mut().filter(|own| own.session().is_same(session)) else {
             return session.transaction(operations).await;

@@ -5,7 +5,7 @@
 //! | [`plan`] | the record of a round, and the pure decisions of all operations |
 //! | [`store`] | the nodes of a latch, and their reads |
 //! | [`call`] | the tries of a call that writes |
-//! | [`set_count`] | the call that begins a round |
+//! | [`set_count`] | the call that starts a round |
 //! | [`counting`] | one count |
 //! | [`opening`] | the wait for the end of a round |
 //! | [`participant`] | participants, and the wait for the death of one |
@@ -38,16 +38,16 @@ use crate::barriers::waiting::wait;
 /// A latch that opens after a number of counts, from any processes: the `CountDownLatch` of `java.util.concurrent`
 /// between processes. Curator does not have it; in Redisson it is `RCountDownLatch`.
 ///
-/// [`try_set_count`](Self::try_set_count) begins a round with a count. Each [`count_down`](Self::count_down) lowers it
-/// by one. At zero the round is over: all its waiters pass, and the next round may begin.
+/// [`try_set_count`](Self::try_set_count) starts a round with a count. Each [`count_down`](Self::count_down) lowers it
+/// by one. At zero the round ends: all its waiters pass, and the next round may start.
 ///
 /// # Counted once
 ///
 /// Each count is a child of the round's node, named by the id of its operation. A second create of that child fails, so
-/// a count is made once, whatever happens to replies, connections and sessions. [`count_down_as`](Self::count_down_as)
+/// a count is made once, even if replies, connections and sessions are lost. [`count_down_as`](Self::count_down_as)
 /// takes the id from the caller: a process that repeats its work after a crash counts once too.
 ///
-/// The last count and the mark that the round is over are one transaction. So no process can die between the two.
+/// The last count and the mark that the round has ended are one transaction. So no process can die between the two.
 ///
 /// # Participants
 ///
@@ -85,8 +85,8 @@ use crate::barriers::waiting::wait;
 /// # Differences from Redisson's `RCountDownLatch`
 ///
 /// * A count with a lost reply counts once. Redisson's counts twice if it is repeated.
-/// * A waiter cannot miss the end of its round: it passes also if it was away while that round ended and the next
-///   began.
+/// * A waiter cannot miss the end of its round: it passes even if it was away while that round ended and the next one
+///   started.
 /// * A latch that was never set is an error, [`NotSet`](BarrierError::NotSet). Redisson's lets waiters pass.
 /// * Participants, operation ids and numbers of rounds are additions.
 ///
@@ -143,21 +143,21 @@ impl CountDownLatch {
         &self.store.path
     }
 
-    /// Begins a round with this count, if no round goes on. Returns `true` if this call has begun it.
+    /// Starts a round with this count, unless a round is in progress. Returns `true` if this call started it.
     ///
     /// # Errors
     ///
     /// * `BarrierError::InvalidArgument`: the count is 0.
     /// * `BarrierError::NotALatch`: the path has other data.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. With an [unknown
-    ///   outcome](BarrierError::outcome_unknown) the round may have begun, and may be over already, or deleted with the
-    ///   latch.
-    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`, `Error::NoChildrenForEphemerals`: no round has begun.
+    ///   outcome](BarrierError::outcome_unknown) the round may have started, and may already have ended, or been
+    ///   deleted with the latch.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`, `Error::NoChildrenForEphemerals`: no round has started.
     /// * `Error::Unsupported`: the client has no transactions; use the default client. Nothing is written.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the round may have begun.
+    /// When the future is dropped, the round may have started.
     pub async fn try_set_count(&self, count: u32) -> Result<bool, BarrierError> {
         if count == 0 {
             return Err(BarrierError::InvalidArgument { argument: "count", reason: "it cannot be 0".to_owned() });
@@ -165,11 +165,11 @@ impl CountDownLatch {
         run(&self.store, SetCount::new(&self.store, count)).await
     }
 
-    /// Returns how many counts are left in the present round; 0 if it is over.
+    /// Returns how many counts are left in the present round; 0 if it has ended.
     ///
     /// # Errors
     ///
-    /// * `BarrierError::NotSet`: no round has begun. `BarrierError::NotALatch`: the path has other data.
+    /// * `BarrierError::NotSet`: no round has started. `BarrierError::NotALatch`: the path has other data.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up; `Error::NotStarted`,
     ///   `Error::Closed`, `Error::NoAuth`.
     ///
@@ -180,12 +180,12 @@ impl CountDownLatch {
         Ok(self.read().await?.0.left())
     }
 
-    /// Returns the number of the present round. Later rounds have larger ones, also those of a latch that was deleted
-    /// and set again.
+    /// Returns the number of the present round. Later rounds have larger numbers, even if the latch was deleted and set
+    /// again.
     ///
     /// # Errors
     ///
-    /// As [`count`](Self::count).
+    /// The errors of [`count`](Self::count).
     ///
     /// # Cancel safety
     ///
@@ -194,11 +194,11 @@ impl CountDownLatch {
         Ok(self.read().await?.0.record.round)
     }
 
-    /// Counts once, in the present round. Returns how many counts are left; 0 also if the round is over.
+    /// Counts once, in the present round. Returns how many counts are left; 0 too if the round has ended.
     ///
     /// # Errors
     ///
-    /// * `BarrierError::NotSet`: no round has begun. `BarrierError::NotALatch`: the path has other data.
+    /// * `BarrierError::NotSet`: no round has started. `BarrierError::NotALatch`: the path has other data.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. With an [unknown
     ///   outcome](BarrierError::outcome_unknown) the count may be made. A repeated call may count again;
     ///   [`count_down_as`](Self::count_down_as) never does.
@@ -218,21 +218,22 @@ impl CountDownLatch {
     /// # Errors
     ///
     /// * `BarrierError::InvalidArgument`: the id cannot be the name of a node.
-    /// * Those of [`count_down`](Self::count_down).
+    /// * The errors of [`count_down`](Self::count_down).
     ///
     /// # Cancel safety
     ///
-    /// As [`count_down`](Self::count_down).
+    /// When the future is dropped, the count may be made, once.
     pub async fn count_down_as(&self, operation_id: &str) -> Result<u32, BarrierError> {
         check_name("operation id", operation_id)?;
         run(&self.store, Counting::new(&self.store, Some(operation_id.to_owned()), None)).await
     }
 
-    /// Waits until the present round is over. Survives lost connections and sessions.
+    /// Waits until the present round ends. Survives lost connections and sessions.
     ///
     /// # Errors
     ///
-    /// * `BarrierError::NotSet`: no round has begun, or the latch was deleted during the wait, and counts may be left.
+    /// * `BarrierError::NotSet`: no round has started, or the latch was deleted during the wait, and counts may be
+    ///   left.
     /// * `BarrierError::NotALatch`: the path has other data.
     /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
     /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the client does not run, or may not read the latch.
@@ -244,17 +245,17 @@ impl CountDownLatch {
         self.wait_within(None).await.map(drop)
     }
 
-    /// Waits for at most `budget` until the present round is over. Returns `None` if counts are left when the budget
-    /// ends. A budget of zero looks once, for at most the connection timeout.
+    /// Waits for at most `budget` until the present round ends. Returns `None` if counts are left when the budget ends.
+    /// A budget of zero reads once, for at most the connection timeout.
     ///
     /// # Errors
     ///
-    /// * Those of [`wait`](Self::wait).
+    /// * The errors of [`wait`](Self::wait).
     /// * `Error::ConnectionLoss`: the budget ended before the first reply, or without a connection.
     ///
     /// # Cancel safety
     ///
-    /// As [`wait`](Self::wait).
+    /// Nothing is lost when the future is dropped, and no watch is left.
     pub async fn wait_timeout(&self, budget: Duration) -> Result<Option<()>, BarrierError> {
         self.wait_within(Some(budget)).await
     }
@@ -268,7 +269,7 @@ impl CountDownLatch {
     /// # Errors
     ///
     /// * `BarrierError::InvalidArgument`: the name cannot be part of the name of a node.
-    /// * `BarrierError::NotSet`: no round has begun. `BarrierError::NotALatch`: the path has other data.
+    /// * `BarrierError::NotSet`: no round has started. `BarrierError::NotALatch`: the path has other data.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up; `Error::NotStarted`,
     ///   `Error::Closed`, `Error::NoAuth`. The participant's node is deleted in the background if it was created.
     /// * `Error::Unsupported`: the client has no transactions; use the default client. Nothing is written.
@@ -291,7 +292,7 @@ impl CountDownLatch {
 
     /// Resolves with the name of a participant that has lost its node before its count, in a round that is not over.
     /// Its session has ended, or it was dropped. The call reports only participants that it has seen, and waits for the
-    /// first one, also at a latch that is not set.
+    /// first one, even at a latch that is not set.
     ///
     /// # Errors
     ///
@@ -304,11 +305,11 @@ impl CountDownLatch {
     /// No watch is left when the future is dropped. A participant that is lost between two calls is not reported.
     pub async fn participant_lost(&self) -> Result<String, BarrierError> {
         let deaths = Deaths { store: &self.store, listed: BTreeSet::new() };
-        // Without a budget the wait ends with a death alone.
+        // Without a budget only a death ends the wait.
         wait(&self.store.client, self.path(), None, deaths).await?.ok_or_else(|| Error::Closed.into())
     }
 
-    /// Reads the state of the present round. Returns also the session that has read it.
+    /// Reads the state of the present round. Also returns the session that has read it.
     async fn read(&self) -> Result<(Known, Session), BarrierError> {
         let mut retries = self.store.client.retry_loop();
         loop {

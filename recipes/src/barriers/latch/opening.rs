@@ -8,7 +8,7 @@ use crate::barriers::checks::found;
 use crate::barriers::error::BarrierError;
 use crate::barriers::waiting::{Awaited, Look};
 
-/// The end of the round that the first look has shown.
+/// The end of the round that the first read has shown.
 pub(super) struct Opening<'a> {
     pub(super) store: &'a Store,
     pub(super) round: Option<Record>,
@@ -26,7 +26,7 @@ impl Awaited for Opening<'_> {
         let read = loop {
             // Another program may have deleted the latch, or the servers have lost their data: counts may be left.
             let read = found(session.get_data_watched(&store.path).await)?.ok_or_else(|| store.not_set())?;
-            // A notification ahead of the reply may be that of the round's begin, which is not its end.
+            // A notification that arrives before the reply may report the round's start, which is not its end.
             if !read.watch.has_fired() {
                 break read;
             }
@@ -36,7 +36,7 @@ impl Awaited for Opening<'_> {
         Ok(if is_same && !record.is_open { Look::Wait(read.watch) } else { Look::Done(()) })
     }
 
-    /// The data of a latch changes at the end of a round, and at the beginning of the next.
+    /// The data of a latch changes at the end of a round, and at the start of the next.
     fn proven_by(&self, event: EventType) -> Option<()> {
         (event == EventType::NodeDataChanged).then_some(())
     }

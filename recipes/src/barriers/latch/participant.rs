@@ -36,7 +36,7 @@ pub struct LatchParticipant {
 
 /// The count of a participant.
 enum Count {
-    /// It is to be made, and deletes this node.
+    /// The participant makes it, and deletes this node with it.
     Due(OwnedNode),
     /// It was made, and this many were left.
     Made(u32),
@@ -115,7 +115,7 @@ impl LatchParticipant {
     }
 
     /// Resolves with the reason when the participant's node is lost: the other processes take it for dead. It may still
-    /// count. Never resolves if the participant began to count first.
+    /// count. Never resolves if the participant started to count before.
     ///
     /// # Cancel safety
     ///
@@ -128,8 +128,8 @@ impl LatchParticipant {
     ///
     /// # Errors
     ///
-    /// `BarrierError::Lost` after a loss; `BarrierError::InvalidArgument` once it began to count; `Error::ConnectionLoss`
-    /// or another error of the framework if no server replied until the retry policy gave up.
+    /// `BarrierError::Lost` after a loss; `BarrierError::InvalidArgument` once it started to count;
+    /// `Error::ConnectionLoss` or another error of the framework if no server replied until the retry policy gave up.
     ///
     /// # Cancel safety
     ///
@@ -145,12 +145,12 @@ impl LatchParticipant {
     }
 
     /// Counts once, in the participant's round, and deletes its node in the same transaction. Returns how many counts
-    /// are left; 0 also if the round is over. After a success, further calls return the same number.
+    /// are left; 0 too if the round has ended. After a success, further calls return the same number.
     ///
     /// # Errors
     ///
-    /// As [`CountDownLatch::count_down`](crate::CountDownLatch::count_down). Call it again: the count is made once. Or drop
-    /// the participant, which deletes its node in the background.
+    /// The errors of [`CountDownLatch::count_down`](crate::CountDownLatch::count_down). Call it again: the count is
+    /// made once. Or drop the participant, which deletes its node in the background.
     ///
     /// # Cancel safety
     ///
@@ -202,12 +202,12 @@ impl Deaths<'_> {
         }
     }
 
-    /// Returns `true` if the participant of a node that is gone has not counted, and its round still needs that.
+    /// Returns `true` if the participant of a deleted node has not counted, and its round still needs that.
     async fn is_death(&self, session: &Session, node: &ParticipantNode<'_>) -> Result<bool, BarrierError> {
         if session.exists(&self.store.child(node.round, node.operation)).await?.is_some() {
             return Ok(false);
         }
-        // Read second: a round's counts are deleted only after the next round has begun.
+        // Read second: a round's counts are deleted only after the next round has started.
         let record = self.store.record(session).await?;
         Ok(record.is_some_and(|(record, _)| record.round == node.round && !record.is_open))
     }

@@ -1,12 +1,12 @@
 //! The pure decisions of a count-down latch.
 //!
 //! The latch's data names its round. Each round has a node of its own, with one child for each count. The data also has
-//! the mark that the round is over, so a waiter needs one watch: on the latch itself.
+//! the mark that the round has ended, so a waiter needs one watch: on the latch itself.
 
 use curator_framework::spi::Done;
 use curator_framework::{Error, Stat};
 
-/// Ends the data of a round that is over.
+/// The last word in the data of a round that has ended.
 const OPEN: &str = "open";
 
 /// The data of a latch: its present round.
@@ -17,7 +17,7 @@ pub(super) struct Record {
     pub(super) round: u64,
     /// The number of counts that open the latch.
     pub(super) count: u32,
-    /// The id of the call that has begun the round.
+    /// The id of the call that started the round.
     pub(super) call_id: String,
     /// The count is complete.
     pub(super) is_open: bool,
@@ -43,8 +43,8 @@ impl Record {
         format!("{round} {count} {call_id}{mark}").into_bytes()
     }
 
-    /// Returns the record of the round after `before`; without that, of the first round. `mzxid` is that of the latch's
-    /// node.
+    /// Returns the record of the round after `before`; without `before`, of the first round. `mzxid` is from the stat
+    /// of the latch's node.
     pub(super) fn next(before: Option<&Self>, mzxid: i64, count: u32, call_id: &str) -> Self {
         let round = before.map_or(mzxid.unsigned_abs(), |before| before.round.saturating_add(1));
         Self { round, count, call_id: call_id.to_owned(), is_open: false }
@@ -86,7 +86,7 @@ pub(super) enum Counted {
     Now(Tally),
     /// The child of this operation exists.
     Before,
-    /// Nothing was changed. Another count was faster, the round is over, or the participant's node has gone.
+    /// Nothing was changed. Another count was faster, the round has ended, or the participant's node was deleted.
     No,
 }
 
@@ -106,18 +106,18 @@ pub(super) fn judge_count(reply: Result<Vec<Done>, Error>) -> Result<Counted, Er
     }
 }
 
-/// The next step of the call that begins a round.
+/// The next step of the call that starts a round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SetStep {
-    /// An earlier try of this call has begun the round, or another call has.
+    /// The round has started: by an earlier try of this call if `true`, else by another call.
     Ended(bool),
-    /// A later round has followed the one that an earlier try may have begun, or the latch was deleted.
+    /// A later round has followed the one that an earlier try may have started, or the latch was deleted.
     Unknown,
-    /// This round is to be begun.
+    /// The call starts this round.
     Begin(Record),
 }
 
-/// Decides the next step of a call that begins the round `next`, which follows that of `found`.
+/// Decides the next step of a call that starts the round `next`. `found` is the stored record.
 ///
 /// `sent` is the round of a try with an unknown outcome.
 pub(super) fn next_set(found: Option<&Record>, sent: Option<&Record>, next: Record) -> SetStep {

@@ -1,4 +1,4 @@
-//! The call that begins a round.
+//! The call that starts a round.
 
 use curator_framework::recipe::{NodeSpec, Parents};
 use curator_framework::{Chain, CreateMode, Error, Session, make_path};
@@ -14,7 +14,7 @@ use crate::barriers::error::BarrierError;
 /// The number of nodes of earlier rounds that are deleted at once.
 const AT_ONCE: usize = 32;
 
-/// One call that begins a round.
+/// One call that starts a round.
 pub(super) struct SetCount<'a> {
     store: &'a Store,
     count: u32,
@@ -22,14 +22,14 @@ pub(super) struct SetCount<'a> {
     call_id: Option<String>,
     /// The record of a try with an unknown outcome, and its error.
     sent: Option<(Record, Error)>,
-    /// The number of the session in which the server had all that was committed when the call began.
+    /// The number of the session in which the server had all that was committed when the call started.
     certain_in: Option<u64>,
 }
 
 impl Call for SetCount<'_> {
     type Output = bool;
 
-    /// Begins the round, if no count stands. Returns `true` if this call has begun it.
+    /// Starts the round, unless a round is in progress. Returns `true` if this call started it.
     async fn attempt(&mut self, session: &Session) -> Result<Tried<bool>, BarrierError> {
         let store = self.store;
         let Some((data, stat)) = found(session.get_data(&store.path).await)? else { return self.create(session).await };
@@ -39,7 +39,7 @@ impl Call for SetCount<'_> {
         let sent = self.sent.as_ref().map(|(sent, _)| sent);
         match next_set(record.as_ref(), sent, next) {
             SetStep::Ended(false) if self.certain_in != Some(session.number()) => {
-                // On a server that lags behind, the count of a round that is over may still stand.
+                // A server that lags may still show the count of a round that has ended.
                 session.write_barrier().await?;
                 self.certain_in = Some(session.number());
                 Ok(None)
@@ -69,7 +69,7 @@ impl<'a> SetCount<'a> {
         }
     }
 
-    /// Begins a round on the condition that the record has this version. Its node exists before the record names it.
+    /// Starts a round on the condition that the record has this version. Its node exists before the record names it.
     async fn begin(&mut self, session: &Session, next: Record, version: i32) -> Result<Tried<bool>, BarrierError> {
         let round = self.store.round(next.round);
         match session.create(&round, Vec::new(), session.acl_for(&round), CreateMode::Persistent).await {
@@ -93,7 +93,7 @@ impl<'a> SetCount<'a> {
     }
 
     /// Deletes the nodes of earlier rounds. A later call deletes the nodes that this one leaves, except a round that it
-    /// cannot list: each further listing would only delay the replies behind it.
+    /// cannot list: each further listing would only delay the replies after it.
     async fn clean_up(&self, session: &Session, present: u64) {
         let Ok(children) = session.get_children(&self.store.path).await else { return };
         for number in children.iter().filter_map(|name| name.parse().ok()).filter(|&number: &u64| number < present) {

@@ -72,7 +72,7 @@ impl Store {
         Ok(self.parse(&data)?.map(|record| (record, stat.version)))
     }
 
-    /// Reads the state of the present round. The read is repeated behind a write barrier if no count is left, or if it
+    /// Reads the state of the present round. The read is repeated after a write barrier if no count is left, or if it
     /// shows another round than `round`. A server that lags behind may not have the present round yet.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Store {
         self.read_once(&session).await
     }
 
-    /// Reads the state of a round as [`read`](Self::read) does. Returns `None` if the round is over.
+    /// Reads the state of a round as [`read`](Self::read) does. Returns `None` if the round has ended.
     pub(super) async fn read_round(&self, session: &Session, round: &Record) -> Result<Option<Known>, BarrierError> {
         match self.read(session, Some(round)).await {
             Err(BarrierError::NotSet { .. }) => Ok(None),
@@ -109,7 +109,7 @@ impl Store {
             if let Some(stat) = session.exists(&self.round(record.round)).await? {
                 return Ok(Known { record, version, tally: Tally::of(&stat) });
             }
-            // The next round has begun between the two reads.
+            // The next round started between the two reads.
             if before.replace(record.clone()).is_some_and(|before| before.is_same_round(&record)) {
                 return Err(Error::NoNode { path: self.client.path_text(&self.round(record.round)) }.into());
             }

@@ -1,26 +1,26 @@
 //! The transaction up to which a cache shows each change, while notifications and replies continue to arrive.
 //!
 //! Each request belongs to a batch. A batch ends when its requests have their replies, and so have all requests that
-//! these replies have caused. Notifications that arrive meanwhile begin requests of the next batch. So the transaction
-//! advances also while other clients write all the time.
+//! these replies have caused. Notifications that arrive in the meantime start requests of the next batch. So the
+//! transaction advances even while other clients write all the time.
 
 /// The two batches that have requests.
 #[derive(Debug, Default)]
 pub(super) struct Freshness {
-    /// The number of the older batch. That of the newer one is larger by 1.
+    /// The number of the older batch. The newer batch has the next number.
     older: u64,
     /// The requests without a reply, of the older and the newer batch.
     open: [usize; 2],
-    /// All notifications of the transactions up to this one began requests of the older batch, or of earlier ones.
+    /// All notifications of the transactions up to this one started requests of the older batch, or of earlier ones.
     marked: Option<i64>,
     /// The requests of all notifications up to this transaction have their replies.
     reached: Option<i64>,
-    /// A transaction behind the begin of the full read.
+    /// A transaction after the start of the full read.
     begun_at: Option<i64>,
 }
 
 impl Freshness {
-    /// Returns the batch of the requests that notifications begin now.
+    /// Returns the batch of the requests that notifications start now.
     pub(super) const fn newest(&self) -> u64 {
         self.older + 1
     }
@@ -45,7 +45,7 @@ impl Freshness {
         self.open[usize::from(batch > self.older)] -= 1;
     }
 
-    /// Records that the notifications of all transactions up to `zxid` have begun their requests. Returns the newest
+    /// Records that the notifications of all transactions up to `zxid` have started their requests. Returns the newest
     /// transaction up to which all requests have their replies.
     pub(super) fn mark(&mut self, zxid: i64) -> Option<i64> {
         if self.begun_at.is_none() && zxid > 0 {

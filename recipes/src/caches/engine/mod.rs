@@ -1,7 +1,7 @@
 //! The decisions of a cache, without I/O: notifications and replies in, requests and changes out.
 //!
-//! The caller hands in each notification ahead of the replies that the server has sent behind it. It takes requests up
-//! to its limit in flight, and sends them in their order. Paths are relative to the cache's root: empty for the root,
+//! The caller hands in each notification before the replies that the server has sent after it. It takes requests up to
+//! its limit in flight, and sends them in their order. Paths are relative to the cache's root: empty for the root,
 //! otherwise `/a/b`.
 
 mod freshness;
@@ -40,7 +40,6 @@ pub(super) struct Known {
     pub(super) children: Vec<String>,
 }
 
-/// The options of an engine.
 #[derive(Clone, Default)]
 pub(super) struct EngineOptions {
     /// The path of the cache, with which the changes have full paths.
@@ -214,7 +213,7 @@ impl Engine {
         self.awaits_resync
     }
 
-    /// Begins to read all nodes, because notifications were missed. Replies to sent requests are ignored.
+    /// Starts to read all nodes, because notifications were missed. Replies to sent requests are ignored.
     pub(super) fn restart(&mut self) {
         self.awaits_resync = false;
         self.requeue_sent();
@@ -260,8 +259,8 @@ impl Engine {
         Some(request)
     }
 
-    /// Begins to read all nodes, from the root down. Nothing is fresh before they are read. These reads replace the
-    /// queued ones. During a resync they begin at its end.
+    /// Starts to read all nodes, from the root down. Nothing is fresh before they are read. These reads replace the
+    /// queued ones. During a resync they start at its end.
     pub(super) fn read_all(&mut self) {
         self.round += 1;
         self.freshness.restart();
@@ -276,7 +275,7 @@ impl Engine {
         self.check_root();
     }
 
-    /// Begins to read one node again. Nothing is fresh before it is read.
+    /// Starts to read one node again. Nothing is fresh before it is read.
     pub(super) fn read_one(&mut self, path: &str) {
         self.freshness.restart();
         if self.options.scope.has(path) {
@@ -372,7 +371,7 @@ impl Engine {
                 self.tree.has_old_stat(path);
             }
             names.sort_unstable();
-            // An unlisted child may be deleted, or created behind the listing.
+            // An unlisted child may be deleted, or created after the listing.
             let unlisted: Vec<_> = cached.into_iter().filter(|name| names.binary_search(name).is_err()).collect();
             for (names, is_listed) in [(names, true), (unlisted, false)] {
                 for name in names {
@@ -438,7 +437,7 @@ impl Engine {
         match entry.value {
             _ if !is_newer && !is_another => {}
             Value::Present => self.deleted(path),
-            // Its children were followed while it could not be read, and are not those of the earlier node.
+            // Its children were followed while it could not be read, and do not belong to the earlier node.
             Value::Earlier => {
                 let earlier = entry.to_node(|| full_path(&self.options.root, path));
                 if let Some(changes) = &mut self.changes {
@@ -499,7 +498,7 @@ impl Engine {
         self.pending.get(request).filter(|pending| pending.stage != Stage::Queued).copied()
     }
 
-    /// Records a reply, behind its effects: the batch also waits for the requests that the reply has caused.
+    /// Records a reply, after its effects: the batch also waits for the requests that the reply has caused.
     fn answered(&mut self, request: Request) {
         let Some(pending) = self.pending.get_mut(&request) else { return };
         if let Stage::SentAndRequested(_) = pending.stage {
@@ -588,7 +587,7 @@ impl Engine {
     /// Handles a node that a read of this batch has found.
     fn found(&mut self, path: &Arc<str>, stat: &Stat, data: Vec<u8>, batch: u64) {
         // The parent may have been created again, and then this node is another one too. The full read returns to this
-        // path behind its parent.
+        // path after its parent.
         if !self.is_parent_read(path) {
             return;
         }
@@ -637,7 +636,7 @@ impl Engine {
         };
     }
 
-    /// Returns `true` if the parent is cached, and was read since the last full read began.
+    /// Returns `true` if the parent is cached, and was read since the last full read started.
     fn is_parent_read(&self, path: &str) -> bool {
         let parent = path.rsplit_once('/').map(|(parent, _)| parent);
         parent.is_none_or(|parent| self.tree.get(parent).is_some_and(|entry| entry.round == self.round))
@@ -645,7 +644,7 @@ impl Engine {
 
     /// Queues the requests for the children of a node that was read for the first time in this round, by a read of this
     /// batch. The older batch waits for them too: it may otherwise end before the read from the root down has reached
-    /// these nodes. It does not wait for those of a new node, because a tree may grow all the time.
+    /// these nodes. It does not wait for the children of a new node, because a tree may grow all the time.
     fn look_below(&mut self, path: &str, stat: &Stat, batch: u64) {
         let batch = if self.freshness.is_news(stat.czxid) { batch } else { self.freshness.oldest() };
         let may_have_children = self.options.scope.has_children_of(path) && may_have_children(stat);

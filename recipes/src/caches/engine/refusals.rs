@@ -59,7 +59,7 @@ impl Refusals {
         self.errors.insert(request, error);
     }
 
-    /// Removes a request that is not refused any more. Returns `true` if it was.
+    /// Removes a request that is no longer refused. Returns `true` if it was.
     pub(super) fn remove(&mut self, request: &Request) -> bool {
         let was_refused = self.errors.remove(request).is_some();
         if was_refused {
@@ -78,7 +78,7 @@ impl Refusals {
         self.repeated.values().any(|repeat| *repeat == Repeat::Waiting)
     }
 
-    /// Returns `true` if a request that is to be sent has to wait for the end of the pause.
+    /// Returns `true` if a request has to wait for the end of the pause.
     pub(super) fn puts_off(&mut self, request: &Request) -> bool {
         let waiting = self.repeated.get_mut(request).filter(|repeat| **repeat != Repeat::Begun);
         waiting.map(|repeat| *repeat = Repeat::Waiting).is_some()

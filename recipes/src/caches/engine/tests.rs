@@ -132,7 +132,7 @@ impl Server {
         self.wire.push_back((self.zxid, Message::Reply(request, found, children, error)));
     }
 
-    /// Begins or ceases to refuse a node.
+    /// Starts or stops refusing a node.
     fn refuse(&mut self, random: &mut SmallRng) {
         let path = PATHS[random.random_range(0..PATHS.len())].to_owned();
         let kinds = [Refused::Data, Refused::LargeData, Refused::LargeListing, Refused::All];
@@ -270,8 +270,8 @@ impl Client {
         }
     }
 
-    /// Loses the connection, while the server goes on, and gets a new one. The server reports the changes of the known
-    /// nodes, or the caller knows that they are not reported.
+    /// Loses the connection, while the server keeps running, and gets a new one. The server reports the changes of the
+    /// known nodes, or the caller knows that they are not reported.
     fn reconnect(&mut self, server: &mut Server, random: &mut SmallRng) {
         let overflows = random.random_bool(0.3);
         let arrived = match overflows {
@@ -575,7 +575,7 @@ fn full_read_takes_known_children_where_a_listing_is_refused() {
         assert!(client.engine.is_hidden("/0/9") && client.engine.is_hidden("/1/9") && !client.engine.is_hidden("/2/9"));
         assert_eq!(client.engine.mark(1), Some(1));
     }
-    // A child that was deleted meanwhile is found, although nothing lists it.
+    // A child that was deleted in the meantime is found, although nothing lists it.
     server.nodes.remove("/0/0");
     client.engine.read_all();
     settle(&mut server, &mut client);
@@ -716,7 +716,7 @@ fn parent_of_a_child_that_is_deleted_before_its_first_read_has_an_old_stat() {
     assert_eq!(client.engine.tree().old_stats(), ["/0"]);
 }
 
-/// Its refused read does not tell that it has no children, so its list counts as refused too.
+/// Its refused read does not show that it has no children, so its list counts as refused too.
 #[test]
 fn nothing_is_unknown_below_an_ephemeral_node_that_can_be_read_again() {
     let (mut server, mut client) = (flat(1, 1), Client::new());
@@ -741,7 +741,7 @@ fn refused_nodes_are_forgotten_with_their_deletion() {
     client.engine.notified(EventType::NodeDeleted, "/0/0");
     client.engine.notified(EventType::NodeDeleted, "/0");
     assert_eq!(client.engine.refused().keys().map(|request| &**request.path()).collect::<Vec<_>>(), ["/1/1", "/1/3"]);
-    // Without a notification a full read finds that they are gone, also if no other child is left.
+    // Without a notification a full read finds that they are deleted, even if no other child is left.
     server.nodes.retain(|path, _| !["/0", "/1/1", "/1/3"].iter().any(|gone| path.starts_with(gone)));
     server.nodes.get_mut("/1").unwrap().0.num_children = 0;
     client.engine.read_all();

@@ -47,9 +47,9 @@ enum Content {
 /// The meaning of a cached node's stat and data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::caches) enum Value {
-    /// Those of the newest read.
+    /// They are from the newest read.
     Present,
-    /// Those of the last read that succeeded. The newest one was refused.
+    /// They are from the last read that succeeded. The server refused the newest read.
     Earlier,
     /// Nothing: no read has succeeded.
     Unknown,

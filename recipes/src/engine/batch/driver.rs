@@ -1,4 +1,4 @@
-//! The task of a batch: it acquires nodes, and looks for the contenders behind them.
+//! The task of a batch: it acquires nodes, and checks for contenders behind them.
 
 use std::future::{Future, pending};
 use std::sync::Arc;
@@ -43,15 +43,15 @@ type Attempted = Result<Vec<Acquired>, LockError>;
 
 struct Driver<'a> {
     lobby: &'a Arc<Lobby>,
-    /// The attempt, and the ticket of the first entry that came after it began.
+    /// The attempt, and the ticket of the first entry that came after it started.
     attempt: Option<(Ticket, Boxed<'a, Attempted>)>,
     /// The one granted node, and its loss.
     node: Option<(GrantedNode, Boxed<'a, ()>)>,
-    /// Looks for other contenders.
+    /// The check for other contenders.
     watching: Option<Boxed<'a, ()>>,
-    /// The end of the idle time, and the pass that it began with.
+    /// The end of the idle time, and the pass with which it started.
     idle_until: Option<((u64, u64), Option<Instant>)>,
-    /// The time of the next look whether an offer was taken, and the offer of the last look.
+    /// The time of the next check whether an offer was taken, and the offer at the last check.
     next_tick: Option<Instant>,
     offer: Option<(u64, u64, Option<Ticket>)>,
 }
@@ -79,7 +79,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Begins and ends the parts that the jobs ask for.
+    /// Starts and ends the parts that the jobs ask for.
     fn follow(&mut self, jobs: Jobs) {
         let lobby = self.lobby;
         if jobs.turn != self.node.as_ref().map(|(node, _)| node.turn) {
@@ -153,7 +153,7 @@ impl<'a> Driver<'a> {
         self.next_tick = None;
         let (offer, has_free) = self.lobby.plan(|plan| (plan.offer(), plan.free().next().is_some()));
         if offer.is_none() && has_free {
-            // A look has withdrawn the offer for a while. The entry has had it before.
+            // A check has withdrawn the offer for a while. The entry has had it before.
             self.next_tick = Some(Instant::now() + self.patience() / 10);
             return;
         }

@@ -44,13 +44,13 @@ type Node = Box<Acquired>;
 struct State {
     plan: Plan<Node, Option<Waker>>,
     is_running: bool,
-    /// The task looks from time to time whether an offer was taken.
+    /// The task checks from time to time whether an offer was taken.
     is_ticking: bool,
     /// The error of the last attempt that failed.
     failure: Option<LockError>,
     /// The node that was granted last.
     node: Option<GrantedNode>,
-    /// The time until which the last look for other contenders counts.
+    /// The time until which the last check for other contenders counts.
     counts_until: Option<Instant>,
 }
 
@@ -90,12 +90,12 @@ pub(crate) struct Turn {
 }
 
 impl Lobby {
-    /// Returns the batch of a lock's client, if its tasks are to share a node.
+    /// Returns the batch of a lock's client, if its tasks share a node.
     pub(super) fn of(internals: &LockInternals) -> Option<Arc<Self>> {
         Self::of_source(internals, || Box::new(OneNode(internals.without_client())))
     }
 
-    /// Returns the batch of a lock's client, if its tasks are to share nodes. They come from a source without the client.
+    /// Returns the batch of a lock's client, if its tasks share nodes. They come from a source without the client.
     pub(crate) fn of_source(internals: &LockInternals, source: impl FnOnce() -> Box<dyn Source>) -> Option<Arc<Self>> {
         let (spec, options) = (&internals.spec, &internals.options);
         if !options.one_node {
@@ -195,7 +195,7 @@ impl Lobby {
         Some(self.granted(taken?))
     }
 
-    /// Begins a turn with a node that was granted to one entry alone, unless there is a turn.
+    /// Starts a turn with a node that was granted to one entry alone, unless there is a turn.
     fn held(self: &Arc<Self>, acquired: Acquired) -> Acquired {
         let mut state = self.state.lock();
         let Some(number) = state.plan.is_held() else { return acquired };
@@ -206,7 +206,7 @@ impl Lobby {
         Acquired { turn: Some(self.turn(number, acquired.limit)), ..acquired }
     }
 
-    /// Begins a turn with a node that was granted.
+    /// Starts a turn with a node that was granted.
     pub(super) fn begin(&self, acquired: Acquired) {
         let mut state = self.state.lock();
         let number = state.plan.next_turn();
@@ -238,9 +238,9 @@ impl Lobby {
         self.source.nodes().limit().get()
     }
 
-    /// Ends the turns of the free nodes that may serve no entry any more.
+    /// Ends the turns of the free nodes that may no longer serve an entry.
     fn end_vain_turns(&self) {
-        // The task that looks again may be late.
+        // The task that checks again may be late.
         let is_over = |until: &mut Instant| *until <= Instant::now();
         if self.state.lock().counts_until.take_if(is_over).is_some() {
             self.may_have_changed(None);
@@ -287,14 +287,14 @@ impl Lobby {
         drop(then.deletes);
     }
 
-    /// Records what a look for other contenders has shown, in this turn of the one node. It counts until a time, or until
-    /// a change.
+    /// Records the result of a check for other contenders, in this turn of the one node. It counts until a time, or
+    /// until a change.
     pub(crate) fn looked(&self, turn: Option<u64>, others: bool, until: Option<Instant>) {
         self.state.lock().counts_until = until;
         self.step(|plan| ((), plan.looked(turn, others)));
     }
 
-    /// Records that the last look does not count any more.
+    /// Records that the last check no longer counts.
     pub(crate) fn may_have_changed(&self, turn: Option<u64>) {
         self.step(|plan| ((), plan.changed(turn)));
     }
@@ -316,7 +316,6 @@ impl Lobby {
         self.plan(Plan::unserved)
     }
 
-    /// Reads the plan.
     pub(super) fn plan<T>(&self, read: impl FnOnce(&Plan<Node, Option<Waker>>) -> T) -> T {
         read(&self.state.lock().plan)
     }

@@ -34,7 +34,7 @@ pub(crate) enum Batch {
 }
 
 impl Batch {
-    /// Returns the batch of a lock's client, if its tasks are to share a node.
+    /// Returns the batch of a lock's client, if its tasks share a node.
     pub(crate) fn of(internals: &LockInternals) -> Option<Self> {
         match internals.spec.sharing {
             Sharing::Together => internals.options.one_node.then(|| Self::Together(Readers::of(internals))),

@@ -12,7 +12,7 @@ pub(super) type Ticket = u64;
 pub(crate) enum Supply {
     /// One node at a time. It serves at most this number of entries once another contender was seen behind it.
     One { most_passes: usize },
-    /// The leases of a semaphore. One is passed on only while a recent look has shown no other contender.
+    /// The leases of a semaphore. One is passed on only while a recent check has shown no other contender.
     Many,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Plan<N, W> {
     /// The passes of the nodes that entries have.
     held: BTreeMap<u64, u64>,
     company: Company,
-    /// The number of entries that may still take the one node, unless it is alone.
+    /// The number of entries that may still take the one node, unless no other contender is queued.
     left: usize,
 }
 
@@ -56,10 +56,10 @@ struct Free<N> {
 /// The knowledge of other contenders of the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Company {
-    /// No look has ended since the grant, or since a change. The one node serves the entries before this ticket, which
+    /// No check has ended since the grant, or since a change. The one node serves the entries before this ticket, which
     /// waited by then.
     Unknown(Ticket),
-    /// A look has shown no other contender.
+    /// A check has shown no other contender.
     Alone,
     /// Another one waits. The one node serves the entries before this ticket.
     Others(Ticket),
@@ -83,7 +83,7 @@ pub(super) struct Jobs {
     /// No attempt starts: the batch has all nodes that there may be, and no other contender waits. A release serves the
     /// entries.
     pub(super) has_all: bool,
-    /// Looks for other contenders.
+    /// The task checks for other contenders.
     pub(super) looks: bool,
     /// No entry takes the node of this turn, after this number of passes. It ends when another contender comes, or after
     /// a while.
@@ -155,7 +155,7 @@ impl<N, W: Clone> Plan<N, W> {
         Some(&mut place.wakes)
     }
 
-    /// Removes an entry that does not wait any more. An offer to it goes to the next one.
+    /// Removes an entry that no longer waits. An offer to it goes to the next one.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Then<N, W> {
         let gone = self.waiting.remove(&ticket).map(|place| place.wakes);
         Then { gone, ..self.settle() }
@@ -191,12 +191,12 @@ impl<N, W: Clone> Plan<N, W> {
 
     /// Returns whether the batch's task has nothing to do, until an entry comes.
     pub(super) fn is_at_rest(&self) -> bool {
-        // A look that still counts saves the next entries an attempt.
+        // A check that still counts saves the next entries an attempt.
         let is_over = if self.has_one_node() { self.held.is_empty() } else { self.company != Company::Alone };
         self.waiting.is_empty() && self.free.is_empty() && is_over
     }
 
-    /// Begins a rest: what the last look has shown does not hold any more.
+    /// Starts a rest: the result of the last check no longer holds.
     pub(super) fn rest(&mut self) {
         self.company = Company::Unknown(0);
     }
@@ -240,7 +240,7 @@ impl<N, W: Clone> Plan<N, W> {
         Some(Taken { node, turn, pass: passes, gone, wakes: self.offer_next() })
     }
 
-    /// Begins a turn with a node that was granted. The one node of an earlier turn is deleted, if it is free.
+    /// Starts a turn with a node that was granted. The one node of an earlier turn is deleted, if it is free.
     pub(super) fn granted(&mut self, node: N) -> Then<N, W> {
         let mut earlier = Vec::new();
         if let Supply::One { most_passes } = self.supply {
@@ -258,7 +258,7 @@ impl<N, W: Clone> Plan<N, W> {
         then
     }
 
-    /// Begins a turn with a node that was granted to an entry alone. Returns its number, or `None` during the turn of
+    /// Starts a turn with a node that was granted to an entry alone. Returns its number, or `None` during the turn of
     /// the one node.
     pub(super) fn is_held(&mut self) -> Option<u64> {
         if let Supply::One { most_passes } = self.supply {
@@ -273,7 +273,7 @@ impl<N, W: Clone> Plan<N, W> {
         Some(self.turns)
     }
 
-    /// Takes back a node from the entry that has it. Returns it if it serves no other: its turn is over.
+    /// Takes back a node from the entry that has it. Returns it if it serves no other entry: its turn has ended.
     pub(super) fn put_back(&mut self, turn: u64, node: N) -> Then<N, W> {
         let Some(passes) = self.held.remove(&turn) else {
             return Then { deletes: vec![(turn, node)], ..Then::default() };
@@ -290,8 +290,8 @@ impl<N, W: Clone> Plan<N, W> {
         free.map(|free| free.node)
     }
 
-    /// Records that the contenders may have changed since the last look, in this turn of the one node. An idle node ends
-    /// at once.
+    /// Records that the contenders may have changed since the last check, in this turn of the one node. An idle node
+    /// ends at once.
     pub(super) fn changed(&mut self, turn: Option<u64>) -> Then<N, W> {
         if turn != self.turn() {
             return Then::default();
@@ -319,8 +319,8 @@ impl<N, W: Clone> Plan<N, W> {
         Then { deletes, ..Then::default() }
     }
 
-    /// Records whether a look has shown another contender, in this turn of the one node. A look that fails counts as one
-    /// that has.
+    /// Records whether a check has shown another contender, in this turn of the one node. A check that fails counts as
+    /// one that has.
     pub(super) fn looked(&mut self, turn: Option<u64>, others: bool) -> Then<N, W> {
         if turn != self.turn() {
             return Then::default();
@@ -341,7 +341,7 @@ impl<N, W: Clone> Plan<N, W> {
         self.settle()
     }
 
-    /// Returns the first ticket behind this number of entries that wait.
+    /// Returns the first ticket after this number of entries that wait.
     fn end_behind(&self, entries: usize) -> Ticket {
         self.waiting.keys().nth(entries).copied().unwrap_or(self.next)
     }
@@ -356,7 +356,7 @@ impl<N, W: Clone> Plan<N, W> {
         Some(place.wakes.clone())
     }
 
-    /// Returns what tells one offer from the next.
+    /// Returns the values that distinguish one offer from the next.
     pub(super) fn offer(&self) -> Option<(u64, u64, Option<Ticket>)> {
         let turn = self.open().next()?;
         Some((turn, self.free.get(&turn)?.passes, self.last_offered()))
@@ -373,7 +373,7 @@ impl<N, W: Clone> Plan<N, W> {
         self.free.iter().map(|(turn, free)| (*turn, &free.node))
     }
 
-    /// Returns the number of the turn that begins next.
+    /// Returns the number of the turn that starts next.
     pub(super) fn next_turn(&self) -> u64 {
         self.turns + 1
     }
@@ -451,7 +451,7 @@ impl<N, W: Clone> Plan<N, W> {
         }
         let is_offered = self.waiting.first_key_value().is_some_and(|(_, first)| first.is_offered);
         let stays = match self.company {
-            // The look decides whether the node serves those that came since.
+            // The check decides whether the node serves those that came since.
             Company::Unknown(_) => self.lingers || !self.waiting.is_empty(),
             Company::Alone => self.lingers,
             Company::Others(_) => false,
@@ -527,12 +527,12 @@ mod tests {
         waiting: Vec<Ticket>,
         /// The turn and the node that an entry has.
         held: Vec<(u64, u64)>,
-        /// A look has shown no other contender, and that still counts.
+        /// A check has shown no other contender, and that still counts.
         alone: bool,
         nodes: u64,
         limit: usize,
         deleted: Vec<u64>,
-        /// The number of entries that may get the node until the next look, or at all if another contender was seen.
+        /// The number of entries that may get the node until the next check, or at all if another contender was seen.
         passes_left: Option<usize>,
         slow: bool,
         path: Vec<Step>,
@@ -690,7 +690,7 @@ mod tests {
             let is_served_later = self.held.iter().any(|(turn, _)| Some(*turn) == jobs.turn);
             let is_woken = !free.is_empty() && self.waiting.iter().any(|ticket| self.woken.contains(ticket));
             let is_looked_at = !free.is_empty() && jobs.looks;
-            // Once the look does not count any more, an attempt starts.
+            // Once the check no longer counts, an attempt starts.
             let acquires = jobs.acquires && (!jobs.has_all || jobs.looks);
             let is_served = self.plan.open().count() > 0 && self.waiting.iter().any(|ticket| *ticket < self.plan.end());
             let mut offered = self.plan.waiting.iter().filter(|(_, place)| place.is_offered);

@@ -85,10 +85,10 @@ impl Readers {
             drop(group);
             match granted? {
                 None => return Ok(None),
-                // The node may be gone by the time at which the reader is polled.
+                // The node may be deleted by the time at which the reader is polled.
                 Some(Ok(grant)) if grant.node.is_lost() => {}
                 Some(Ok(grant)) => return Ok(Some(grant.into())),
-                // An error ends the readers that were there when the attempt began.
+                // An error ends the readers that were there when the attempt started.
                 Some(Err(_)) if !is_first && !has_failed => has_failed = true,
                 Some(Err(error)) => return Err(error),
             }

@@ -34,7 +34,7 @@ pub(crate) trait Source: Send + Sync {
         contention: &'a Contention,
     ) -> Boxed<'a, Result<Option<Vec<Acquired>>, LockError>>;
 
-    /// Looks for other contenders, and tells the batch.
+    /// Checks for other contenders, and reports them to the batch.
     fn watch_others<'a>(&'a self, batch: &'a Lobby, node: Option<GrantedNode>) -> Boxed<'a, ()>;
 }
 
@@ -66,7 +66,7 @@ impl Source for OneNode {
         })
     }
 
-    /// Looks at the lock, and again after each change, until it finds another contender.
+    /// Reads the lock's queue, and again after each change, until it finds another contender.
     fn watch_others<'a>(&'a self, batch: &'a Lobby, node: Option<GrantedNode>) -> Boxed<'a, ()> {
         Box::pin(async move {
             let Some(node) = node else { return pending().await };

@@ -1,9 +1,10 @@
-//! The part of the engine for leader latches alone: the position in the queue, and the move directly behind the leader.
+//! The part of the engine that only leader latches use: the position in the queue, and the move directly behind the
+//! leader.
 //!
 //! A leader that resigns in favour of a candidate writes a wish into the path's data. It calls the candidate by a node
 //! that it creates and deletes, and that the candidate watches. The candidate then creates a node with the leader's
 //! number and deletes its own, in one transaction. The name of the new node sorts behind the leader's, so the candidate
-//! goes on waiting until the leader has left.
+//! keeps waiting until the leader has left.
 
 mod record;
 
@@ -33,12 +34,12 @@ pub(crate) struct Candidacy {
     place: watch::Sender<Option<Place>>,
     /// The last candidate that was seen directly ahead.
     last_ahead: Mutex<Option<String>>,
-    /// The path's data behind the newest listing.
+    /// The path's data, read after the newest listing.
     read: Mutex<Option<(Vec<u8>, Stat)>>,
 }
 
 impl Candidacy {
-    /// Returns the position as a channel. It is `None` while no listing has shown the own node.
+    /// Returns the position as a channel. It is `None` while no listing has shown the candidate's node.
     pub(crate) fn place(&self) -> watch::Receiver<Option<Place>> {
         self.place.subscribe()
     }
@@ -48,7 +49,7 @@ impl Candidacy {
         self.last_ahead.lock().clone()
     }
 
-    /// Takes the path's data as it was read behind the newest listing, if it was. It has every write of the leaders
+    /// Takes the path's data as it was read after the newest listing, if it was. It has every write of the leaders
     /// without a node in that listing.
     pub(crate) fn take_read(&self) -> Option<(Vec<u8>, Stat)> {
         self.read.lock().take()

@@ -41,7 +41,7 @@ impl Record {
         Self { term: None, high: None, leader: leader.to_owned(), resigned: false, wish: None, data: None }
     }
 
-    /// Returns the term of the leader. `stat` is that of the read.
+    /// Returns the term of the leader. `stat` is from the same read.
     pub(crate) fn term(&self, stat: &Stat) -> i64 {
         self.term.unwrap_or(stat.mzxid)
     }

@@ -13,7 +13,7 @@ impl Watch {
         Self { target, found: None, fired: None }
     }
 
-    /// Tells if the server has the watch.
+    /// Returns whether the server has the watch.
     pub(super) fn is_set(&self) -> bool {
         self.found.is_some()
     }
@@ -29,7 +29,7 @@ enum Outcome {
         own: Watched,
         listed: Option<(Nodes, Position)>,
     },
-    /// The own node is gone, so the attempt fails.
+    /// This contender's node is deleted, so the attempt fails.
     Gone,
 }
 
@@ -113,7 +113,7 @@ impl Locks {
             }
             Phase::Asks(ask) if ask.outstanding == 0 => {
                 steps.push(Step::Run(index));
-                // A look at the queue may have come between.
+                // A read of the queue may have come between.
                 let is_queued = |other: &Contender| other.phase == Phase::Idle;
                 let sees_queue = self.turn.is_some() || self.contenders.iter().any(is_queued);
                 steps.extend((contender.tries && ask.listed.is_some() && sees_queue).then_some(Step::Refuse(index)));
@@ -151,14 +151,14 @@ impl Locks {
         scenario.has_turns || self.request_of(contender).len() > 1
     }
 
-    /// Begins an attempt.
+    /// Starts an attempt.
     pub(super) fn new_owner(&mut self, contender: usize) {
         let session = self.contenders[contender].session;
         self.contenders[contender].owner = self.owners.len();
         self.owners.push(Owner::new(session, true));
     }
 
-    /// Begins a first try, which the planner has no part in.
+    /// Starts a first try, in which the planner has no part.
     pub(super) fn try_first(&mut self, contender: usize, scenario: &Scenario) {
         self.perform(contender, Action::Create, None, scenario);
     }
@@ -173,8 +173,8 @@ impl Locks {
         self.perform(contender, action, None, scenario)
     }
 
-    /// Ends a failed attempt: its possible nodes are deleted, and another attempt begins. After a first try it waits for
-    /// the turn.
+    /// Ends a failed attempt: its possible nodes are deleted, and another attempt starts. After a first try it waits
+    /// for the turn.
     pub(super) fn begin_again(&mut self, contender: usize, scenario: &Scenario) {
         if self.request_of(contender).len() > 1 {
             return self.request_fails(contender, scenario);
@@ -254,7 +254,7 @@ impl Locks {
         if is_there { Answer::Done } else { self.create(owner, Kind::Read, self.world.nodes[writer].data.number) }
     }
 
-    /// Ends a downgrade: the reader's node exists, and the writer's was read behind it.
+    /// Ends a downgrade: the reader's node exists, and the writer's was read after it.
     fn is_downgraded(&mut self, contender: usize, writer_is_there: bool) {
         let Phase::Downgrades(reader) = self.contenders[contender].phase else { return };
         let Some(node) = self.world.nodes.iter().rposition(|node| node.data.owner == reader) else { return };
@@ -289,7 +289,7 @@ impl Locks {
         let Phase::Asks(ask) = &mut it.phase else { return };
         match ask.what {
             _ if ask.outstanding == 0 => {}
-            // The listing behind it has failed.
+            // The listing after it has failed.
             Asked::Create { is_done: true } => ask.outstanding = 0,
             Asked::Check => self.lists_all(contender),
             // The create is sent again, without a listing.
@@ -298,7 +298,7 @@ impl Locks {
                 it.is_uncertain = true;
                 self.send(contender, What::Create);
             }
-            // The watch on the node is set, the watch on the own node is not.
+            // The watch on the node is set, the watch on this contender's node is not.
             Asked::Arm { node: true, list: false, .. } if ask.node.as_ref().is_none_or(Watch::is_set) => {
                 it.awaited = ask.node.take();
                 it.phase = Phase::Failed;
@@ -357,7 +357,7 @@ impl Locks {
                     .filter(|node| self.world.nodes[*node].data.owner == owner && listed & 1 << node != 0)
                     .collect();
                 keep = (!others.is_empty()).then(|| others.remove(0));
-                // A first try looks once.
+                // A first try reads once.
                 ask.listed = tries.then(|| others.iter().fold(listed, |left, other| left & !(1 << other)));
                 ask.what = Asked::Settle { is_gone: keep.is_none() };
                 ask.outstanding = u8::try_from(others.len()).unwrap_or_default();
@@ -609,7 +609,7 @@ impl Locks {
         }
     }
 
-    /// Passes the result of an action to the planner, and begins the next action.
+    /// Passes the result of an action to the planner, and starts the next action.
     fn decide(&mut self, contender: usize, outcome: Outcome, scenario: &Scenario) {
         let limit = self.limits[self.contenders[contender].session];
         let mut plan = std::mem::take(&mut self.contenders[contender].plan);
@@ -720,7 +720,7 @@ impl Locks {
         owners.filter(|owner| owner.is_entered && owner.delete == Delete::Idle && !owner.is_gone)
     }
 
-    /// Returns the known writers, without the session's own ones that have begun to delete their nodes.
+    /// Returns the known writers, without the session's own ones that have started to delete their nodes.
     fn known_writers(&self, session: usize) -> Nodes {
         let leaves = |owner: &&Owner| owner.session == session && owner.delete != Delete::Idle;
         let leaving = self.owners.iter().filter(leaves).filter_map(|owner| owner.node);
@@ -798,7 +798,7 @@ impl Locks {
         (Watch { found: joined, ..Watch::new(target) }, u8::from(joined.is_none()))
     }
 
-    /// Begins an action.
+    /// Starts an action.
     fn perform(&mut self, contender: usize, action: Action, cause: Option<Cause>, scenario: &Scenario) {
         let it = &mut self.contenders[contender];
         let Session { epoch, position, .. } = self.world.sessions[it.session];

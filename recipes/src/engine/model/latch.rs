@@ -82,7 +82,7 @@ impl Locks {
         }
     }
 
-    /// Follows a wish behind a call, once the watches are set. Returns whether a request is sent.
+    /// Follows the wish that a call announces, once the watches are set. Returns whether a request is sent.
     pub(super) fn follows_wish(&mut self, contender: usize) -> bool {
         let it = &mut self.contenders[contender];
         let (Phase::Asks(Ask { what: Asked::Arm { .. }, outstanding: outstanding @ 0, .. }), Some(old), true) =

@@ -2,7 +2,7 @@
 //!
 //! | property | checked | statement |
 //! | --- | --- | --- |
-//! | proof | at each grant | There is a state of the log in which the own node exists and no node ahead of it blocks it. For a listing it is not older than the state of the session's server when the request was sent; for a hand-off not older than the notified deletion. |
+//! | proof | at each grant | There is a state of the log in which the contender's node exists and no node ahead of it blocks it. For a listing it is not older than the state of the session's server when the request was sent; for a hand-off not older than the notified deletion. |
 //! | exclusion | at each grant | Of the holders that were not notified of a loss, those with a node at the leader are compatible with the new one. |
 //! | wish | at each grant | A candidate that has followed the leader's wish leads before those that have not. |
 //! | all or none | at the end of a request for several leases | In some state of the log the limit covers all of its nodes. That state is not older than the session's server was when the last listing was sent. |
@@ -55,7 +55,7 @@ pub(super) fn check_grant(locks: &Locks, contender: usize, cause: Option<Cause>)
         Cause::Listed { sent } => sent,
         Cause::HandOff(node) => locks.world.nodes[node].deleted.unwrap_or_default(),
     };
-    // The session may be connected to a server that is behind an earlier notification.
+    // The session may be connected to a server that lags behind an earlier notification.
     let until = locks.world.sessions[it.session].position.max(from);
     let by_multi = matches!(cause, Cause::HandOff(_))
         && locks.world.nodes[own].deleted == Some(from)

@@ -45,7 +45,7 @@ impl Locks {
         }
     }
 
-    /// Lists the leases behind the last grant.
+    /// Lists the leases after the last grant.
     pub(super) fn lists_all(&mut self, contender: usize) {
         let Session { epoch, position: sent, .. } = self.world.sessions[self.contenders[contender].session];
         self.send(contender, What::List);
@@ -54,7 +54,7 @@ impl Locks {
         self.contenders[contender].phase = Phase::Asks(ask);
     }
 
-    /// Takes the listing behind the last grant.
+    /// Takes the listing after the last grant.
     pub(super) fn has_listed_all(&mut self, contender: usize, ask: &Ask, scenario: &Scenario) {
         let Contender { kind, asks_once, limit, .. } = self.contenders[contender];
         let queue = self.queue(contender, ask.listed.unwrap_or_default(), scenario);

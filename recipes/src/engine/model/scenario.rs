@@ -62,17 +62,17 @@ pub(super) enum Fault {
 pub(super) enum Quirk {
     /// A deletion by an unknown transaction is taken for another session's.
     UnknownIsOtherSession,
-    /// A delete that the owner has begun is taken for one with a reply.
+    /// A delete that the owner has started is taken for one with a reply.
     BegunDeleteIsDone,
     /// A waiter takes an owner's reports for every node that a lost reply has left of that owner.
     OwnerOfAnyNode,
     /// A deletion is taken to have been notified on the connection on which the watch was set.
     ReplayIsOfTheOldConnection,
-    /// The own node is taken to be watched, although it is gone.
+    /// This contender's node is taken to be watched, although it is deleted.
     GoneNodeIsArmed,
     /// Any contender of the session ahead is taken for the one directly ahead.
     AnyNodeAheadIsNext,
-    /// The own node is added to a listing that lacks it.
+    /// This contender's node is added to a listing that lacks it.
     ListingHasOwn,
     /// After a lost reply one node is taken for certain.
     LostReplyIsCertain,
@@ -90,7 +90,7 @@ pub(super) enum Quirk {
     LimitMayChangeWithoutTurns,
     /// A contender counts one lease more than the limit.
     OneLeaseMore,
-    /// Each deletion is taken for that of the only blocker.
+    /// Each deletion is taken for the deletion of the only blocker.
     AnyBlockerIsAlone,
     /// A reader ignores the writer directly ahead.
     ReaderIgnoresTheLastWriter,
@@ -100,9 +100,9 @@ pub(super) enum Quirk {
     WriterTrustsADeletion,
     /// A reader waits for any contender of its session ahead.
     ReaderWaitsForReaders,
-    /// A writer reads its own node alone when all that an earlier listing has shown ahead have gone.
+    /// A writer reads only its own node when all that an earlier listing has shown ahead are deleted.
     WriterReadsItsNode,
-    /// A contender reads its own node alone when its session knows no other ahead any more.
+    /// A contender reads only its own node when its session no longer knows another one ahead.
     NothingKnownIsNothingAhead,
     /// A waiter watches the node that is as many positions ahead as leases exist.
     WatchesOneLeaseAhead,

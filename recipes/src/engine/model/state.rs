@@ -23,7 +23,7 @@ pub(super) enum Step {
     Dispatch(usize),
     /// A contender handles what it has received.
     Run(usize),
-    /// A holder checks its node and sees that it is gone, or a request sees that it has lost the turn.
+    /// A holder checks its node and sees that it is deleted, or a request sees that it has lost the turn.
     Look(usize),
     /// A session learns of its end.
     End(usize),
@@ -151,7 +151,7 @@ pub(super) struct Record {
     pub(super) wish: Option<usize>,
 }
 
-/// A listing that the contenders of a session share, without those that have gone since.
+/// A listing that the contenders of a session share, without the contenders that have left since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Newest {
     pub(super) epoch: u64,
@@ -166,7 +166,7 @@ pub(super) struct Owner {
     pub(super) is_entered: bool,
     /// Its one node.
     pub(super) node: Option<usize>,
-    /// Another contender of the session has seen that the node is gone.
+    /// Another contender of the session has seen that the node is deleted.
     pub(super) is_gone: bool,
     pub(super) says_first: Option<u64>,
     pub(super) delete: Delete,
@@ -208,7 +208,7 @@ pub(super) struct Contender {
     pub(super) early: Option<Prefetched>,
     /// A create has lost its reply.
     pub(super) is_uncertain: bool,
-    /// It holds the lock, and its session has been notified that its node is gone.
+    /// It holds the lock, and its session has been notified that its node is deleted.
     pub(super) is_notified: bool,
     /// The limit that it knows.
     pub(super) limit: u8,

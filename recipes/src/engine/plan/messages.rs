@@ -43,7 +43,7 @@ pub(crate) enum Input<'a> {
         /// See [`Created`](Self::Created).
         ahead: Option<Ahead>,
     },
-    /// A contender that the process knows is ahead, behind the one that is gone.
+    /// The process knows another contender ahead, behind the one that has left.
     Behind {
         epoch: Epoch,
         ahead: Ahead,
@@ -65,11 +65,11 @@ pub(crate) enum Input<'a> {
         /// The connection that has shown it.
         epoch: Epoch,
     },
-    /// The own node's watch reports its deletion.
+    /// The watch on this contender's node reports its deletion.
     OwnDeleted,
-    /// The own node was changed, or its watch must be set again.
+    /// This contender's node was changed, or its watch must be set again.
     OwnChanged,
-    /// The wait has lasted so long that the own node is now watched.
+    /// The wait has lasted so long that this contender's node is now watched.
     WaitsLong,
     /// The children or the limit changed.
     QueueChanged,
@@ -91,16 +91,16 @@ pub(crate) struct Listing<'a> {
     /// The connection that carried the reply.
     pub(crate) epoch: Epoch,
     pub(crate) queue: &'a SortedChildren,
-    /// The own node's name.
+    /// The name of this contender's node.
     pub(crate) own: &'a str,
     pub(crate) max_leases: usize,
-    /// The order is that of creation, read after the list was: contenders may have joined behind the own node since.
+    /// Sorted by creation, which was read after the listing: contenders may have joined behind this one since.
     pub(crate) may_be_followed: bool,
     /// The predecessor is a contender of this process and session.
     pub(crate) predecessor_is_ours: bool,
 }
 
-/// The results of setting watches, and the listing behind them.
+/// The results of setting watches, and of the listing after them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Armed<'a> {
     pub(crate) node: Watched,
@@ -141,7 +141,7 @@ pub(crate) struct Arm {
     pub(crate) list: bool,
 }
 
-/// The events that a contender waits for, besides those of its own node and a change of the limit.
+/// The events that a contender waits for, besides the events of its own node and a change of the limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct WaitSet {
     /// The node that is watched; `None` for the children.

@@ -6,7 +6,7 @@ use crate::engine::driver::Predicate;
 use crate::engine::plan::messages::{Ahead, Arm, Armed, DeletedBy, Epoch, Input, Listing, Rules, WaitSet, Watched};
 use crate::engine::plan::two_ahead;
 
-/// After so many uses of an earlier listing that have led to a node that is gone, a listing costs less time.
+/// After so many uses of an earlier listing that have led to a deleted node, a listing costs less time.
 const MOST_GONE: u8 = 2;
 
 /// The reason that makes a grant right.
@@ -15,9 +15,9 @@ pub(crate) struct Proof(Reason);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Reason {
-    /// A listing contains the own node, and the driver grants it the lock there.
+    /// A listing contains this contender's node, and the driver grants it the lock there.
     Listed { epoch: Epoch },
-    /// The only node between the own one and the lock was deleted, and the own one was not.
+    /// The only node ahead was deleted, and this contender's node was not.
     HandOff { epoch: Epoch, by: DeletedBy },
 }
 
@@ -29,7 +29,7 @@ impl Proof {
 
     /// Proves a hand-off if one connection set both watches and notified the deletion. Its events come in the order of
     /// transactions, so the contender's node existed then, unless one transaction deleted both. The same connection has
-    /// shown that no other node blocks: behind a restore from a backup, deleted nodes may be back.
+    /// shown that no other node blocks: after a restore from a backup, deleted nodes may be back.
     fn hand_off(
         rules: &Rules<'_>,
         blocker: &Blocker,
@@ -55,7 +55,7 @@ impl Proof {
 /// The next action of a contender.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
-    /// Create the own node.
+    /// Create this contender's node.
     Create,
     /// Send a write that changes nothing. A later listing on its connection reflects every earlier write.
     Barrier,
@@ -64,10 +64,10 @@ pub(crate) enum Action {
     List {
         watched: bool,
     },
-    /// Find the next contender ahead: one that the session knows, or one in an earlier listing of the session without what
-    /// has gone since. If there is none, read the node of the contender. Without such a listing, list.
+    /// Find the next contender ahead: one that the session knows, or one in an earlier listing of the session without
+    /// the contenders that have left since. If all have left, confirm that. Without such a listing, list.
     Next,
-    /// Watch a node and the own one, and list behind that, all at once.
+    /// Watch a node and this contender's own, and list after that, all at once.
     Arm(Arm),
     /// Wait for the first event of a set.
     Wait(WaitSet),
@@ -78,14 +78,15 @@ pub(crate) enum Action {
     },
     /// Refuse: another contender has the lock, and this one does not wait.
     Refuse,
-    /// The own node is gone: create another one, at the back of the queue.
+    /// This contender's node is deleted: create another one, at the back of the queue.
     Rejoin,
 }
 
 /// The decisions of one contender, in one session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Plan {
-    /// The connection that carried the reply to the own newest write: a listing on it is not older than that write.
+    /// The connection that carried the reply to this contender's newest write: a listing on it is not older than that
+    /// write.
     ordered_in: Option<Epoch>,
     /// The contender may have several nodes, or another one than it knows.
     is_uncertain: bool,
@@ -96,7 +97,7 @@ pub(crate) struct Plan {
     waits_for: Target,
     /// The number of uses of an earlier listing since the last notification of a deletion.
     gone: u8,
-    /// The connection on which the watch on the own node was set, as long as it has not fired.
+    /// The connection on which the watch on this contender's node was set, as long as it has not fired.
     own_armed_in: Option<Epoch>,
 }
 
@@ -172,9 +173,9 @@ impl Plan {
         }
     }
 
-    /// Waits for a contender ahead, if one is known, without a listing. If that is gone, it does not grant. No other one is
-    /// between two numbers that follow each other, as long as both nodes exist. Numbers are given again only after the
-    /// deletion of all nodes.
+    /// Waits for a contender ahead, if one is known, without a listing. If that contender has left, it does not grant.
+    /// No other one is between two numbers that follow each other, as long as both nodes exist. Numbers are given again
+    /// only after the deletion of all nodes.
     fn join(&mut self, ahead: Option<Ahead>, epoch: Epoch, rules: &Rules<'_>) -> Action {
         let Some(ahead) = ahead.filter(|_| !self.is_uncertain && !rules.asks_once) else { return self.list() };
         // At least.
@@ -193,7 +194,7 @@ impl Plan {
         if self.is_uncertain { Action::Adopt } else { Action::List { watched: self.watches_children } }
     }
 
-    /// Finds the next node to wait for, behind the one that is gone.
+    /// Finds the next node to wait for, behind the deleted one.
     fn next_ahead(&mut self) -> Action {
         match std::mem::take(&mut self.waits_for) {
             Target::Node(_) if self.gone < MOST_GONE => {
@@ -273,7 +274,7 @@ impl Plan {
         }
     }
 
-    /// Sets the watch that the contender waits for. Also watches the own node if a hand-off may follow.
+    /// Sets the watch that the contender waits for. Also watches this contender's node if a hand-off may follow.
     fn arm_again(&self) -> Action {
         let (node, own) = match &self.waits_for {
             Target::Node(Blocker { node, alone_in, .. }) => (node, alone_in.is_some() && self.own_armed_in.is_none()),
@@ -313,7 +314,7 @@ impl Plan {
         self.decide(listing, watched, rules)
     }
 
-    /// Watches the children: the predecessor has a lease, so any deletion may free one for the own node.
+    /// Watches the children: the predecessor has a lease, so any deletion may free one for this contender.
     fn has_signalled(&mut self) -> Action {
         self.watches_children = true;
         self.list()
@@ -397,7 +398,7 @@ mod tests {
     #[test]
     fn only_the_connection_that_has_shown_the_blocker_alone_proves_a_hand_off() {
         assert!(is_granted(&mut waits_behind_one(), 1));
-        // Behind a reconnect deleted nodes may be back, between the two.
+        // After a reconnect deleted nodes may be back, between the two.
         let mut plan = waits_behind_one();
         plan.next(Input::Unwatched, &RULES);
         watches(&mut plan, Some(2), None);

@@ -10,7 +10,7 @@ use crate::engine::run::contender::Contender;
 use crate::engine::same_session::Entry;
 
 impl Contender<'_> {
-    /// Watches for calls, if the own node is watched too, and follows the wish behind a call.
+    /// Watches for calls, if this contender's node is watched too, and follows the wish that a call announces.
     pub(super) async fn heed_calls(&mut self, watches: bool) -> Result<Option<Input<'static>>, Error> {
         let own = self.owned.node_name().filter(|_| watches && self.calls.watch.is_none());
         if let Some(own) = own {
@@ -25,10 +25,11 @@ impl Contender<'_> {
         Ok(followed)
     }
 
-    /// Moves directly behind the leader, if the path's data has that wish for the own node. Returns `None` if not.
+    /// Moves directly behind the leader, if the wish in the path's data names this contender's node. Otherwise returns
+    /// `None`.
     ///
-    /// A reply that is lost may leave either node. The error makes the runner look again: a contender without its old
-    /// node joins at the back, and dropping the new node deletes it.
+    /// If the reply is lost, either node may be left. The error makes the runner check again: a contender without its
+    /// old node joins at the back, and dropping the new node deletes it.
     async fn follow_wish(&mut self) -> Result<Option<Input<'static>>, Error> {
         let (lock, at) = (self.lock, self.session.pinned());
         let base_path = lock.base_path();
@@ -61,7 +62,7 @@ impl Contender<'_> {
                 self.forget_watches();
                 Ok(Some(Input::Created { epoch: created.epoch, certain: true, ahead: None }))
             }
-            // The leader has withdrawn the wish, or is gone. Or this client may not or cannot follow it.
+            // The leader has withdrawn the wish, or has left. Or this client may not or cannot follow it.
             Err(Error::Transaction { .. } | Error::Unsupported { .. } | Error::TooManyEphemeralNodes { .. }) => {
                 Ok(None)
             }

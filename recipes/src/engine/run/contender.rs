@@ -29,7 +29,7 @@ pub(in crate::engine) struct Contender<'a> {
     pub(super) awaited_owner: Option<Arc<same_session::SharedFacts>>,
     /// The persistent node that was warned of.
     pub(super) blocker: Option<Box<str>>,
-    /// The watch on the own node.
+    /// The watch on this contender's node.
     pub(super) own: Option<Watch>,
     pub(super) limit: LimitWatch,
     pub(super) contenders: Arc<Contenders>,
@@ -63,7 +63,7 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// The children as listed directly behind the create, unsorted.
+/// The children as listed directly after the create, unsorted.
 pub(super) struct Prefetched {
     pub(super) epoch: Epoch,
     pub(super) children: Vec<String>,
@@ -86,7 +86,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Resolves with the next call. After a loss of the watch it resolves too: a call may have come meanwhile.
+    /// Resolves with the next call. After a loss of the watch it resolves too: a call may have come in the meantime.
     pub(super) async fn next(&mut self) -> Input<'static> {
         match &mut self.watch {
             Some(watch) => drop(watch.await),

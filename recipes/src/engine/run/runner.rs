@@ -95,7 +95,7 @@ async fn contend(
                 contender.leave_listing();
                 // Wait for the reply: the next contender must not find this node ahead of its own.
                 return match contender.owned.delete().await {
-                    // The refusal is certain all the same, and the session deletes the node later.
+                    // The refusal is certain anyway, and the session deletes the node later.
                     Err(error) if !error.is_retryable_in_session() => Err(error),
                     _ => Ok(None),
                 };
@@ -182,7 +182,7 @@ impl Contender<'_> {
             Action::List { .. } if was_listed => contention.is_shown(),
             // The contender's node is not known, or was not found in a listing yet.
             Action::Barrier | Action::Adopt => {}
-            // The awaited contender is gone, or the turn is granted.
+            // The awaited contender has left, or the turn is granted.
             _ => contention.is_outdated(self.session.timeout() / 10),
         }
         Ok(action)
@@ -221,7 +221,7 @@ impl Contender<'_> {
         if certain {
             self.node_is_known();
         }
-        // A node that an earlier create has made is adopted behind a barrier.
+        // A node that an earlier create has made is adopted after a barrier.
         let epoch = created.map_or(0, |created| created.epoch);
         let ahead = self.entry.ahead().filter(|_| self.early.is_none());
         Ok(Outcome::Plain(Input::Created { epoch, certain, ahead }))
@@ -292,7 +292,7 @@ impl Contender<'_> {
             Some(KnownAhead { queue, .. }) if queue.len() > 1 => {
                 Ok(Outcome::Known(Listed::new(at.epoch(), queue, false)))
             }
-            // All ahead have gone: the contender is next if its node is there. A writer ahead may have become a reader.
+            // All ahead have left: the contender is next if its node exists. A writer ahead may have become a reader.
             Some(_) if self.lock.spec.role != Some(Role::Writer) => {
                 let children = self.list_behind(&at).await?;
                 Ok(Outcome::Listed(self.in_order(&at, children).await?))
@@ -307,7 +307,7 @@ impl Contender<'_> {
         self.entry.reads()?.ahead_of(epoch, self.entry.number()?, self.own_name(), waits_for)
     }
 
-    /// Records that a contender ahead has gone, as a connection has shown.
+    /// Records that a contender ahead has left, as a connection has shown.
     fn has_gone(&self, epoch: Option<Epoch>, name: &str) {
         let Some(reads) = self.entry.reads() else { return };
         let Some(number) = self.lock.sequence(name) else { return };
@@ -317,8 +317,8 @@ impl Contender<'_> {
         }
     }
 
-    /// Lists behind the watches of one write. If all ahead are known, a read of each node is as good: no contender joins
-    /// there.
+    /// Lists after the watches of one write. If all contenders ahead are known, a read of each node is as good: no
+    /// contender joins ahead of them.
     async fn list_behind(&self, at: &Session) -> Result<Vec<String>, Error> {
         let base_path = &self.lock.base_path;
         let known = self.known_ahead(at.epoch());
@@ -426,14 +426,14 @@ impl Contender<'_> {
         });
     }
 
-    /// Drops the watches on the own node and on its predecessor: the contender has another node.
+    /// Drops the watches on the earlier node and on its predecessor: the contender has another node.
     pub(super) fn forget_watches(&mut self) {
         (self.own, self.awaited, self.awaited_owner) = (None, None, None);
         self.calls = Calls::default();
     }
 
-    /// Drops the watch of the newest listing, which did not grant the lock. It costs no request: the delete of the own
-    /// node uses it up at the latest.
+    /// Drops the watch of the newest listing, which did not grant the lock. It costs no request: the delete of this
+    /// contender's node uses it up at the latest.
     fn leave_listing(&mut self) {
         if let Some(watch) = self.listing.take() {
             watch.leave();
@@ -476,7 +476,7 @@ impl Contender<'_> {
 
     /// Hands the node to a guard, if the session certainly lives. From now on its deletion is noticed.
     fn granted(self, plan: &Plan, proof: Proof, signals: bool) -> Result<Acquired, Error> {
-        // Another reply in the session may have shown the deletion meanwhile.
+        // Another reply in the session may have shown the deletion in the meantime.
         if self.owned.loss_signal().loss() == Some(LossReason::NodeDeleted) {
             return Err(self.is_gone());
         }

@@ -43,7 +43,7 @@ impl Inner {
         LockInternals::new(self.client.clone(), path, spec, options).map_err(node_error)
     }
 
-    /// Publishes the items that this member is to own.
+    /// Publishes the items of this member's share.
     pub(super) fn wants(&self, view: &View, wanted: &BTreeMap<&str, Claim>, has_settled: bool) {
         let (members, is_member, items) = (view.ids().count(), view.is_member(), wanted.len());
         if has_settled {
@@ -61,7 +61,7 @@ impl Inner {
         self.share.borrow().owned.binary_search_by(|known| (**known).cmp(item)).is_ok()
     }
 
-    /// Publishes that an item is owned, or not any more.
+    /// Publishes that an item is owned, or no longer.
     pub(super) fn owns(&self, item: &str, owned: bool) {
         self.share.send_if_modified(|share| match share.owned.binary_search_by(|known| (**known).cmp(item)) {
             Err(index) if owned => {

@@ -93,8 +93,8 @@ impl OwnedItem {
         self.ownership.share.verify().await
     }
 
-    /// Resolves when another member is to have the item, or the partition is closed: the work has the
-    /// [grace](crate::PartitionOptions::grace) to return. Resolves also when the item is lost or was given up.
+    /// Resolves when the item has to move to another member, or the partition is closed: the work has the
+    /// [grace](crate::PartitionOptions::grace) to return. It also resolves when the item is lost or was given up.
     ///
     /// # Cancel safety
     ///
@@ -107,7 +107,7 @@ impl OwnedItem {
         }
     }
 
-    /// Begins a transaction that the server carries out only if this member owns the item at that moment. The commit
+    /// Starts a transaction that the server carries out only if this member owns the item at that moment. The commit
     /// fails with `LockError::LockLost` after a loss, and with `LockError::InvalidArgument` once the item was given up.
     /// With the client `zookeeper-async` the commit fails with `Error::Unsupported`.
     pub fn transaction(&self) -> GuardedTransaction<'_> {
@@ -186,7 +186,7 @@ impl Wish {
 
     /// Resolves when the item is not wanted.
     async fn is_over(&mut self) {
-        // An error means that the run has ended, so that the wish does not stand either.
+        // An error means that the run has ended, so this member does not want the item either.
         drop(self.0.wait_for(Option::is_none).await);
     }
 }
@@ -200,7 +200,7 @@ pub(super) enum End {
 }
 
 /// Owns an item again and again while it is wanted: contends for its lock, and runs its work. Fails with an error that
-/// waiting cannot mend.
+/// waiting cannot fix.
 pub(super) async fn pursue<W, F>(inner: &Inner, name: &str, mut wish: Wish, work: &Mutex<W>) -> Result<End, NodeError>
 where
     W: FnMut(OwnedItem) -> F,
@@ -268,7 +268,7 @@ where
 }
 
 /// Runs the work until the item is not wanted, then until the end of its grace. Without work the item stays owned.
-/// Returns at once if the work may not be polled any more, `None`: the item is lost.
+/// Returns at once if the work may no longer be polled, `None`: the item is lost.
 async fn attend(inner: &Inner, ownership: &Ownership, wish: &mut Wish, work: impl Future<Output = Option<()>>) {
     let mut work = pin!(work.fuse());
     let done = tokio::select! {

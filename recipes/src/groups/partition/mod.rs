@@ -43,8 +43,8 @@ use crate::standing::runs::{Runs, until};
 /// A [`LeaderSelector`](crate::LeaderSelector) gives all work to one process. A partition gives each process its share.
 ///
 /// Each process [runs](Self::run) a partition with an id of its own, and with the same items. The present members decide
-/// alone, by their names, which items each of them is to own. A mutex for each item excludes two owners, also while
-/// members disagree.
+/// alone, by their names, which items each of them owns. A mutex for each item excludes two owners, even while members
+/// disagree.
 ///
 /// | event | effect |
 /// | --- | --- |
@@ -54,7 +54,7 @@ use crate::standing::runs::{Runs, until};
 /// | the members change again in that time | items stay with their owners for `settle` after the newest change, but at most three times `settle` after the first one |
 /// | a member restarts in a loop, for three times `settle` | its items move to the others, until it stays for the time `settle` |
 /// | an item is to move | [`OwnedItem::revoked`] resolves; the work has the time [`grace`](PartitionOptions::grace) to return, then it is dropped |
-/// | work returns by itself, also because it has failed | the item stays owned and idle, until it moves: repeat failed work inside of the work |
+/// | work returns by itself, with or without success | the item stays owned and idle, until it moves: repeat failed work inside of the work |
 /// | the session is silent for three quarters of its timeout | all work is dropped, before another member can own an item |
 /// | another process has the id | this one waits, and owns nothing: see [`Share::is_member`] |
 /// | the members have different sets of items | an item still has at most one owner; it may have none |
@@ -66,8 +66,8 @@ use crate::standing::runs::{Runs, until};
 ///
 /// # Balance
 ///
-/// The numbers of items of two members differ by at most one. A change moves little more than it has to. The numbers
-/// are those of joins; leaves have the same.
+/// The numbers of items of two members differ by at most one. A change moves little more than it has to. The table
+/// counts the moved items at a join; they are the same at a leave.
 ///
 /// | items | members | at least | mean | at most |
 /// | --- | --- | --- | --- | --- |
@@ -82,8 +82,9 @@ use crate::standing::runs::{Runs, until};
 /// # Work
 ///
 /// All work of a run shares the task of the caller. Work that blocks its thread holds up the other work. If its session
-/// ends meanwhile, it is dropped only when it yields. So spawn work that computes, in a `JoinSet` that the work owns.
-/// [`LockGuard::protect`](crate::LockGuard::protect) lists the kinds of work that go on after the drop of their future.
+/// ends in the meantime, the work is dropped only when it yields. So spawn work that computes, in a `JoinSet` that the
+/// work owns. [`LockGuard::protect`](crate::LockGuard::protect) lists the kinds of work that continue after the drop of
+/// their future.
 ///
 /// An owner that is paused may act late, beside the next one. Let the resource check [`OwnedItem::token`], or write
 /// with [`OwnedItem::transaction`].
@@ -144,8 +145,8 @@ use crate::standing::runs::{Runs, until};
 ///
 /// | case | requests |
 /// | --- | --- |
-/// | a member joins, leaves or follows the others | those of a [`GroupMember`] |
-/// | an item is acquired and given up | those of a [mutex](crate::InterProcessMutex#cost): 3 in 2 round trips if it has no owner, and 1 more when another member asks for it |
+/// | a member joins, leaves or follows the others | as for a [`GroupMember`] |
+/// | an item is acquired and given up | as for a [mutex](crate::InterProcessMutex#cost): 3 in 2 round trips if it has no owner, and 1 more when another member asks for it |
 /// | a member joins, or takes the items of a member that has left | 1 read more for each item of the share, which shows whether it has a contender |
 /// | the members change before they have settled | 1 read for each item that a member would take and that was not free |
 /// | the items that do not move, and idle members | 0 |
@@ -193,7 +194,7 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn with_options<I>(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -213,7 +214,7 @@ impl Partition {
         Ok(Self { inner: Arc::new(Inner { client, path, id, items, settle, grace, data, acl, share, runs, held }) })
     }
 
-    /// Returns the member that is to own each item, if these are the members. Empty without members.
+    /// Returns the member to own each item, if these are the members. Empty without members.
     pub fn allocation<'a>(
         members: impl IntoIterator<Item = &'a str>,
         items: impl IntoIterator<Item = &'a str>,
@@ -226,7 +227,7 @@ impl Partition {
     /// `select!` of this future and that event drops the work without its grace.
     ///
     /// The run calls `work` each time that an item becomes its own. When [`OwnedItem::revoked`] resolves, the work should
-    /// end what it has begun, and return. An outage is not an error: the run waits for its end. An item waits while
+    /// end what it has started, and return. An outage is not an error: the run waits for its end. An item waits while
     /// its lock does not fit among the session's nodes (`Error::TooManyEphemeralNodes`).
     ///
     /// The run has several futures of `work` at a time, so an async closure borrows its state. State that changes needs
@@ -236,7 +237,7 @@ impl Partition {
     ///
     /// * `NodeError::AlreadyStarted`: another run of this partition has not ended.
     /// * `NodeError::Closed`: the partition was closed before the call.
-    /// * `Error::NoAuth` and other errors that waiting cannot mend. The work has its grace before the run returns.
+    /// * `Error::NoAuth` and other errors that waiting cannot fix. The work has its grace before the run returns.
     /// * `Error::Closed`: the client was closed.
     ///
     /// # Cancel safety
@@ -316,14 +317,14 @@ impl Partition {
     /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default: then the session
     /// deletes the nodes in the background. Closing twice is fine.
     ///
-    /// Keep polling the run meanwhile, as [`run_until`](Self::run_until) does. A `select!` with a pinned run and a signal
-    /// does not. The close then takes the full time, and a node that waits for an item stays until the future of the run
-    /// is dropped. The same holds for a `close` in the work itself. Work that blocks its thread keeps its item until it
-    /// yields.
+    /// Keep polling the run in the meantime, as [`run_until`](Self::run_until) does. A `select!` with a pinned run and
+    /// a signal does not. The close then takes the full time, and a node that waits for an item stays until the future
+    /// of the run is dropped. The same holds for a `close` in the work itself. Work that blocks its thread keeps its
+    /// item until it yields.
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when the future is dropped.
+    /// The closing continues when the future is dropped.
     pub async fn close(&self) {
         let Inner { client, grace, runs, held, .. } = &*self.inner;
         runs.close();

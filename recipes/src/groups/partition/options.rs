@@ -48,7 +48,7 @@ impl PartitionOptions {
     }
 
     /// Gives work this time to return when its item is to move, or the partition is closed. At its end the work is
-    /// dropped. Default: 30 s. The next owner waits meanwhile. Zero drops work at once, without a poll behind
+    /// dropped. Default: 30 s. The next owner waits for that. Zero drops work at once, without a poll after
     /// [`revoked`](crate::OwnedItem::revoked).
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
@@ -56,14 +56,14 @@ impl PartitionOptions {
     }
 
     /// Sets the data of this member, such as its address, which each member sees in
-    /// [`members`](crate::Partition::members). Default: that of the client, this host's address.
+    /// [`members`](crate::Partition::members). Default: the client's default data, this host's address.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
         self
     }
 
     /// Sets the access control list of the member's node and of its nodes at the items, which all members must be able
-    /// to read. Default: that of the client's [`AclProvider`](curator_framework::AclProvider).
+    /// to read. Default: the client's [`AclProvider`](curator_framework::AclProvider).
     pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.acl = Some(acl.into());
         self

@@ -11,7 +11,7 @@ use crate::standing::runs::Polls;
 pub(super) struct Ownership {
     pub(super) name: String,
     pub(super) share: HoldShare,
-    /// Set when the item is to be given up, and at its end.
+    /// Set when the member has to give the item up, and at its end.
     pub(super) revoked: SetOnce<()>,
     /// The polls of the work.
     pub(super) polls: Polls,

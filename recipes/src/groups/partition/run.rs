@@ -19,7 +19,7 @@ use crate::groups::members::GroupState;
 use crate::nodes::error::NodeError;
 use crate::nodes::state::NodeState;
 
-/// Runs until the partition is closed, or until an error that waiting cannot mend. Then the work has its grace.
+/// Runs until the partition is closed, or until an error that waiting cannot fix. Then the work has its grace.
 pub(super) async fn drive<W, F>(inner: &Inner, member: &GroupMember, work: &Mutex<W>) -> Result<(), NodeError>
 where
     W: FnMut(OwnedItem) -> F,
@@ -67,11 +67,11 @@ where
     }
 }
 
-/// Returns what this member sees; `None` before the first look of its group.
+/// Returns what this member sees; `None` before the first read of its group.
 fn look(id: &str, members: &GroupState, node: &NodeState) -> Result<Option<View>, NodeError> {
     let own = match node {
         NodeState::Standing(node) | NodeState::Refused { node, .. } => Some(node.czxid),
-        // The member tries again: it may stand when nodes of its session have gone.
+        // The member tries again: it can create its node once other nodes of its session are deleted.
         NodeState::Failed(NodeError::Framework(Error::TooManyEphemeralNodes { .. })) => None,
         NodeState::Failed(error) => return Err(error.clone()),
         NodeState::Closed => return Err(Error::Closed.into()),

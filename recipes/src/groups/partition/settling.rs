@@ -137,7 +137,7 @@ impl Settling {
         }
     }
 
-    /// Returns the items that a member is to own.
+    /// Returns the items of a member's share.
     pub(super) fn claims<'v, 'i>(&'v self, id: &str, items: &'i BTreeSet<String>) -> BTreeMap<&'i str, Claim> {
         let Some((newest, _)) = &self.newest else { return BTreeMap::new() };
         let owners = |ids: Vec<&'v str>| allocate(ids, items.iter().map(String::as_str));

@@ -9,7 +9,7 @@ pub struct Share {
     /// This partition is one of the members: the node of its id is its own. `false` while an earlier process, or
     /// another one by mistake, has the id.
     pub is_member: bool,
-    /// The items that this member is to own, in order. It contends for them, or takes them if they have no contender.
+    /// The items of this member's share, in order. It contends for them, or takes them if they have no contender.
     pub wanted: Vec<String>,
     /// The items that this member owns, in order. Those that are not wanted are about to move.
     pub owned: Vec<String>,

@@ -61,7 +61,7 @@ impl<K: Default> LockGuard<K> {
 }
 
 impl LockGuard {
-    /// Returns the guards of a multi lock's locks or of a set's leases, in their order; for one lock this guard alone.
+    /// Returns the guards of a multi lock's locks or of a set's leases, in their order; for one lock only this guard.
     pub fn parts(&self) -> impl DoubleEndedIterator<Item = &Self> {
         match &self.parts {
             Parts::One(_) => slice::from_ref(self).iter(),
@@ -88,7 +88,7 @@ impl<K> LockGuard<K> {
         }
     }
 
-    /// Takes the guard of several locks apart; returns that of one lock alone.
+    /// Returns the guards of several locks; for one lock only this guard.
     pub(crate) fn into_several(self) -> Vec<LockGuard> {
         match self.parts {
             Parts::One(share) => vec![LockGuard::new(share)],
@@ -137,20 +137,20 @@ impl<K> LockGuard<K> {
     }
 
     /// Releases the lock and returns whether it was held until now. After a success, further calls return the same
-    /// outcome. The deletes of several locks or leases leave together, in the reverse order, also if one of them fails.
+    /// outcome. The deletes of several locks or leases leave together, in the reverse order, even if one of them fails.
     /// They were lost if any of them was.
     ///
     /// # Errors
     ///
     /// `Error::ConnectionLoss`: no server has confirmed the deletion of the node within the client's
     /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default, or before the retry
-    /// policy gave up. The guard does not hold the lock any more. The session deletes the node in the background, or ends
-    /// with it. Call `release` again to wait for that.
+    /// policy gave up. The guard no longer holds the lock. The session deletes the node in the background, or ends with
+    /// it. Call `release` again to wait for that.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the guard does not hold the lock any more. The next call, or the drop of the guard,
-    /// deletes the node.
+    /// When the future is dropped, the guard no longer holds the lock. The next call, or the drop of the guard, deletes
+    /// the node.
     #[doc(alias = "returnLease")]
     #[doc(alias = "returnAll")]
     pub async fn release(&self) -> Result<Release, LockError> {
@@ -169,12 +169,12 @@ impl<K> LockGuard<K> {
         Ok(total)
     }
 
-    /// Releases several guards, such as those of many locks at the end of a batch, and returns the outcome of each in
-    /// their order. All deletes leave together: it takes as long as one [`release`](Self::release).
+    /// Releases several guards, such as the guards of many locks at the end of a batch, and returns the outcome of each
+    /// in their order. All deletes leave together: it takes as long as one [`release`](Self::release).
     ///
     /// # Errors
     ///
-    /// Those of [`release`](Self::release), for each guard.
+    /// The errors of [`release`](Self::release), for each guard.
     ///
     /// # Cancel safety
     ///
@@ -238,12 +238,12 @@ impl<K> LockGuard<K> {
 
     /// Runs `work` while the lock is held. A loss of the lock drops the unfinished `work`.
     ///
-    /// # Work that goes on after a loss
+    /// # Work that continues after a loss
     ///
     /// A dropped future stops only itself:
     ///
-    /// * A spawned task goes on, unless it is in a `JoinSet` of `work` or is cancelled.
-    /// * Work of `spawn_blocking` and of threads goes on, unless it checks [`is_held`](Self::is_held) or a token.
+    /// * A spawned task continues, unless it is in a `JoinSet` of `work` or is cancelled.
+    /// * Work of `spawn_blocking` and of threads continues, unless it checks [`is_held`](Self::is_held) or a token.
     /// * The resource may carry out a request that was sent: add the [fencing token](Self::token) to it.
     ///
     /// # Errors
@@ -253,7 +253,7 @@ impl<K> LockGuard<K> {
     ///
     /// # Cancel safety
     ///
-    /// That of `work`.
+    /// Dropping the future drops `work`.
     ///
     /// # Examples
     ///
@@ -340,8 +340,8 @@ impl<K> LockGuard<K> {
     /// exclusive grant of this lock. Deleting the path or a new leader does not reset it; restoring a backup does.
     ///
     /// Leases and read locks have several holders at once: there the token only identifies the holder and orders the
-    /// creates. A downgraded read lock has the token of the write lock. A multi lock or a set of leases has that of its
-    /// first part; each part has its own.
+    /// creates. A downgraded read lock has the token of the write lock. A multi lock or a set of leases has the token
+    /// of its first part; each part has its own.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.first_share().fencing_token()
@@ -378,7 +378,7 @@ impl<K> LockGuard<K> {
 }
 
 impl<K: Exclusive> LockGuard<K> {
-    /// Begins a transaction that the server carries out only if the lock, or each lock of a multi lock, is held at that
+    /// Starts a transaction that the server carries out only if the lock, or each lock of a multi lock, is held at that
     /// moment. The locks of a multi lock must have one client and one namespace. With the client `zookeeper-async`, the
     /// commit fails with `Unsupported`.
     pub fn transaction(&self) -> GuardedTransaction<'_> {

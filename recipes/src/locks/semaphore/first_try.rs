@@ -42,15 +42,15 @@ pub(super) enum FirstStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Choice {
     At(FirstStep),
-    /// A look at the path decides.
+    /// A read of the path decides.
     Look {
         if_free: FirstStep,
         if_not: FirstStep,
     },
 }
 
-/// Decides by the last look and the caller's mode. A first try needs Curator's protocol, a limit that never changes, and
-/// a look that shows enough free leases and an empty queue.
+/// Decides by the last read and the caller's mode. A first try needs Curator's protocol, a limit that never changes,
+/// and a read that shows enough free leases and an empty queue.
 fn choose(
     last_look: LastLook,
     mode: WaitMode,
@@ -79,7 +79,7 @@ pub(super) enum FirstTry {
 }
 
 impl LeaseAttempt<'_> {
-    /// Chooses the first step, with a look at the path if that is needed.
+    /// Chooses the first step, with a read of the path if that is needed.
     pub(super) async fn first_step(&self) -> Result<FirstStep, Error> {
         let (last_look, limit) = (*self.semaphore.last_look.lock(), self.semaphore.leases.limit());
         let choice = choose(last_look, self.mode, self.semaphore.protocol, limit.is_fixed(), self.wanted);
@@ -87,7 +87,7 @@ impl LeaseAttempt<'_> {
             Choice::At(step) => return Ok(step),
             Choice::Look { if_free, if_not } => (if_free, if_not),
         };
-        // A caller that asks once looks twice: the node of a just-dropped guard may still be in the first look.
+        // A caller that asks once reads twice: the node of a just-dropped guard may still be in the first read.
         if self.is_free().await? || (self.mode == WaitMode::Once && self.is_free().await?) {
             return Ok(if_free);
         }
@@ -103,7 +103,7 @@ impl LeaseAttempt<'_> {
         Ok(is_queue_empty && limit.checked_sub(leases.len()).is_some_and(|left| self.wanted <= left))
     }
 
-    /// Creates the nodes of the leases and looks at the path, in one write.
+    /// Creates the nodes of the leases and reads the path, in one write.
     pub(super) async fn try_first(&self, retries: &mut RetryLoop) -> Result<FirstTry, LockError> {
         let (leases, session) = (&self.semaphore.leases, self.session);
         let mut nodes = self.new_nodes(self.wanted);
@@ -115,7 +115,7 @@ impl LeaseAttempt<'_> {
         let sorted = leases.sort(listed);
         let own: Vec<&str> = nodes.iter().filter_map(OwnedNode::node_name).collect();
         let max_leases = leases.limit().get();
-        // Another request of this session may have found a node deleted since the look.
+        // Another request of this session may have found a node deleted since the read.
         let is_gone = |node: &OwnedNode| node.loss_signal().loss() == Some(LossReason::NodeDeleted);
         let is_granted = is_queue_empty
             && own.len() == self.wanted
@@ -192,7 +192,7 @@ impl LeaseAttempt<'_> {
         (0..number).map(|_| new()).collect()
     }
 
-    /// Creates the nodes. Returns the look of the same write, if it certainly shows all of them.
+    /// Creates the nodes. Returns the result of the reads in the same write, if it certainly shows all of them.
     async fn create_and_look(
         &self,
         nodes: &mut [OwnedNode],
@@ -204,7 +204,7 @@ impl LeaseAttempt<'_> {
         let at = self.session.pinned();
         let creates = join_all(nodes.iter_mut().map(|node| node.create(&spec)));
         let (created, look) = if self.mode == WaitMode::Once {
-            // Looks after the reply: the node of a just-dropped guard may be in an earlier look.
+            // Reads after the reply: the node of a just-dropped guard may be in an earlier read.
             (creates.await, None)
         } else {
             let (created, look) = at.in_one_write(join(creates, self.look(&at, true))).await;
@@ -246,7 +246,7 @@ impl LeaseAttempt<'_> {
         Ok(Look { leases, watch, is_queue_empty: queue?.is_none_or(|queue| queue.num_children == 0) })
     }
 
-    /// Looks after the creates, and adopts the nodes of creates that lost their replies.
+    /// Reads after the creates, and adopts the nodes of creates that lost their replies.
     async fn look_for_own(&self, nodes: &mut [OwnedNode], retries: &mut RetryLoop) -> Result<Look, Error> {
         loop {
             match self.look_for_own_on(&self.session.pinned(), nodes).await {

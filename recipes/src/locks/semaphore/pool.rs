@@ -12,7 +12,7 @@ use crate::engine::{Acquired, Contention, LockInternals, WaitMode, attempts};
 use crate::locks::semaphore::state::Inner;
 use crate::locks::semaphore::take::LeaseRequest;
 
-/// The shortest time between two looks for other contenders.
+/// The shortest time between two checks for other contenders.
 const LOOKS: Duration = Duration::from_millis(100);
 
 /// A semaphore, without its client.
@@ -28,10 +28,10 @@ pub(super) struct PoolBatch<'a> {
     pub(super) turn: &'a watch::Sender<OwnTurn>,
 }
 
-/// The batch's own node in the queue, of which a look for other contenders must know.
+/// The batch's own node in the queue, of which a check for other contenders must know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum OwnTurn {
-    /// There is none, or the server is told to delete it.
+    /// The queue has no such node, or its delete was sent.
     #[default]
     None,
     /// It may be there.
@@ -93,8 +93,8 @@ impl Source for Pool {
         })
     }
 
-    /// Looks once, and waits until the result does not count any more. Nothing notifies of contenders: a watch on them
-    /// would cost a listing for each.
+    /// Checks once, and waits until the result no longer counts. Nothing notifies of contenders: a watch on them would
+    /// cost a listing for each.
     fn watch_others<'a>(&'a self, batch: &'a Lobby, _node: Option<GrantedNode>) -> Boxed<'a, ()> {
         Box::pin(async move {
             let until = Instant::now() + LOOKS.max(self.nodes().client().session_timeout() / 100);
@@ -119,7 +119,7 @@ impl Pool {
             let own = *turn.borrow_and_update();
             let queue = session.exists(self.semaphore.lock.base_path()).await?;
             let nodes = queue.map_or(0, |queue| queue.num_children);
-            // Without a change in between, the look has met this state.
+            // Without a change in between, the check has met this state.
             let is_same = !turn.has_changed().unwrap_or(true);
             match (own, nodes) {
                 (_, 0) => return Ok(false),

@@ -86,7 +86,7 @@ use crate::shared::{SharedCount, SharedError};
 ///
 /// # Beside Java's Curator
 ///
-/// With Curator's protocol, Java's clients and this semaphore share one queue on the same path, also with a limit that
+/// With Curator's protocol, Java's clients and this semaphore share one queue on the same path, even with a limit that
 /// follows a [`SharedCount`]. Do not share a path of the direct protocol, or near the end of the
 /// [sequence numbers](crate::InterProcessMutex#beside-other-clients). For several leases at once, see above.
 ///
@@ -111,10 +111,10 @@ use crate::shared::{SharedCount, SharedError};
 /// watches it. With the direct protocol each lease costs 1 more, if its access control list lets
 /// neither `world` nor `auth` write. This request asks the server whether this client may.
 ///
-/// The first acquire of an object sends three more reads in one more round trip: it checks the protocol and looks for a
-/// free lease. The check sets a watch, and is repeated when the watch has fired. A client that found no free lease uses
-/// the queue for its next lease, even if that is free: two more requests and one more round trip. On a path that did
-/// not exist, the client checks protocol and leases once more after the grant: two reads in one round trip.
+/// The first acquire of an object sends three more reads in one more round trip: it reads the protocol, and whether a
+/// lease is free. The check sets a watch, and is repeated when the watch has fired. A client that found no free lease
+/// uses the queue for its next lease, even if that is free: two more requests and one more round trip. On a path that
+/// did not exist, the client checks protocol and leases once more after the grant: two reads in one round trip.
 #[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {
     inner: Arc<Inner>,
@@ -175,7 +175,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); `LockError::InvalidArgument` also for a [count](MaxLeases::Count) with
+    /// The errors of [`new`](Self::new), and `LockError::InvalidArgument` for a [count](MaxLeases::Count) with
     /// [`SemaphoreProtocol::Direct`], which cannot follow a limit that changes; for
     /// [`one_node_per_client`](SemaphoreOptions::one_node_per_client) with that protocol; and for
     /// [`linger`](SemaphoreOptions::linger).
@@ -296,12 +296,12 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); `LockError::InvalidArgument` for zero leases, and for more than the limit, also
-    /// when it is lowered meanwhile.
+    /// The errors of [`acquire`](Self::acquire); `LockError::InvalidArgument` for zero leases, and for more than the
+    /// limit, even if the limit is lowered during the call.
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire); leases that were taken already are released.
+    /// When the future is dropped, the contender leaves the queue, and the leases that were taken already are released.
     #[track_caller]
     pub fn acquire_many(&self, leases: usize) -> impl Future<Output = Result<LeaseSet, LockError>> + Send {
         let at = Location::caller();
@@ -312,20 +312,20 @@ impl InterProcessSemaphoreV2 {
     }
 
     /// Waits for several leases for at most `budget`. [Bind the set](crate#bind-the-guard): `if ….is_some()` releases
-    /// the leases before its block begins.
+    /// the leases before its block starts.
     ///
     /// The budget covers the connection, missing parents and the queue. Returns `Ok(None)` if another contender is
     /// ahead when the budget ends.
     ///
     /// # Errors
     ///
-    /// * Those of [`acquire_many`](Self::acquire_many).
+    /// * The errors of [`acquire_many`](Self::acquire_many).
     /// * `Error::ConnectionLoss`: the budget ended without a connection, or before a reply showed another contender
     ///   ahead.
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire_many`](Self::acquire_many).
+    /// When the future is dropped, the contender leaves the queue, and the leases that were taken already are released.
     #[track_caller]
     pub fn acquire_many_timeout(
         &self,
@@ -340,15 +340,16 @@ impl InterProcessSemaphoreV2 {
     }
 
     /// Tries once to take several leases. [Bind the set](crate#bind-the-guard): `if ….is_some()` releases the leases
-    /// before its block begins. Returns `Ok(None)` if too few are free.
+    /// before its block starts. Returns `Ok(None)` if too few are free.
     ///
     /// # Errors
     ///
-    /// As [`acquire_many`](Self::acquire_many); `Error::ConnectionLoss` also without a reply in the connection timeout.
+    /// The errors of [`acquire_many`](Self::acquire_many), and `Error::ConnectionLoss` without a reply in the
+    /// connection timeout.
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire_many`](Self::acquire_many).
+    /// When the future is dropped, the contender leaves the queue, and the leases that were taken already are released.
     #[track_caller]
     pub fn try_acquire_many(&self, leases: usize) -> impl Future<Output = Result<Option<LeaseSet>, LockError>> + Send {
         let at = Location::caller();
@@ -393,12 +394,12 @@ impl InterProcessSemaphoreV2 {
         Ok(nodes.iter().map(|node| curator_framework::node_from_path(node).to_owned()).collect())
     }
 
-    /// Returns the contenders for leases, in order, and behind them the contenders for the mutex. Costs one listing for
+    /// Returns the contenders for leases, in order, and after them the contenders for the mutex. Costs one listing for
     /// the leases, one for the mutex, and one read for each contender.
     ///
     /// # Errors
     ///
-    /// As [`participant_nodes`](Self::participant_nodes).
+    /// The errors of [`participant_nodes`](Self::participant_nodes).
     ///
     /// # Cancel safety
     ///

@@ -51,10 +51,10 @@ impl Inner {
     }
 }
 
-/// The result of this client's last look at the path.
+/// The result of this client's last read of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum LastLook {
-    /// The client has not looked yet.
+    /// The client has not read the path yet.
     #[default]
     None,
     /// No contender was queued, and enough leases were free.

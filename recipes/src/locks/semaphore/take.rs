@@ -64,8 +64,8 @@ impl AcquireOnce for LeaseRequest<'_> {
         attempt.check_signals(&leases, retries).await?;
         if !semaphore.is_protocol_known() {
             loop {
-                // A client of the other protocol may have created the path meanwhile. One write for both: a lease that
-                // is lost during this look is not granted.
+                // A client of the other protocol may have created the path in the meantime. One write for both: a lease
+                // that is lost during this check is not granted.
                 let both = join(semaphore.check_protocol(session, retries), attempt.check(&leases));
                 match Box::pin(session.in_one_write(both)).await {
                     (Ok(()), Ok(())) => break,
@@ -73,7 +73,7 @@ impl AcquireOnce for LeaseRequest<'_> {
                 }
             }
         }
-        // These looks take time. A reply or a notification behind theirs may have shown a loss.
+        // These checks take time. A reply or a notification after theirs may have shown a loss.
         check_losses(session, &leases)?;
         Ok(Some(leases))
     }
@@ -128,7 +128,7 @@ impl LeaseAttempt<'_> {
             held.turn = Some(turn);
         }
         // The losses of the leases, and after the first lease of the turn. A batch relies on its turn from the start: a
-        // look for other contenders counts it.
+        // check for other contenders counts it.
         let mut losses = Losses::default();
         if self.batch.is_some() {
             held.turn.iter().for_each(|turn| add_loss(&mut losses, turn));
@@ -222,7 +222,7 @@ impl LeaseAttempt<'_> {
             let max_leases = self.semaphore.leases.limit().get();
             let was_free = turn.queue_position == 0 && leases.iter().all(|lease| lease.queue_position < max_leases);
             *self.semaphore.last_look.lock() = if was_free { LastLook::Free } else { LastLook::TooFew };
-            // Begins the delete at once: the next contender waits for it.
+            // Starts the delete at once: the next contender waits for it.
             turn.owned.into_last().into_iter().for_each(OwnedNode::delete_in_background);
         }
         leases

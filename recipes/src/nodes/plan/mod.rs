@@ -387,7 +387,7 @@ impl NodePlan {
         self.known.is_some_and(|known| known.czxid == found.czxid)
     }
 
-    /// Creates the node, or looks for the known one.
+    /// Creates the node, or checks the known one.
     fn place(&mut self) -> Step {
         match self.known.filter(|known| !self.may_be_gone && self.is_of_session(known)) {
             Some(_) => Step::Look,

@@ -1,4 +1,4 @@
-//! The pure decision behind an attempt to create a node at a path that may be taken.
+//! The pure decision in an attempt to create a node at a path that may be taken.
 
 use std::collections::BTreeSet;
 
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(judge(true, None, &[EARLIER], stat(1, EARLIER)), Verdict::Dying);
         assert_eq!(judge(true, Some(stat(1, EARLIER)), &[], stat(2, OTHER)), Verdict::Taken);
         assert_eq!(judge(true, Some(stat(1, EARLIER)), &[], stat(2, EARLIER)), Verdict::Taken);
-        // Behind a loss of all data.
+        // After a loss of all data.
         assert_eq!(judge(true, Some(stat(1, EARLIER)), &[OURS], stat(1, OURS)), Verdict::Found);
     }
 

@@ -8,13 +8,13 @@ pub(in super::super) struct Entering {
     quantity: usize,
     /// The number of members that open the barrier without the rest, after a grace.
     quorum: Option<usize>,
-    /// The name of the own node in the present session.
+    /// The name of this member's node in the present session.
     name: String,
-    /// The transaction that created the own node, as soon as it is known.
+    /// The transaction that created this member's node, once it is known.
     own_czxid: Option<i64>,
-    /// The version of the barrier that the newest look showed.
+    /// The version of the barrier, as last read.
     version: i32,
-    /// The number of members that the newest look showed.
+    /// The number of members, as last read.
     count: usize,
     /// `ready` as it was read before [`Step::ReadCreations`].
     stale: Option<Ready>,
@@ -40,7 +40,7 @@ impl Plan for Entering {
         match input {
             Input::Arrived(Written { zxid, children: count, version }) => {
                 (self.own_czxid, self.version, self.count) = (Some(zxid), version, count);
-                // The last member of those that stand sees all of them, so one member at least goes on to open.
+                // The last one of the members with nodes sees all these nodes, so at least one member proceeds to open.
                 if self.is_enough(count) { Step::List } else { Step::Watch(Reading::Existence) }
             }
             Input::Fired(_) => Step::Watch(Reading::Existence),
@@ -111,7 +111,7 @@ impl Entering {
 
     fn found_ready(&mut self, round: i64) -> Step {
         match self.own_czxid {
-            // The own node stood before `ready` was created, and still stands.
+            // This member's node existed before `ready` was created, and still exists.
             Some(own_czxid) if round > own_czxid && !self.may_have_opened => self.enter(Some(round), false),
             _ => Step::Look(Reading::Data),
         }
@@ -178,7 +178,7 @@ impl Entering {
         Step::Join { beside, ready }
     }
 
-    /// A member that stood when `ready` was created is of its round, also if the opener had not listed it.
+    /// A member that had a node when `ready` was created belongs to its round, even if the opener had not listed it.
     fn creations(&mut self, creations: Vec<(String, i64)>) -> Step {
         let Some(ready) = self.stale.take() else { return Step::Look(Reading::Data) };
         match creations.into_iter().find(|(_, czxid)| *czxid < ready.czxid) {

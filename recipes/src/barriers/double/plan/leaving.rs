@@ -5,13 +5,13 @@ use super::{Input, Look, Plan, Reading, Ready, Step, Written};
 /// A member that leaves.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in super::super) struct Leaving {
-    /// The name of the own node.
+    /// The name of this member's node.
     name: String,
-    /// The transaction that created the own node.
+    /// The transaction that created this member's node.
     own_czxid: i64,
     pub(in super::super) round: Option<i64>,
     pub(super) has_departed: bool,
-    /// The transaction that deleted the own node, if it is known.
+    /// The transaction that deleted this member's node; 0 if unknown.
     departed_zxid: i64,
 }
 
@@ -24,17 +24,18 @@ impl Plan for Leaving {
         match input {
             Input::Departed(Written { zxid, children, version }) => {
                 (self.has_departed, self.departed_zxid) = (true, zxid);
-                // The only other child is `ready` of this round, which could not be deleted while the own node stood.
+                // The only other child is `ready` of this round, which could not be deleted while this member's node
+                // existed.
                 if children <= 2 { Step::Remove { version, ready: None } } else { Step::Watch(Reading::WatchedData) }
             }
-            // The reply to the departure came before, so that a notification is that of the own `ready`.
+            // The reply to the departure came before, so a notification is about the `ready` of this round.
             Input::Watched(Some(found)) | Input::Fired(Some(found)) if self.is_of_round(found) => {
                 self.round = Some(found);
                 Step::Wait { grace: true }
             }
             Input::Round(look) => self.looked(look),
             Input::OtherWatched => Step::Wait { grace: false },
-            // A member that leaves deletes `ready` if it is the last one, so that the look is needed for a death alone.
+            // A member that leaves deletes `ready` if it is the last one, so the read is needed only after a death.
             Input::Left => Step::Wait { grace: true },
             Input::Watched(_) | Input::Fired(_) | Input::Removed | Input::Deleted => Step::Done,
             Input::BudgetOver => Step::Refuse,
@@ -53,8 +54,8 @@ impl Leaving {
         Self { name: name.to_owned(), own_czxid, round, has_departed: false, departed_zxid: 0 }
     }
 
-    /// `ready` cannot be deleted while the own node stands. So one that is older than the own departure is of the own
-    /// round.
+    /// `ready` cannot be deleted while this member's node exists. So a `ready` that is older than the departure belongs
+    /// to this member's round.
     fn is_of_round(&self, found: i64) -> bool {
         match self.round {
             Some(round) => found == round,
@@ -73,8 +74,8 @@ impl Leaving {
         }
     }
 
-    /// After a lost reply to the departure, the members of a round tell whether it is the own one. Java's members name
-    /// none.
+    /// After a lost reply to the departure, the names in `ready` show whether the round is this member's. Java's
+    /// `ready` has no names.
     fn is_own(&self, ready: &Ready) -> bool {
         let is_listed = ready.members.is_empty() || ready.members.contains(&self.name);
         self.round.map_or(self.own_czxid < ready.czxid && is_listed, |round| round == ready.czxid)
@@ -92,7 +93,7 @@ impl Leaving {
 mod tests {
     use super::*;
 
-    /// Leaves with a lost reply, before the round is known. The open round has these members, and `a` stands.
+    /// Leaves with a lost reply, before the round is known. The open round has these members, and the node `a` exists.
     fn look_behind_a_lost_reply(members: &[&str]) -> (Step, Option<i64>) {
         let mut plan = Leaving::new("c", 182, None);
         assert_eq!(plan.next(Input::DepartedBefore), Step::Look(Reading::WatchedData));

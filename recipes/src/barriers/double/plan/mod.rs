@@ -7,7 +7,7 @@ mod model;
 
 /// The decisions of a member that enters, or that leaves.
 pub(super) trait Plan: Send {
-    /// Begins in a session, with a node of this name, or begins again after an interruption.
+    /// Starts in a session, with a node of this name, or starts again after an interruption.
     fn begin(&mut self, name: &str) -> Step;
 
     /// Takes the result of the last step, and returns the next one.
@@ -19,9 +19,9 @@ pub(super) trait Plan: Send {
 pub(super) enum Step {
     /// Creates the member's node.
     Arrive,
-    /// After a lost reply: reads whether the own node exists.
+    /// After a lost reply: reads whether this member's node exists.
     Settle,
-    /// Lists the members, and whether `ready` stands.
+    /// Lists the members, and whether `ready` exists.
     List,
     /// Reads `ready`.
     Watch(Reading),
@@ -29,27 +29,28 @@ pub(super) enum Step {
     Look(Reading),
     /// Reads the transactions that have created these members.
     ReadCreations(Vec<String>),
-    /// Creates `ready` for these members if each of them stands, and the barrier still has this version: so no member
-    /// has come since. The own name is the first.
+    /// Creates `ready` for these members if each of their nodes exists, and the barrier still has this version: so no
+    /// member has come since. This member's name is the first.
     Open { names: Vec<String>, version: i32 },
-    /// Adds the own name to the round if the member `beside` stands and `ready` is unchanged.
+    /// Adds this member's name to the round if the node of the member `beside` exists and `ready` is unchanged.
     Join { beside: String, ready: Ready },
     /// Deletes `ready` if the barrier, and `ready` if its version is given, still have these versions: the members of its
     /// round are gone.
     Remove { version: i32, ready: Option<i32> },
-    /// Deletes the own node if the barrier still has this version.
+    /// Deletes this member's node if the barrier still has this version.
     GiveUp { version: i32 },
     /// Deletes the member's node.
     Depart,
     /// Sets a watch on this member, which has not left.
     WatchOther(String),
-    /// Waits for the watches, for the loss of the own node, for the end of the budget, and with `grace` for a while.
+    /// Waits for the watches, for the loss of this member's node, for the end of the budget, and with `grace` for a
+    /// while.
     Wait { grace: bool },
-    /// Begins again with a new node: the own one is lost, but not by its owner's delete.
+    /// Starts again with a new node: the earlier one is lost, but not by its owner's delete.
     Rejoin,
     /// Ends: the member has entered the round, or all members have left.
     Done,
-    /// Ends: the budget is over, and the member has no node.
+    /// Ends: the budget has ended, and the member has no node.
     Refuse,
 }
 
@@ -67,21 +68,21 @@ pub(super) enum Reading {
 /// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Input {
-    /// The own node is created.
+    /// This member's node is created.
     Arrived(Written),
-    /// The own node stands, and its transaction is known alone.
+    /// This member's node exists; nothing but its transaction is known.
     Found(i64),
-    /// The own node does not exist, because its create was not applied.
+    /// This member's node does not exist, because its create was not applied.
     Missing,
     /// The transaction that created `ready`, which has a watch.
     Watched(Option<i64>),
     /// As [`Watched`](Self::Watched), but the watch has fired already, perhaps for an earlier `ready`.
     Fired(Option<i64>),
-    /// The names of the members; `None` if `ready` stands.
+    /// The names of the members; `None` if `ready` exists.
     Listed(Option<Vec<String>>),
-    /// The result of a look, with a watch on `ready` and without its data.
+    /// The result of a read of the barrier, with a watch on `ready` and without its data.
     Looked(Look),
-    /// The result of a look with the data of `ready`.
+    /// The same with the data of `ready`.
     Round(Look),
     Creations(Vec<(String, i64)>),
     /// `ready` was created by this member, in this transaction.
@@ -89,17 +90,17 @@ pub(super) enum Input {
     Joined,
     Removed,
     GaveUp,
-    /// The own node is deleted.
+    /// This member's node is deleted.
     Departed(Written),
-    /// The own node was deleted by an earlier request.
+    /// This member's node was deleted by an earlier request.
     DepartedBefore,
     /// The conditions of the step did not hold, so nothing was changed.
     Refused,
-    /// The other member stands, and a watch is set on it.
+    /// The other member's node exists, and a watch is set on it.
     OtherWatched,
     /// The other member has left or died.
     Left,
-    /// The notification of the creation of `ready`, while the own node is not known to be lost.
+    /// The notification of the creation of `ready`, while this member's node is not known to be lost.
     Created,
     /// The notification of the deletion of `ready`.
     Deleted,
@@ -107,9 +108,9 @@ pub(super) enum Input {
     Woken,
     GraceOver,
     BudgetOver,
-    /// The own node is lost, but not by its owner's delete.
+    /// This member's node is lost, but not by its owner's delete.
     Gone,
-    /// The step failed with the connection; `may_stand` if the own node is not known and may exist.
+    /// The step failed with the connection; `may_stand` if this member's node is not known and may exist.
     Interrupted {
         may_stand: bool,
     },

@@ -101,7 +101,7 @@ enum Plan {
 enum Phase {
     Idle,
     Running(Plan, Step),
-    /// Has entered. The transaction of the own node, and the round as far as the member knows it.
+    /// Has entered. The transaction of the member's node, and the round as far as the member knows it.
     Inside(i64, Option<i64>),
     Dead,
 }
@@ -135,20 +135,20 @@ struct Member {
     enters: u8,
     session: usize,
     own: Place,
-    /// The place at which a node of an earlier session may stand.
+    /// The place at which a node of an earlier session may exist.
     earlier: Option<Place>,
     partial: Partial,
     /// The watch on `ready` in the process: `Some(Some(_))` once it has fired.
     watch: Option<Option<Event>>,
-    /// The event that the watch of the outstanding look has got already.
+    /// The event that the watch of the outstanding read has received already.
     early: Option<Event>,
     /// The watched member, and whether that watch has fired.
     other: Option<Place>,
     other_has_fired: bool,
-    /// The create of the own node was sent and its reply lost.
+    /// The create of the member's node was sent and its reply lost.
     may_stand: bool,
     own_czxid: i64,
-    /// The round that the member has entered with a node that stands.
+    /// The round that the member has entered with a node that exists.
     round: Option<i64>,
 }
 
@@ -186,7 +186,7 @@ struct Bounds {
     quorum: Option<usize>,
     enters: u8,
     faults: u8,
-    /// `ready` stands at the beginning, without a round.
+    /// `ready` exists at the start, without a round.
     is_stale: bool,
     quirk: Option<Quirk>,
 }
@@ -251,7 +251,7 @@ impl Barrier {
         &mut self.world.sessions[self.members[of].session]
     }
 
-    /// Deletes `ready`, beneath which no member of its round may stand.
+    /// Deletes `ready`. No member of its round may have a node then.
     fn close(&mut self, by: usize) {
         let Some(ready) = self.ready() else { return };
         for (place, node) in self.standing() {
@@ -318,7 +318,7 @@ impl Barrier {
         Some(self.world.log.into())
     }
 
-    /// Answers the oldest request of a member, behind the notifications that are ahead of the reply.
+    /// Answers the oldest request of a member, after the notifications that precede the reply.
     fn serve(&mut self, of: usize, bounds: &Bounds) {
         while !self.session(of).mail.is_empty() {
             self.dispatch(of);
@@ -356,7 +356,7 @@ impl Barrier {
                 self.members[of].other = stands.then_some(*place);
                 self.members[of].partial.applied = stands.then_some(0);
             }
-            // A write behind the loss of a connection ends those that were on their way.
+            // A write after the loss of a connection ends the writes that were on their way.
             Request::Settle => {
                 self.session(of).stragglers.clear();
                 let (own, stands) = (self.members[of].own, self.own_stands(of));
@@ -550,7 +550,7 @@ impl Barrier {
             (Some(Event::Deleted), false) => Input::Deleted,
             (None, true) if is_lost => Input::Gone,
             (None, false) if take(&mut member.other_has_fired) => Input::Left,
-            // Without a watch it looks again.
+            // Without a watch it reads again.
             _ => Input::Woken,
         };
         self.next(of, input);
@@ -829,8 +829,8 @@ fn rounds_and_faults_in_random_orders() {
     }
 }
 
-/// Without the version of the barrier in [`Step::Open`], a member that came after the opener's look left the open
-/// round here.
+/// Without the version of the barrier in [`Step::Open`], a member that came after the opener's read left the open round
+/// here.
 #[test]
 fn member_that_comes_while_the_barrier_opens_leaves_with_the_others() {
     let quorum = Some(1);

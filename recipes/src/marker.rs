@@ -5,6 +5,10 @@
 //! | --- | --- | --- |
 //! | counters | child of the counter's node | a change; while it exists, the node was not deleted and created again |
 //! | queues | beside the queue's path | a put, or the delete of an item |
+//!
+//! A counter's marker is not an id in the counter's data: that would break the comparisons of Java's clients. A queue's
+//! marker is not a child of the queue's path: Java's delay queues would take it for an item that is due at once, and
+//! would never wait.
 
 use curator_framework::spi::Operation;
 use curator_framework::{CreateMode, Error, Session};

@@ -1,4 +1,9 @@
 //! The start of a client, its connection, and its close.
+//!
+//! If the factory opens sockets, `start` refuses a paused clock. tokio's clock jumps to the next timer while a reply is
+//! on its way, so every limit would pass first. A separate clock for each limit would still leave the caller's limits
+//! to those jumps. A custom `Connector` needs no sockets, so `start` checks the runtime for I/O only if the factory
+//! asks for it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,7 @@
 //! Listeners to the connection state.
+//!
+//! The listeners are in this folder, and the states that they receive are in `state/`. The trait
+//! `ConnectionStateListener` hands user code a `CuratorFramework`. Below the client it would close a circle of imports.
 
 use std::fmt;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,7 @@
 //! The loop that repeats failed operations: asks the retry policy, and sleeps its pauses.
+//!
+//! The loop waits for a session and sleeps, so it needs the client's shared state. The policies in `retry/` are pure
+//! functions, which are tested without a clock.
 
 use std::time::Duration;
 

@@ -1,4 +1,7 @@
 //! The source of random numbers: for names, pauses, the order of servers.
+//!
+//! The default generator of `rand` is a cipher. It needs four more packages and a second `getrandom`, so this module
+//! uses the small generator.
 
 use std::cell::RefCell;
 use std::fmt;

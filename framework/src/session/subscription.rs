@@ -1,4 +1,17 @@
 //! The subscriptions of a session: persistent watches for standing tasks.
+//!
+//! A server replays nothing for a persistent watch after a lost connection. So with a resync each reconnect sends the
+//! nodes that the subscriber knows as one-shot watches, from its zxid, and the persistent watch after them. Until all
+//! have their replies, the subscriber gets the changes of children too. Later the recursive watch reports each child,
+//! and the remaining one-shot watches cause no further event.
+//!
+//! The zxid of a resync is never newer than the zxid that the session froze at the loss. So a resync that is
+//! interrupted between its parts misses nothing.
+//!
+//! A new subscription with known nodes resyncs too, with SetWatches as ordinary requests and its addWatch after them. A
+//! known path with a persistent watch of the session is in that request twice, so that the one-shot watch does not
+//! replace it. The subscriber gets a `Reset` if the server's first reply is older than its zxid: such a server has
+//! compared the nodes with another history.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,7 @@
 //! Values that recipes keep in a client or in a session.
+//!
+//! For example, the locks keep a table here in which a holder reports that it is first. The framework knows nothing of
+//! queues.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;

@@ -1,4 +1,8 @@
 //! The queue between a ZooKeeper client and the subscriber of a persistent watch.
+//!
+//! The queue is bounded: at 10,000 events it becomes one `Reset`, and its subscriber reads again. Without the bound, a
+//! slow subscriber would fill the memory. If it could hold up the session's task, it would delay the heartbeat of
+//! locks.
 
 use std::collections::VecDeque;
 use std::fmt;

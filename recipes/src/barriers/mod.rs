@@ -9,6 +9,10 @@
 //! | [`exact_node`] | creates the ephemeral node of an owner or a participant |
 //! | [`checks`] | the checks of a path, of a client, and of a reply |
 //! | [`waiting`] | the wait for one node, over connections and sessions |
+//!
+//! Double barriers and latches have one protocol, of transactions. A client without transactions is refused before its
+//! first write. Single requests would count a member that gives up. They would leave a latch shut if its last counter
+//! dies before it opens the latch.
 
 pub(crate) mod barrier;
 mod checks;

@@ -1,4 +1,14 @@
 //! The attempts to apply the write in flight, and the proofs that a marker gives of those without a reply.
+//!
+//! After an unknown outcome the same transaction is sent again, never a new computation. Its version lets at most one
+//! of them apply. A `BadVersion` then proves nothing by itself, so the marker is read after a write barrier.
+//!
+//! The marker exists before a write that names a version, because a node that is deleted and created again may reach
+//! the same version. The marker is deleted with its node, and the transaction fails without it. A read after the create
+//! of the marker shows by `czxid`, `mzxid` and version that the node is still the known one.
+//!
+//! A missing marker proves nothing. If that read shows the known node, a write with a version is sent again with a new
+//! marker. The outcome of a create or a forced value is unknown then.
 
 use curator_framework::spi::{Done, Operation};
 use curator_framework::{Error, Session, Stat};

@@ -1,4 +1,10 @@
 //! The combination of changes into writes. Pure: no I/O, and time is an argument.
+//!
+//! The first addition creates a missing node as 0 before it adds. A create that another client's create refuses leaves
+//! no marker, so a lost reply to it would prove nothing. A create of 0 may be repeated.
+//!
+//! A failed comparison is decided by a read that was sent after the call, never by the remembered value alone: another
+//! client may have changed it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -15,6 +15,22 @@
 //! | [`flight`] | the knowledge whether a write that was started may be applied; pure |
 //! | [`marker`](crate::marker) | the node that shows after a lost reply if the write was applied |
 //! | [`pacing`], [`contention`] | the pauses for other sessions, and the decisions on them; pure |
+//!
+//! The life of a count, by `counter.increment()`:
+//!
+//! | file | function | step |
+//! | --- | --- | --- |
+//! | `counter.rs` | `Counter::run` | queues the change; waits for its outcome, or for the right to send the requests of all callers |
+//! | `run.rs` | `Runner::run` | asks the engine for the next step, until the caller's change is decided |
+//! | `engine.rs` | `Engine::next`, `combine` | combines the waiting changes into one write, on the remembered value and version |
+//! | `run.rs` | `read` | reads the node, if its value is not known |
+//! | `run.rs` | `create_marker` | creates the marker if the session has none, then compares the node with the known one |
+//! | `marker.rs` | `Marker::record` | returns the operation that writes the number of the try into the marker |
+//! | `run.rs` | `attempt`, `send` | sends both in one transaction |
+//! | `attempts.rs` | `settle` | after a lost reply: reads the marker after a write barrier |
+//! | `marker.rs` | `Marker::proof` | returns whether the try was applied; if not, the same transaction is sent again |
+//! | `engine.rs` | `applied`, `refused` | ends the changes with their values, or queues them again |
+//! | `contention.rs` | `Contention` | decides on the pause after a write that another session made the server refuse |
 
 mod attempts;
 mod cached;

@@ -1,4 +1,8 @@
 //! Performs the engine's steps, in the future of one of the callers.
+//!
+//! A caller sends the requests of all tasks that share the counter. A separate task would keep the client open, and
+//! outlive its callers. If the future of that caller is dropped, the next caller sends the requests, and first settles
+//! the write in flight.
 
 use curator_framework::recipe::{NodeSpec, Parents, RecipeClient as _};
 use curator_framework::spi::{Done, Operation};

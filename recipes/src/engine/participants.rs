@@ -1,4 +1,8 @@
 //! The holders and the waiters of a lock.
+//!
+//! A name is not evidence of a contender. Views and the command line call `LockInternalsDriver::is_contender`, by the
+//! owner in a stat that they read in any case. Grants go by names, as in Curator: a listing has no stats. So a
+//! persistent node with such a name blocks, and its waiter names it in a warning.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

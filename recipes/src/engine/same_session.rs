@@ -9,6 +9,8 @@
 //! is gone, so it waits for it without a listing, and the cost of joining does not grow with the queue. A reader waits
 //! for the nearest writer ahead that the session knows: one of its own, or another client's that a contender has found.
 //! What is known only says where to wait. If it is out of date, that costs a read and a listing, and never grants.
+//!
+//! The session keeps this table for the recipes (`Session::extension`), and knows nothing of its contents.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};

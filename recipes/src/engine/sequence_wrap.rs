@@ -2,6 +2,9 @@
 //!
 //! The server counts the children of a node in 32 bits. Near 2^31 it gives one number to several nodes, then continues
 //! below zero. There, contenders are ordered by the transactions that created them, which costs one read for each.
+//!
+//! If a contender is deleted during these reads, the engine lists again. A listing with a gap could put a waiter ahead
+//! of a contender that it must follow.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;

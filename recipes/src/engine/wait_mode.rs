@@ -1,4 +1,8 @@
 //! The budget of an acquire.
+//!
+//! A budget that ends is `Ok(None)` only if a reply has shown a contender ahead, on a connection that still exists
+//! (`Contention`). Any other end is `ConnectionLoss`. So a program that does other work after `None` does not take an
+//! outage for contention.
 
 use std::future::Future;
 use std::sync::Arc;

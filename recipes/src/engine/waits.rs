@@ -1,4 +1,13 @@
 //! The watches of a contender, and their events.
+//!
+//! The listing that grants a lock watches the children, and the holder keeps that watch. Its event is the deletion of
+//! the holder's node, which costs a read to confirm, or a change of other children. After such a change the holder
+//! watches its node. The holder's delete uses the watch up. So a lock without contention costs no further request, and
+//! a holder always has a watch.
+//!
+//! A contender that has to wait drops its listing's watch without a request (`Watch::leave`): the delete of its node
+//! uses it up at the latest. A listing that contenders share sets no watch. If it grants the lock, the holder watches
+//! its node.
 
 use std::time::Duration;
 

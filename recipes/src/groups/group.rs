@@ -1,4 +1,9 @@
 //! The members of a group, followed by any process.
+//!
+//! One recursive watch follows a group, and a one-shot watch on the listing. A watch on each member would cost n²
+//! watches if all members follow each other. At a reconnect the session resyncs the known members, and nothing is read
+//! again. That leaves a one-shot watch on each member for a while. The listing has a separate watch because servers
+//! send no event of a member that the client may not read, not even that it joins.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,4 +1,7 @@
 //! A member of a group.
+//!
+//! The task of the member's group starts with the member, and waits until the members are wanted. So `members()` needs
+//! no runtime, and a process that only registers reads nothing.
 
 use std::fmt;
 use std::sync::Arc;

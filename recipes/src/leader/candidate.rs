@@ -1,4 +1,8 @@
 //! The task of a latch: joins, waits, leads, and starts again.
+//!
+//! A latch keeps its node when an error policy ends its term at `Suspended`, as Curator's does. Otherwise each reset of
+//! a connection would move the leadership. The latch leads again once the leader of the ensemble has confirmed the
+//! node.
 
 use std::convert::Infallible;
 use std::panic::Location;

@@ -8,6 +8,9 @@
 //!
 //! Each line is one transaction. The writes of the path's data name the version that they replace: either the candidate
 //! moves, or the leader withdraws the wish.
+//!
+//! The leader deletes its node only after the candidate has moved, so no third candidate leads between the two. If the
+//! leader crashes in between, the move is still valid.
 
 use std::sync::Arc;
 use std::time::Duration;

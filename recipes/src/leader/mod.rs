@@ -10,6 +10,24 @@
 //! | [`observer`] | the leaders, followed by any client |
 //! | [`state`] | the state of a latch, and what the latch and its task share |
 //! | [`record_io`] | reads and writes of the path's data; the format is in `engine/candidacy/record.rs` |
+//!
+//! The life of a term:
+//!
+//! | file | function | step |
+//! | --- | --- | --- |
+//! | `latch.rs` | `start` | starts the latch's standing task |
+//! | `candidate.rs` | `run`, `attempt` | makes one attempt after the other, over all sessions |
+//! | `candidate.rs` | `wait_in_the_queue` | acquires as a lock does; publishes `Waiting` with the position in each listing |
+//! | `engine/candidacy/mod.rs` | `Candidacy::list` | lists before each grant, and reads the election record in the same write |
+//! | `candidate.rs` | `begin`, `claim` | finds the term's number, then waits out the delay after a leader that did not resign |
+//! | `candidate.rs` | `lead` | publishes `Leading` with a view of the term, and calls the listeners |
+//! | `term.rs` | `ended` | resolves at a loss, or at a resignation |
+//! | `candidate.rs` | `lead` | ends all views, publishes the next state, calls the listeners |
+//! | `term.rs` | `release` | after a resignation: deletes the node, if there is a record in one transaction with it |
+//! | `candidate.rs` | `run` | joins again, or publishes `Closed` |
+//!
+//! A selector does the same in the future of its caller (`one_term` in `selector.rs`). It drops the work before it
+//! deletes the node.
 
 pub(crate) mod candidate;
 pub(crate) mod error;

@@ -1,4 +1,7 @@
 //! The leader selector.
+//!
+//! A selector has no standing task. Its work runs in the future of the caller, so it needs neither `Send` nor
+//! `'static`. The drop of that future drops the work first, and then has the node deleted.
 
 use std::fmt;
 use std::future::Future;

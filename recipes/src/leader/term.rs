@@ -1,4 +1,11 @@
 //! One term: the leader's view of it, its end, its writes.
+//!
+//! The number of a term is the `czxid` of the leader's node, as with a lock. It costs no request, and Java's leaders
+//! have one too. A hand-over lets a younger node lead before older ones. A leader with an older node then takes a
+//! larger number: the transaction of a write (`claim` in `leader/candidate.rs`).
+//!
+//! `Leadership` is a view, and its drop does not resign. Many tasks ask a latch whether it leads, and its channels
+//! carry the view. The drop of one copy must not end the term of the others.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,7 @@
 //! The ephemeral nodes of one session, each claimed by one task at most.
+//!
+//! After a lost reply to a sequential create, a write barrier and a listing find the node (`keeper/lost_create.rs`).
+//! Tasks with the same path and data divide such nodes among them by claims.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -2,6 +2,9 @@
 //!
 //! The name of a lock is its item's, so it does not distinguish one holder from the next. The version does: the
 //! transaction that ends a delivery names the version that its claim has written. Java's consumers do not change it.
+//!
+//! The claim writes the same bytes as before, and creates the lock in the same transaction. So the version counts the
+//! deliveries too.
 
 use std::time::Duration;
 

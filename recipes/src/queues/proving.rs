@@ -1,4 +1,6 @@
 //! Transactions that count once, even if a reply is lost: each one writes its number into a marker of its session.
+//!
+//! Each change in flight has a separate marker, because a marker shows only its newest try.
 
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::spi::Operation;

@@ -2,6 +2,9 @@
 //!
 //! The task gets a [weak clone](curator_framework::recipe::RecipeClient::weak_clone) of the client. It ends when it is
 //! closed, when its owner is dropped, or when the client is closed.
+//!
+//! The weak clone does not keep the client open. So a program that drops an object and its client ends the session,
+//! even if the task still runs.
 
 pub(crate) mod changes;
 pub(crate) mod in_sessions;

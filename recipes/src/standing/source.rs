@@ -1,5 +1,9 @@
 //! The nodes at and below a path in one session: reads, and the notifications of changes after them. The notifications
 //! come from a subscription, or from the watch that each read sets.
+//!
+//! `zookeeper-async` drops its watches at a reconnect, so it cannot resync. There a cache sets up to two watches for
+//! each node, reads all nodes again, and refuses trees above a limit. A notification may come later than the replies
+//! after it, so even the notification of a deletion only causes a read.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,9 @@
 //! The instances of one service, followed.
+//!
+//! A service cache reads an ephemeral node before it reports its deletion. One transaction replaces the nodes of a
+//! client with a new session, and servers notify of a deletion and a creation. The second notification may arrive
+//! later, and nothing in the first one announces it. So only a read shows whether the node is missing. General caches
+//! report both, as in Curator: the owner of the node has changed.
 
 use std::fmt;
 use std::future::ready;

@@ -1,4 +1,18 @@
 //! A double barrier: members enter together and leave together.
+//!
+//! The life of a round:
+//!
+//! | file | function | step |
+//! | --- | --- | --- |
+//! | `enter.rs` | `enter` | makes one attempt after the other, each in one session, within the budget |
+//! | `enter.rs` | `arrive` | creates the member's node and raises the barrier's version in one transaction: its reply has the number of children |
+//! | `plan/entering.rs` | `next` | decides by that number: list the members, or read `ready` with a watch |
+//! | `plan/entering.rs` | `open` | lets the last member create `ready`, if each member that it has listed still exists |
+//! | `attempt.rs` | `wait` | waits for the watch, the loss of the member's node, the end of the budget |
+//! | `enter.rs` | `give_up` | deletes the node if the barrier still has the version last read: otherwise the member may have entered |
+//! | `member.rs` | `watch_others` | watches the other members for a death, while the caller works |
+//! | `leave.rs` | `depart` | writes to the node and deletes it, in one transaction |
+//! | `plan/leaving.rs` | `next` | the last member deletes `ready`, the others wait for that; after a grace they search for dead members |
 
 mod attempt;
 mod enter;

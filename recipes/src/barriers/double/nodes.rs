@@ -1,4 +1,12 @@
 //! The nodes of a double barrier, and the requests for them.
+//!
+//! Each change of a double barrier by this crate raises the version of the barrier's node, in the same transaction. The
+//! deletion of a stale `ready` names that version and the version of `ready`, which a late member raises. So it never
+//! deletes the `ready` of a later round, nor one with a late member.
+//!
+//! A member writes to its node before it deletes it: a watcher sees a change at a departure, and only a deletion at a
+//! death. A member counts as deaths the children that were deleted without a write of a member. Two stats of the
+//! barrier's node have both numbers, so no list is read.
 
 use curator_framework::recipe::{Budget, OwnedNode, ProtectedId, RecipeClient as _};
 use curator_framework::spi::{Done, Operation};

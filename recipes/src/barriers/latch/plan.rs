@@ -2,6 +2,10 @@
 //!
 //! The latch's data names its round. Each round has a node of its own, with one child for each count. The data also has
 //! the mark that the round has ended, so a waiter needs one watch: on the latch itself.
+//!
+//! A count is a persistent child with the operation's id, so a repeated count finds its node in any session. A crash
+//! after the count would take back an ephemeral child. The last count marks the latch's data as open in the same
+//! transaction. No other count changes that data, so no other count wakes the waiters.
 
 use curator_framework::spi::Done;
 use curator_framework::{Error, Stat};

@@ -3,6 +3,8 @@
 //! Each request belongs to a batch. A batch ends when its requests have their replies, and so have all requests that
 //! these replies have caused. Notifications that arrive in the meantime start requests of the next batch. So the
 //! transaction advances even while other clients write all the time.
+//!
+//! A read from the root down belongs to the older batch.
 
 /// The two batches that have requests.
 #[derive(Debug, Default)]

@@ -3,6 +3,16 @@
 //! The caller hands in each notification before the replies that the server has sent after it. It takes requests up to
 //! its limit in flight, and sends them in their order. Paths are relative to the cache's root: empty for the root,
 //! otherwise `/a/b`.
+//!
+//! A read that is in flight at a notification is repeated, because its reply may be older. A reply to a read that was
+//! in flight at a deletion is ignored, because it may show the deleted node.
+//!
+//! A resync names every cached node, with the transaction up to which its changes are known, and the server notifies of
+//! the nodes that have changed since. The engine reads them from the root down, because a node below one that was
+//! created again is new too.
+//!
+//! A test plays the engine against a model of a server at random. At each step it checks contents, changes and
+//! freshness.
 
 mod freshness;
 mod pending;

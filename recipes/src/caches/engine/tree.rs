@@ -1,4 +1,6 @@
 //! The cached nodes: a tree in which each node has the name of one path segment, so that paths share memory.
+//!
+//! The nodes are in chunks of an arena. A map of full paths needs a third more memory.
 
 use std::sync::Arc;
 

@@ -5,6 +5,12 @@
 //! that it creates and deletes, and that the candidate watches. The candidate then creates a node with the leader's
 //! number and deletes its own, in one transaction. The name of the new node sorts behind the leader's, so the candidate
 //! keeps waiting until the leader has left.
+//!
+//! The new name has the same number and a larger id, so a listing alone has the order. A stored order would have to be
+//! read with each listing, and Java's candidates would not know it.
+//!
+//! A latch lists before each grant, although it knows that the node ahead was deleted: another candidate may have moved
+//! ahead of it. The read of the record travels with that listing.
 
 mod record;
 

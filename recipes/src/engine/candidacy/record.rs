@@ -13,6 +13,10 @@
 //! | `leader` | the name of the leader's node |
 //! | `resigned` | the leader has deleted its node itself, in the same transaction |
 //! | `wish` | the node of the candidate that the leader resigns for |
+//!
+//! The record is in the data of the election's path. A child would be a candidate to Java's latches, and the data of a
+//! candidate's node is its id. Each write names the version that it replaces. A leader's write checks the leader's node
+//! in the same transaction.
 
 use curator_framework::Stat;
 

@@ -10,6 +10,9 @@
 //! ```
 //!
 //! A contender that knows another one of its session ahead waits for that one's node without a listing.
+//!
+//! A notification has the epoch of its connection, and so has the result of a read. A hand-off needs both watches and
+//! the deletion to be of one epoch. No code compares a counter before and after.
 
 mod messages;
 mod planner;

@@ -1,4 +1,8 @@
 //! The calls of a leader that wants a candidate directly behind itself, and the move there.
+//!
+//! A call creates and deletes a node that this candidate alone watches, in one transaction. A write of the candidate's
+//! node would use up the one watch of the Java latch after it, which handles only deletions. A watch on the path's data
+//! would wake all candidates.
 
 use curator_framework::recipe::ProtectedId;
 use curator_framework::spi::Operation;

@@ -1,4 +1,8 @@
 //! The decisions of the task that keeps a node. Pure: the runner performs the steps and returns their results.
+//!
+//! A notification of a deletion is a hint, because it may be about an earlier node. A waiter registers before its read
+//! is answered, and with `zookeeper-async` replies can overtake notifications. The create that follows it fails if the
+//! node exists, and the read in the same write shows which node that is.
 
 #[cfg(test)]
 mod model;

@@ -1,4 +1,7 @@
 //! A ZooKeeper server inside the test's process.
+//!
+//! It answers as ZooKeeper 3.8 does. The tests state by version what later servers do differently, and `tests/versions`
+//! runs them with 3.9.
 
 mod acl;
 mod builder;

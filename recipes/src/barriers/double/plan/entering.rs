@@ -1,4 +1,11 @@
 //! The decisions of a member that enters.
+//!
+//! `ready` counts only while a member of its round exists. Java's `ready` is persistent, so it outlives a group that
+//! has died. A member decides by the `czxid` of its node, of `ready` and of the members.
+//!
+//! The opener checks each counted member in the transaction that creates `ready`. The delete of a member that gives up
+//! names the barrier's version that it has last read. So either the opener does not count it, or it enters. A member
+//! that waits lists nothing: the reply to its create has the number of children.
 
 use super::{Input, Look, Plan, Reading, Ready, Step, Written};
 

@@ -97,8 +97,9 @@ async fn main() -> ExitCode {
         say(format!("a third copy on oslo is placed: {}", one.place("logs", "oslo").await?));
         let mut changes = cache.changes();
         while changes.try_recv().is_ok() {} // the present copies
-        two.client.set_data().for_path(two.copies.at("trips@oslo")?.path(), "not JSON").await?;
         two.copies.at("weather@oslo")?.delete().await?;
+        cache.synced().await?;
+        two.client.set_data().for_path(two.copies.at("trips@oslo")?.path(), "not JSON").await?;
         for _ in 0..3 {
             match changes.recv().await {
                 Some(ModelChange::Removed(copy)) => say(format!("    {} is gone", copy.key)),

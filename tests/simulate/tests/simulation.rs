@@ -173,7 +173,7 @@ async fn each_change_below_a_node_is_recorded_also_if_the_node_is_gone() {
     let expected = [
         Change::Created { path: path.clone(), node },
         Change::DataChanged { path: path.clone(), data: "two".into() },
-        Change::Deleted { path, zxid: 9 },
+        Change::Deleted { path, zxid: 5 },
     ];
     assert_eq!(recorded, expected);
     assert_eq!(ensemble.take_changes(), []);
@@ -309,7 +309,7 @@ fn storms_of(patch: &str, seed: u64) -> Vec<Storm> {
         () if touches("barriers/double") => vec![Storm::Together(Together::Barriers)],
         () if touches("barriers/latch") => vec![Storm::Together(Together::Latches)],
         () if touches("engine/batch") => Storm::BATCHES.to_vec(),
-        () if patch.contains("+++ b/recipes/discovery/") => vec![SERVICES],
+        () if patch.contains("+++ b/recipes/discovery/") || touches("typed") => vec![SERVICES],
         () if touches("caches") => vec![Storm::Caches, Storm::Hard(Hard::Caches), SERVICES],
         // The last two serve latches alone.
         () if touches("leader") || touches("engine/candidacy") || patch.contains("engine/run/calls.rs") => {

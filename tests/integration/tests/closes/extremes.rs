@@ -19,10 +19,11 @@ use curator_recipes::{
     CountDownLatch, CounterOptions, CuratorCache, CuratorCacheOptions, Delivery, DistributedAtomicLong,
     DistributedBarrier, DistributedDoubleBarrier, DistributedQueue, DoubleBarrierOptions, FencingToken, GroupMember,
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions,
-    LeaderObserver, LeaderSelector, LeaderSelectorOptions, LockOptions, LockOwner, ModelSpec, ModeledNode, Partition,
-    PartitionOptions, PathChildrenCache, PersistentNode, PersistentTtlNode, PersistentTtlNodeOptions, PromotedToLock,
-    QueueOptions, RawCodec, SemaphoreOptions, SemaphoreProtocol, SharedCount, SharedValue, SimpleDistributedQueue,
-    TreeCache, UniqueIds, VersionedValue, queue_order,
+    LeaderObserver, LeaderSelector, LeaderSelectorOptions, LockOptions, LockOwner, Migration, MigrationManager,
+    MigrationSet, ModelSpec, ModeledFramework, ModeledNode, Partition, PartitionOptions, PathChildrenCache,
+    PersistentNode, PersistentTtlNode, PersistentTtlNodeOptions, PromotedToLock, QueueOptions, RawCodec,
+    SemaphoreOptions, SemaphoreProtocol, SharedCount, SharedValue, SimpleDistributedQueue, TreeCache, UniqueIds,
+    VersionedValue, queue_order,
 };
 use curator_test::{ClientId, SimulatedEnsemble};
 use futures_util::future::join;
@@ -482,6 +483,24 @@ const ROWS: [Row; 22] = [
             }
         }
     ),
+    row!(["typed/cache/mod initialized_timeout"], |_ensemble, client| {
+        for time in TIMES {
+            let spec = ModelSpec::new(format!("{}/{{}}", path()), RawCodec).unwrap();
+            let cache = ModeledFramework::<String>::new(client.clone(), spec).unwrap().cached().unwrap();
+            cache.start().unwrap();
+            let _loaded = tried(cache.initialized_timeout(time)).await;
+            soon(cache.close()).await;
+        }
+    }),
+    row!(["migrations/mod migrate_timeout"], |_ensemble, client| {
+        let manager = MigrationManager::new(client.clone(), path(), format!("{}-applied", path())).unwrap();
+        for time in TIMES {
+            let set = MigrationSet::new("main", [Migration::new([])]);
+            let _applied = tried(manager.migrate_timeout(&set, time)).await;
+        }
+        let set = MigrationSet::new("main", [Migration::new([])]);
+        assert!(soon(manager.migrate(&set)).await.unwrap() <= 1);
+    }),
     row!(["shared/count set_count", "shared/count try_set_count"], |_ensemble, client| {
         for number in VERSIONS {
             let count = SharedCount::new(client.clone(), path(), number).unwrap();

@@ -9,7 +9,7 @@ const RIGHT: &str = "digest:me:secret";
 /// Follows an error for want of credentials.
 const ADVICE: &str = "; give credentials with --auth-file or CURATOR_AUTH";
 
-/// A server with a node whose list has an entry for its creator, `RIGHT`, and perhaps one for all.
+/// A server with a node. Its list has an entry for its creator, `RIGHT`, and perhaps one for all.
 async fn server_with(path: &str, everybody: Permission) -> TestingServer {
     let server = TestingServer::start().unwrap();
     let retry = RetryOneTime::new(std::time::Duration::ZERO);

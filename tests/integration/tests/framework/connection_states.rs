@@ -129,7 +129,7 @@ async fn a_silent_session_is_suspended_at_two_thirds_and_lost_at_three_quarters(
     let suspended = start.elapsed();
     comes_to(&client, Lost).await;
     let lost = start.elapsed();
-    // What counts is when the request left, and the clock is checked in whole milliseconds.
+    // What counts is when the request left, and the clock is read in whole milliseconds.
     let slack = Duration::from_millis(5);
     for (seen, expected) in [(suspended, TIMEOUT * 2 / 3), (lost, TIMEOUT * 3 / 4)] {
         assert!(seen <= expected + slack && seen + slack >= expected, "{seen:?}, not {expected:?}");

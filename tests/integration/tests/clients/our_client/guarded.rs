@@ -85,7 +85,7 @@ on_every_server! {
             let error = guard.transaction().check("/").delete(&missing).commit().await.unwrap_err();
             let LockError::Framework(Error::Transaction { index: 1, operation, .. }) = error else { panic!("{error}") };
             assert_eq!(operation, format!("delete {missing}"));
-            // Each reply of the server comes late.
+            // Each message of the server comes late.
             proxy.latency(Duration::from_millis(500));
             direct.delete().for_path(guard.iter().nth(lost).unwrap().node_path()).await.unwrap();
             assert!(guard.is_held(), "it has not heard of it");
@@ -155,7 +155,7 @@ on_every_server! {
         direct.create().creating_parents_if_needed().with_data("old").for_path(&node).await.unwrap();
         for deleted in [true, false] {
             let guard = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
-            // Each reply of the server comes late.
+            // Each message of the server comes late.
             proxy.latency(Duration::from_millis(500));
             if deleted {
                 direct.delete().for_path(guard.node_path()).await.unwrap();

@@ -150,7 +150,7 @@ on_every_server! {
                 let watch = session.exists_watched(path).await.unwrap().1;
                 watches.push(async move { watch.await; number });
             }
-            // Each is checked once, so that from now on they come in the order in which they are woken.
+            // Each is polled once, so that from now on they come in the order in which they are woken.
             for _ in 0..NODES {
                 std::future::poll_fn(|cx| {
                     assert!(watches.poll_next_unpin(cx).is_pending());

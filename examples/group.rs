@@ -1,7 +1,7 @@
 //! Twelve items of work, divided among the three members of a group. The network of one member falls silent. When its
 //! session ends, the others get its items. When its network is back, it gets items again.
 //!
-//! Each piece of work records its begin and its end, also when it is dropped. The last step compares these times: at no
+//! Each piece of work records its start and its end, even when it is dropped. The last step compares these times: at no
 //! moment did two members work on one item.
 
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ struct Options {
 const ITEMS: usize = 12;
 const MEMBERS: [&str; 3] = ["ann", "ben", "cleo"];
 
-/// The times in which members worked: item, begin and end. All members are in this process, so they have one clock.
+/// The times in which members worked: item, start and end. All members are in this process, so they have one clock.
 static WORKED: Mutex<Vec<(String, Instant, Instant)>> = Mutex::new(Vec::new());
 
 /// Records the work on an item when it is dropped.

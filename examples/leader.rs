@@ -1,5 +1,5 @@
 //! A periodic job that exactly one of three clients runs, while their networks fail. A connection that breaks and comes
-//! back does not cost leadership. A silent network does: the job stops before the next leader begins.
+//! back does not cost leadership. A silent network does: the job stops before the next leader starts.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,13 +33,13 @@ async fn job(client: CuratorFramework, log: String, name: &str, term: Leadership
     loop {
         match tick(&client, &log, name, &term).await {
             Err(error) if !error.is_retryable() => return Err(error),
-            // The connection broke, perhaps behind a write that the servers have carried out: read the log again.
+            // The connection broke, perhaps after a write that the servers have carried out: read the log again.
             _ => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
 }
 
-/// Runs one tick. The servers add it only to this version of the log, and only while the term goes on.
+/// Runs one tick. The servers add it only to this version of the log, and only while the term continues.
 async fn tick(client: &CuratorFramework, log: &str, name: &str, term: &Leadership) -> Result<(), LeaderError> {
     let alone = AT_WORK.try_lock();
     OVERLAPS.fetch_add(usize::from(alone.is_err()), Ordering::Relaxed);

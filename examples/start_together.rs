@@ -1,6 +1,6 @@
-//! Workers that start together and end together, at a double barrier. None starts before all have come, and none goes
-//! on before all are through, although their work takes different times. In the second round the network of one worker
-//! falls silent: that worker stops, the others are told which one died, and end without it.
+//! Workers that start together and end together, at a double barrier. None starts before all have come, and none
+//! continues before all are through, although their work takes different times. In the second round the network of one
+//! worker falls silent: that worker stops, the others learn which one died, and end without it.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Without `--connect` the program starts its own ZooKeeper server. The last line shows the largest number of jobs that
-//! worked at once, by the example's own count. `--svg` writes a chart of the leases over time, also after Ctrl-C.
+//! worked at once, by the example's own count. `--svg` writes a chart of the leases over time, even after Ctrl-C.
 //!
 //! Exit status: 1 if that number is above the limit, or below it although the work was enough to reach it; 2 after
 //! an error; 130 after Ctrl-C, which releases all leases.
@@ -123,7 +123,7 @@ impl Counts {
     }
 }
 
-/// One working job. Dropping it stops the job's work, also when the job fails or is cancelled.
+/// One working job. Dropping it stops the job's work, even when the job fails or is cancelled.
 struct Working<'a> {
     display: &'a Display,
     job: usize,

@@ -1,4 +1,4 @@
-//! A time chart as SVG: who held which lease when, and how long the queue was.
+//! A time chart as SVG: the holder of each lease over time, and how long the queue was.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ const LEFT: f64 = 70.0;
 const ROW: f64 = 24.0;
 const QUEUE: f64 = 80.0;
 
-/// One lease in somebody's hands.
+/// One lease while a job holds it.
 #[derive(Debug)]
 struct Hold {
     job: usize,
@@ -30,7 +30,7 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// A chart of at least so many leases that begins now.
+    /// A chart of at least so many leases that starts now.
     #[must_use]
     pub fn new(lanes: usize) -> Self {
         Self { begin: Instant::now(), lanes, holds: Vec::new(), queue: Vec::new() }

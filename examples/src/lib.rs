@@ -113,7 +113,7 @@ async fn first_to_listen(servers: &str) -> Outcome<SocketAddr> {
 ///
 /// # Errors
 ///
-/// If the connect string is none.
+/// The connect string cannot be parsed.
 pub fn started(connect_string: &str, session_timeout: Duration) -> Outcome<CuratorFramework> {
     let client = CuratorFramework::builder(connect_string)
         .retry_policy(ExponentialBackoffRetry::new(Duration::from_millis(100), 5)?)
@@ -124,12 +124,12 @@ pub fn started(connect_string: &str, session_timeout: Duration) -> Outcome<Curat
     Ok(client)
 }
 
-/// The first word with the servers, so that a wrong address is told before anything else.
+/// The first word with the servers, so that a wrong address is reported before anything else.
 ///
 /// # Errors
 ///
-/// As soon as the client has failed to reach any of them: at once where nobody listens, and after five seconds where
-/// nobody answers, since such a server may only be slow.
+/// As soon as the client has failed to reach any of them: at once if no server listens, and after five seconds if
+/// none answers, since such a server may only be slow.
 pub async fn first_word(client: &CuratorFramework) -> Outcome {
     let failed = async {
         loop {
@@ -202,7 +202,7 @@ fn failed(error: &(dyn std::error::Error + 'static)) -> ExitCode {
 ///
 /// # Errors
 ///
-/// That of the question.
+/// The error of the question.
 pub async fn until<F: Future<Output = Outcome<bool>>>(mut question: impl FnMut() -> F) -> Outcome {
     while !question().await? {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -210,7 +210,7 @@ pub async fn until<F: Future<Output = Outcome<bool>>>(mut question: impl FnMut()
     Ok(())
 }
 
-/// Prints a line; whoever read them may have gone.
+/// Prints a line; the reader may have closed the pipe.
 pub fn say(line: impl Display) {
     let _gone = writeln!(std::io::stdout(), "{line}");
 }

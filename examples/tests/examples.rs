@@ -1,4 +1,4 @@
-//! Runs every example as a user does: as its README says, on a server of somebody else, interrupted, and without a server.
+//! Runs every example as a user does: as its README says, on a server that is there, interrupted, and without a server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
@@ -188,7 +188,7 @@ fn interrupt(child: std::process::Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Somebody else has the lock, so that the example waits until it is interrupted.
+/// Another client has the lock, so that the example waits until it is interrupted.
 #[tokio::test]
 async fn ctrl_c_leaves_nothing_in_the_queue() {
     let server = TestingServer::start().unwrap();

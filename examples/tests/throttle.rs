@@ -31,7 +31,7 @@ fn it_brings_its_own_server_and_reaches_the_limit() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// Each line follows from the line before: one job begins or ends.
+/// Each line follows from the line before: one job starts or ends.
 #[test]
 fn counts_of_each_line_add_up() {
     let output = run(&["--permits", "4", "--jobs", "40", "--work-ms", "20", "--clients", "4"]);

@@ -20,7 +20,7 @@ const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// The programs of the page, in its order.
 const STEPS: [&str; 3] = ["connect", "throttle", "watch"];
 const LIMIT: usize = 3;
-/// Stands before the commands of each block, and behind them: what a shell keeps from one command to the next.
+/// Precedes the commands of each block, or follows them: what a shell keeps from one command to the next.
 const BEFORE: &str = ". \"$STATE/variables\"; cd \"$(cat \"$STATE/folder\")\"; set -eu\n";
 const AFTER: &str = "\nexport -p >\"$STATE/variables\"; pwd >\"$STATE/folder\"\n";
 /// The commands that change the machine, or that take minutes.
@@ -179,7 +179,7 @@ fn without_numbers(line: &str) -> String {
     parts.join("#")
 }
 
-/// The jobs begin and end in turn, and at no time more than the limit are at work.
+/// The jobs start and end in turn, and at no time more than the limit are at work.
 fn assert_throttled(printed: &str) {
     let mut working = BTreeSet::new();
     for line in printed.lines() {

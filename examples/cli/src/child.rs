@@ -201,7 +201,7 @@ pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Sig
         }
     };
     if lost {
-        // Processes that the command left in its group must not go on either.
+        // Processes that the command left in its group must not continue either.
         process.signal(Signal::KILL);
     }
     Ok(Ended { status, lost, revoked, asked_to_end })
@@ -210,7 +210,7 @@ pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Sig
 fn start(grant: &impl Grant, order: &Order<'_>) -> io::Result<Child> {
     let words = order.command;
     let mut command = if cfg!(target_os = "linux") {
-        // This program becomes the command, so that the kernel kills the command also after `kill -9` here.
+        // This program becomes the command, so that the kernel kills the command even after `kill -9` here.
         let mut this = Command::new("/proc/self/exe");
         this.arg(BECOME).arg(std::process::id().to_string()).args(words);
         this

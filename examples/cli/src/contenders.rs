@@ -251,11 +251,11 @@ pub async fn blocker(client: &CuratorFramework, path: &str, kind: ParticipantKin
     Ok(None)
 }
 
-/// Looks at the node at a path, and at the contenders of a lock.
+/// Reads the node at a path, and the contenders of a lock.
 ///
 /// # Errors
 ///
-/// Those of [`InterProcessMutex::participants`].
+/// The errors of [`InterProcessMutex::participants`].
 pub async fn look(client: &CuratorFramework, path: &str, max_leases: Option<usize>) -> Result<Look, LockError> {
     let mut children = match client.get_children().for_path(path).await {
         Err(Error::NoNode { .. }) => return Ok(Look::Missing),
@@ -278,7 +278,7 @@ pub async fn look(client: &CuratorFramework, path: &str, max_leases: Option<usiz
 ///
 /// # Errors
 ///
-/// Those of listing the children.
+/// The errors of listing the children.
 pub async fn glance(client: &CuratorFramework, path: &str) -> Result<Look, Error> {
     match client.get_children().for_path(path).await {
         Err(Error::NoNode { .. }) => Ok(Look::Missing),
@@ -286,7 +286,7 @@ pub async fn glance(client: &CuratorFramework, path: &str) -> Result<Look, Error
     }
 }
 
-/// Returns the node at a path, by the names of its children. Reads it if its own name is that of a contender's node.
+/// Returns the node at a path, by the names of its children. Reads it if its name is a contender's.
 async fn seen(client: &CuratorFramework, path: &str, children: &[String]) -> Result<Look, Error> {
     let name = node_from_path(path);
     let kind = kind_of(children);
@@ -327,7 +327,7 @@ const fn unreadable(error: &Error) -> Option<&PathText> {
 ///
 /// # Errors
 ///
-/// `NoNode`: the path does not exist. Otherwise those of [`InterProcessMutex::participants`].
+/// `NoNode`: the path does not exist. Otherwise the errors of [`InterProcessMutex::participants`].
 pub async fn locks_below(client: &CuratorFramework, path: &str) -> Result<Below, LockError> {
     let mut below = Below::default();
     let (mut known, mut semaphores) = (HashSet::new(), HashSet::new());
@@ -380,7 +380,7 @@ pub async fn locks_below(client: &CuratorFramework, path: &str) -> Result<Below,
 ///
 /// # Errors
 ///
-/// `NoNode`: the path does not exist. Otherwise those of [`InterProcessMutex::participants`].
+/// `NoNode`: the path does not exist. Otherwise the errors of [`InterProcessMutex::participants`].
 pub async fn contenders(
     client: &CuratorFramework,
     path: &str,

@@ -30,7 +30,7 @@ pub(crate) enum Parts {
     Whole,
 }
 
-/// Reads standard input in a thread of its own: a read that has begun cannot be ended.
+/// Reads standard input in a thread of its own: a read that has started cannot be ended.
 pub(crate) fn input(parts: Parts) -> Result<mpsc::Receiver<Result<Vec<u8>, Failure>>, Failure> {
     let failed = |error: io::Error| Failure(70, format!("cannot read standard input: {error}"));
     // One ahead: other processes may read the same pipe.

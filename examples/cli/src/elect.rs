@@ -123,7 +123,7 @@ async fn terms(
             return Ok(LOST);
         }
         begin = Instant::now();
-        // The silence that stopped the command may be over before the session is. After a loss the latch may lead anew.
+        // The silence that stopped the command may end before the session does. After a loss the latch may lead again.
         if term.is_held() {
             if let Err(error) = signals.unless_ended(async { Ok(latch.resign().await) }).await? {
                 tell(&format!(

@@ -1,4 +1,4 @@
-//! `barrier enter`: runs a command that begins and ends together with those of other members.
+//! `barrier enter`: runs a command that starts and ends together with the commands of other members.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -146,7 +146,7 @@ async fn tell_arrivals(barrier: &DistributedDoubleBarrier, options: &Enter) -> I
     may_tell(options.verbose).await;
     let mut before = None;
     loop {
-        // After a failure the wait goes on, so the next look may succeed.
+        // After a failure the wait continues, so the next look may succeed.
         if let Ok(members) = barrier.members().await {
             if before != Some(members.len()) {
                 tell(&format!("waits for {}: {} of {} members", options.path, members.len(), options.members));
@@ -173,7 +173,7 @@ struct Membership<'a> {
 }
 
 impl Membership<'_> {
-    /// Prints the members that die, and the loss of the own node. Never ends: the caller drops it.
+    /// Prints the members that die, and the loss of this member's node. Never ends: the caller drops it.
     async fn tell_losses(&self) -> Infallible {
         let own = async {
             let reason = self.member.lost().await;
@@ -184,7 +184,7 @@ impl Membership<'_> {
             loop {
                 match self.member.member_lost().await {
                     Ok(id) => tell(&format!("the member {} died", shown(id.as_bytes()))),
-                    // The own loss, or an outage for longer than the retries.
+                    // The loss of this member, or an outage for longer than the retries.
                     Err(_) => pending().await,
                 }
             }

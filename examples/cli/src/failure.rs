@@ -9,7 +9,7 @@ use curator_recipes::{
 pub(crate) const LOST: u8 = 74;
 /// The exit status if the command was stopped because another client asked for the lock.
 pub(crate) const REVOKED: u8 = 73;
-/// The exit status of a change that may have been made behind a lost connection.
+/// The exit status of a change that may have been made after a lost connection.
 pub(crate) const UNKNOWN: u8 = 76;
 
 /// A failure that ends the program: the exit status and the message.

@@ -1,4 +1,4 @@
-//! `barrier hold`: a barrier that stands while a command runs.
+//! `barrier hold`: a barrier that exists while a command runs.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -43,7 +43,7 @@ it counts as lost: the command gets SIGKILL too. The command gets CURATOR_BARRIE
 /// The time from SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Runs the command behind the barrier, and returns the exit status.
+/// Sets the barrier, runs the command, and returns the exit status.
 pub(crate) async fn hold(client: &CuratorFramework, options: &Hold, signals: &mut Signals) -> Result<u8, Failure> {
     let path = &options.path;
     let barrier = DistributedBarrier::new(client.clone(), path)?;

@@ -182,8 +182,8 @@ struct Shot<'a> {
 
 async fn status(latch: &CountDownLatch, options: &StatusOptions) -> Result<u8, Failure> {
     let path = &options.path;
-    // The round is read first: if the next one begins between the two reads, the count is not taken for that of a round
-    // that is over.
+    // The round is read first: if the next one starts between the two reads, it is not taken for the count of a round
+    // that has ended.
     let (shot, text, code) = match latch.round().await {
         Err(BarrierError::NotSet { .. }) => {
             let shot = Shot { path, state: "missing", remaining: None, round: None };

@@ -100,7 +100,7 @@ async fn watch(site: &Site, options: &LeaderOptions) -> Result<u8, Failure> {
     let observer = LeaderObserver::new(client.clone(), &options.path)?;
     observer.start()?;
     let (mut changes, mut outages) = (observer.changes(), Outages::of(client));
-    // The observer may have read the leader before the stream of changes began.
+    // The observer may have read the leader before the stream of changes started.
     let mut observed = observer.watch().borrow().clone();
     let (mut before, mut stale) = (None, None);
     loop {

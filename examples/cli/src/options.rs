@@ -124,7 +124,7 @@ pub(crate) enum Action {
 /// The outcome of the command line: options, or the mistake with the text that says what to do.
 pub(crate) enum Parsed {
     Options(Box<Options>),
-    /// The command stands in its place in the line.
+    /// The line, with the command in its place.
     MissingDashes(String),
     Refused(clap::Error),
 }
@@ -246,7 +246,7 @@ impl Action {
     }
 }
 
-/// Returns the line with the missing `--`, if a command stands without it.
+/// Returns the line with the missing `--`, if a command follows without it.
 fn with_dashes(arguments: &[OsString], error: &clap::Error) -> Option<String> {
     let words: Vec<String> = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let runs = words.iter().any(|word| {

@@ -1,4 +1,4 @@
-//! The outages of a program that goes on without a connection.
+//! The outages of a program that continues without a connection.
 
 use std::future::pending;
 

@@ -52,7 +52,7 @@ pub(crate) fn manual(Man { command }: &Man) -> Result<u8, Failure> {
 fn section(notes: &str) -> String {
     let mut text = String::from(".SH NOTES\n.nf\n");
     for line in notes.lines() {
-        // A control line would begin with a dot or an apostrophe.
+        // A control line would start with a dot or an apostrophe.
         text.push_str("\\&");
         text.push_str(&line.replace('\\', "\\e").replace('-', "\\-"));
         text.push('\n');

@@ -42,7 +42,7 @@ pub struct QueueReader {
     path: String,
     lock_path: String,
     dead_letters: String,
-    /// The `czxid` of the queue's node: the numbers begin again in a new node.
+    /// The `czxid` of the queue's node: the numbers start again in a new node.
     czxid: i64,
     /// The known names, the oldest first.
     names: VecDeque<String>,

@@ -59,7 +59,7 @@ pub(crate) struct Access {
 pub(crate) struct AccessList(pub(crate) Vec<Acl>);
 
 impl AccessList {
-    /// Returns `true` if an entry stands for the credentials of this client.
+    /// Returns `true` if an entry means the credentials of this client.
     pub(crate) fn names_the_creator(&self) -> bool {
         self.0.iter().any(|entry| entry.scheme == "auth")
     }

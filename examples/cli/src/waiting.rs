@@ -52,7 +52,7 @@ impl WaitOptions {
 
 /// The wait after which a line is printed on a terminal.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The time in which the own node usually joins the queue.
+/// The time in which this contender's node usually joins the queue.
 const JOINS: Duration = Duration::from_millis(100);
 pub(crate) const PACE: Duration = Duration::from_secs(1);
 

@@ -140,7 +140,7 @@ impl<'a> View<'a> {
         self.report(&State::new("loading"), || format!("loads {}", self.options.path)).await
     }
 
-    /// Begins again with the present nodes, because events were dropped.
+    /// Starts again with the present nodes, because events were dropped.
     async fn reset(&mut self) -> Flow {
         // The state is read before the nodes, so the nodes are not older than it.
         self.loaded = match self.cache.state() {

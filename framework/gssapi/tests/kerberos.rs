@@ -217,7 +217,7 @@ fn options(servers: &str) -> CuratorFrameworkBuilder {
         .retry_policy(RetryNTimes::new(0, Duration::ZERO))
 }
 
-/// Logs in, and prints the owner of a new node, or why there is none.
+/// Logs in, and prints the owner of a new node, or the error.
 async fn login(servers: &str, text: &str) {
     let (mut builder, mut gssapi) = (options(servers), Gssapi::new());
     match text.split_once('=') {

@@ -82,7 +82,7 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// Those of [`CuratorFrameworkBuilder::build`].
+    /// `Error::InvalidConfig`: the connect string is empty or cannot be parsed.
     #[doc(alias = "CuratorFrameworkFactory")]
     pub fn new_client(connect_string: impl Into<String>, retry_policy: impl RetryPolicy) -> Result<Self> {
         Self::builder(connect_string).retry_policy(retry_policy).build()
@@ -308,7 +308,7 @@ impl CuratorFrameworkBuilder {
     }
 
     /// Suppresses connection-state events while the connection flaps. Default: listeners get every state. After the
-    /// first state without a connection, listeners get at most one more, `Lost`, until the policy's pause is over and
+    /// first state without a connection, listeners get at most one more, `Lost`, until the policy's pause has ended and
     /// the client is connected, or the policy gives up. All listeners share one breaker. Curator's
     /// `CircuitBreakingConnectionStateListener` and `ConnectionStateListenerManagerFactory.circuitBreaking`.
     #[doc(alias = "CircuitBreakingConnectionStateListener")]
@@ -362,7 +362,7 @@ impl CuratorFrameworkBuilder {
     ///   * a session timeout under 2 s or above 2^31 − 1 ms;
     ///   * a connection timeout of zero or above 2^31 − 1 ms;
     ///   * a reap interval of zero;
-    ///   * a frame limit under 4096 or above 2^31 − 1 bytes;
+    ///   * a limit of requests or replies under 4096 bytes, above 2^31 − 1 (requests) or above 2^30 (replies);
     ///   * no retry policy;
     ///   * a namespace that is not a path;
     ///   * an ensemble tracker with TLS, or TLS options that cannot be read.

@@ -10,7 +10,7 @@
 //! | `RetryPolicy` | no retry |
 //! | `ZooKeeperFactory` | the attempt to connect fails |
 //!
-//! Without this a panic would end the task that calls: that of the session, with all locks, or that of the client.
+//! Without this a panic would end the calling task: the session's task, with all locks, or the client's task.
 
 use std::fmt;
 use std::io;

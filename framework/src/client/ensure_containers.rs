@@ -24,7 +24,8 @@ impl EnsureContainers {
     ///
     /// # Errors
     ///
-    /// Those of [`CuratorFramework::create_containers`].
+    /// `Error::InvalidPath`, `Error::NoAuth`, `Error::InvalidAcl`, `Error::NoChildrenForEphemerals`,
+    /// `Error::SchemaViolation`; `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up.
     ///
     /// # Cancel safety
     ///

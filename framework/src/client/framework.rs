@@ -170,7 +170,7 @@ impl fmt::Debug for CuratorFramework {
 ///
 /// It is a closure, `Fn(&CuratorFramework, ConnectionState)`. The client calls it once for each change, in order, on a
 /// thread that is not a runtime's worker. It may block, panic, call the client and add or remove listeners: the session
-/// and other listeners go on.
+/// and other listeners continue.
 #[doc(alias = "stateChanged")]
 pub trait ConnectionStateListener: Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static {}
 
@@ -178,15 +178,15 @@ impl<F: Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static> Connecti
 
 /// The listeners of one client: Curator's `getConnectionStateListenable()`.
 ///
-/// Each listener gets the changes in their order, so those of one session before those of the next. Listeners do not
-/// wait for each other.
+/// Each listener gets the changes in their order, so all changes of one session before the changes of the next.
+/// Listeners do not wait for each other.
 ///
 /// # Circuit breaking
 ///
 /// A client can be built with a circuit breaker, which spares its listeners the changes of a flapping connection:
 /// Curator's `ConnectionStateListenerManagerFactory.circuitBreaking`. The first state without a connection passes and
 /// opens the circuit. An open circuit passes only the first `Lost` after `Suspended`. After each pause of the breaker's
-/// retry policy it looks at the newest state. If that is connected, or the policy gives up, the circuit closes and
+/// retry policy it checks the newest state. If that is connected, or the policy gives up, the circuit closes and
 /// passes it, unless it has passed that one last. A policy without retries never opens the circuit.
 ///
 /// The breaker does not filter locks and [`CuratorFramework::watch_connection_state`].

@@ -58,7 +58,7 @@ impl CuratorFramework {
             address.begin();
         }
         let shared = Arc::clone(shared);
-        // However the task ends, also with its runtime or by a panic in a clock or a factory, `close` must not hang.
+        // `close` must not hang, even if the task ends with its runtime or by a panic in a clock or a factory.
         let finished = TaskEnd(Arc::clone(&shared));
         runtime.spawn(async move {
             crate::client::supervisor::run(shared).await;
@@ -84,7 +84,7 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// * `Error::NotStarted`: call [`start`](Self::start). `Error::Closed`: also if the client is closed during the wait.
+    /// * `Error::NotStarted`: call [`start`](Self::start). `Error::Closed`: the client was closed.
     /// * `Error::AuthFailed`: a server did not accept the credentials; correct them, or call it again to wait on.
     ///
     /// # Cancel safety
@@ -107,7 +107,7 @@ impl CuratorFramework {
     /// # Errors
     ///
     /// * `Error::ConnectionLoss`: the time has ended. The cause has the failure of each server.
-    /// * `Error::NotStarted`: call [`start`](Self::start). `Error::Closed`: the client was closed, perhaps during the wait.
+    /// * `Error::NotStarted`: call [`start`](Self::start). `Error::Closed`: the client was closed.
     /// * `Error::AuthFailed`: a server did not accept the credentials; correct them, or call it again to wait on.
     ///
     /// # Cancel safety
@@ -131,7 +131,7 @@ impl CuratorFramework {
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when this future is dropped.
+    /// The client continues to close when this future is dropped.
     pub async fn close(&self) {
         let shared = self.core.shared();
         let budget = self.close_budget();

@@ -21,7 +21,7 @@ use crate::state::connection_state::ConnectionState;
 use crate::sync::listeners::{ListenerId, Listeners};
 use crate::sync::report::report;
 
-/// The shortest time between two looks at an open circuit: a policy without pauses must not keep a processor busy.
+/// The shortest time between two checks of an open circuit: a policy without pauses must not keep a processor busy.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 
 impl CuratorFramework {
@@ -33,7 +33,7 @@ impl CuratorFramework {
 
     /// Calls a closure with errors that no caller gets, and with what failed: Curator's `UnhandledErrorListener`. These are
     /// refusals by a server, of the tasks that delete nodes in the background and that watch the nodes of guards. A lost
-    /// connection is none. The crate `tracing` gets a warning of each as well.
+    /// connection is not such an error. The crate `tracing` gets a warning of each as well.
     ///
     /// A task that tries again does not report each try. The closure has a thread of its own, and may block. It must
     /// not own a clone of the client, which it would keep open. [`close`](Self::close) drops it.
@@ -85,7 +85,7 @@ impl ConnectionStateListenable {
         self.inner.through_breaker.add(Arc::new(listener))
     }
 
-    /// Adds a listener that gets every change, also if the client has a circuit breaker: Curator's
+    /// Adds a listener that gets every change, even if the client has a circuit breaker: Curator's
     /// `ConnectionStateListener.doNotProxy`.
     #[doc(alias = "doNotProxy")]
     pub fn add_listener_directly(&self, listener: impl ConnectionStateListener) -> ListenerId {
@@ -120,12 +120,12 @@ impl ConnectionStateListenable {
             let timer = keep_looking(Arc::downgrade(&self.inner), client.downgrade(), pause);
             circuit.timer = Some(AbortOnDropHandle::new(tokio::spawn(timer)));
         }
-        // Under the circuit's lock, so that a look at the same time cannot pass an older state afterwards.
+        // Under the circuit's lock, so that a concurrent check cannot pass an older state afterwards.
         self.inner.tell_through(client, step);
     }
 }
 
-/// Looks at the open circuit until it is closed, or the client is dropped.
+/// Checks the open circuit until it is closed, or the client is dropped.
 async fn keep_looking(inner: Weak<ListenersState>, client: WeakClient, mut pause: Duration) {
     loop {
         tokio::time::sleep(pause.max(SHORTEST_LOOK)).await;
@@ -148,7 +148,7 @@ impl ListenersState {
         }
     }
 
-    /// Looks at the open circuit. Returns the pause before the next look, if it stays open.
+    /// Checks the open circuit. Returns the pause before the next check, if it stays open.
     fn look(&self, client: &CuratorFramework) -> Option<Duration> {
         let mut circuit = self.circuit.as_ref()?.lock();
         let random = unit_interval(&*circuit.randomness);
@@ -190,7 +190,7 @@ mod tests {
         ConnectionStateListenable::circuit_breaking(policy, Arc::new(ThreadRandomness))
     }
 
-    /// The states that a listener got. Reading blocks the test's runtime, so that its time stands still.
+    /// The states that a listener got. Reading blocks the test's runtime, so that its time does not advance.
     struct Told(Receiver<ConnectionState>);
 
     impl Told {

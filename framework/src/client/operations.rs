@@ -10,49 +10,50 @@ use crate::operations::{
 };
 
 impl CuratorFramework {
-    /// Begins a create: Curator's `create()`.
+    /// Returns the builder of a create: Curator's `create()`.
     pub fn create(&self) -> CreateBuilder<'_> {
         CreateBuilder::new(&self.core)
     }
 
-    /// Begins a delete: Curator's `delete()`.
+    /// Returns the builder of a delete: Curator's `delete()`.
     pub fn delete(&self) -> DeleteBuilder<'_> {
         DeleteBuilder::new(&self.core)
     }
 
-    /// Begins a check whether a node exists: Curator's `checkExists()`.
+    /// Returns the builder of a check whether a node exists: Curator's `checkExists()`.
     pub fn check_exists(&self) -> ExistsBuilder<'_> {
         ExistsBuilder::new(&self.core)
     }
 
-    /// Begins a read of a node's data: Curator's `getData()`.
+    /// Returns the builder of a read of a node's data: Curator's `getData()`.
     pub fn get_data(&self) -> GetDataBuilder<'_> {
         GetDataBuilder::new(&self.core)
     }
 
-    /// Begins a change of a node's data: Curator's `setData()`.
+    /// Returns the builder of a change of a node's data: Curator's `setData()`.
     pub fn set_data(&self) -> SetDataBuilder<'_> {
         SetDataBuilder::new(&self.core)
     }
 
-    /// Begins a read of a node's access control list: Curator's `getACL()`.
+    /// Returns the builder of a read of a node's access control list: Curator's `getACL()`.
     pub fn get_acl(&self) -> GetAclBuilder<'_> {
         GetAclBuilder::new(&self.core)
     }
 
-    /// Begins a change of a node's access control list: Curator's `setACL()`.
+    /// Returns the builder of a change of a node's access control list: Curator's `setACL()`.
     pub fn set_acl(&self) -> SetAclBuilder<'_> {
         SetAclBuilder::new(&self.core)
     }
 
-    /// Begins a transaction, several changes of which all are made or none: Curator's `transaction()` and
-    /// `inTransaction()`.
+    /// Returns the builder of a transaction, several changes of which the server makes all or none: Curator's
+    /// `transaction()` and `inTransaction()`.
     #[doc(alias = "inTransaction")]
     pub fn transaction(&self) -> CuratorTransaction<'_> {
         CuratorTransaction::new(&self.core)
     }
 
-    /// Begins the reads of several nodes in one request, each with a result of its own. Curator has no such operation.
+    /// Returns the builder of reads of several nodes in one request, each with a result of its own. Curator has no such
+    /// operation.
     pub fn multi_read(&self) -> MultiReadBuilder<'_> {
         MultiReadBuilder::new(&self.core)
     }
@@ -95,13 +96,13 @@ impl CuratorFramework {
         PersistentWatcher::add(self.core.clone(), path, mode).await
     }
 
-    /// Begins a read of the ensemble's configuration, the list of its servers: Curator's `getConfig()`. Its node is
-    /// outside of all namespaces and chroots.
+    /// Returns the builder of a read of the ensemble's configuration, the list of its servers: Curator's `getConfig()`.
+    /// Its node is outside of all namespaces and chroots.
     pub fn get_config(&self) -> GetConfigBuilder<'_> {
         GetConfigBuilder::new(&self.core)
     }
 
-    /// Begins a change of the ensemble's servers: Curator's `reconfig()`.
+    /// Returns the builder of a change of the ensemble's servers: Curator's `reconfig()`.
     pub fn reconfig(&self) -> ReconfigBuilder<'_> {
         ReconfigBuilder::new(&self.core)
     }
@@ -137,7 +138,7 @@ impl CuratorFramework {
         self.check_exists().creating_parent_containers_if_needed().for_path(&below).await.map(|_| ())
     }
 
-    /// Begins a listing of a node's children: Curator's `getChildren()`.
+    /// Returns the builder of a listing of a node's children: Curator's `getChildren()`.
     pub fn get_children(&self) -> GetChildrenBuilder<'_> {
         GetChildrenBuilder::new(&self.core)
     }

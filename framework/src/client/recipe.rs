@@ -108,7 +108,7 @@ pub trait RecipeClient: sealed::Sealed {
     fn to_stored_at<'a>(&self, path: &str, data: &'a [u8]) -> Result<Cow<'a, [u8]>>;
 
     /// Reverses [`to_stored`](Self::to_stored) for data read at this path. `compressed` overrides the client's default. Empty
-    /// data, such as that of a new parent or container, was never compressed, and stays empty.
+    /// data, such as the data of a new parent or container, was never compressed, and stays empty.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ pub trait RecipeClient: sealed::Sealed {
     ///
     /// # Errors
     ///
-    /// Those of [`CuratorTransaction::commit`].
+    /// The errors of [`CuratorTransaction::commit`].
     ///
     /// # Cancel safety
     ///
@@ -165,11 +165,11 @@ pub trait RecipeClient: sealed::Sealed {
     #[must_use]
     fn servers(&self) -> Vec<String>;
 
-    /// Returns the number of waiters for watches in the current session, for tests that look for leaks.
+    /// Returns the number of waiters for watches in the current session, for tests that check for leaks.
     #[must_use]
     fn watchers(&self) -> usize;
 
-    /// Returns the paths that are watched in the current session, for tests that look for leaks.
+    /// Returns the paths that are watched in the current session, for tests that check for leaks.
     #[must_use]
     fn watched_paths(&self) -> Vec<String>;
 }

@@ -24,11 +24,11 @@ impl CuratorFramework {
     /// | `work` | the client is closed | result |
     /// | --- | --- | --- |
     /// | returns, also by `?` | and the close is awaited | the value or error of `work` |
-    /// | panics | and the close is awaited | the panic goes on |
+    /// | panics | and the close is awaited | the panic continues |
     /// | runs when Ctrl-C, `SIGINT` or `SIGTERM` arrives | `work` is dropped first; a second signal ends the wait | `Interrupted` |
     /// | is dropped with this future | in the background | – |
     ///
-    /// Tasks that `work` has spawned go on, and their guards are lost. The cargo feature `signal`, on by default,
+    /// Tasks that `work` has spawned continue, and their guards are lost. The cargo feature `signal`, on by default,
     /// catches the signals; without it no signal closes the client, and a warning says so. From the first call on,
     /// tokio's handlers replace the system's for the rest of the process.
     /// A signal outside of `run` has no effect then, unless the program catches it too.
@@ -41,8 +41,8 @@ impl CuratorFramework {
     /// * the error of `work`
     /// * `Error::Interrupted`: a signal has ended `work`.
     /// * `Error::Closed`: a client runs once; build another one.
-    /// * `Error::NoRuntime`, `Error::IncompleteRuntime`, `Error::PausedClock`: those of [`start`](Self::start). Signals
-    ///   need I/O.
+    /// * `Error::NoRuntime`, `Error::IncompleteRuntime`, `Error::PausedClock`: see [`start`](Self::start). Signals need
+    ///   I/O.
     ///
     /// # Cancel safety
     ///

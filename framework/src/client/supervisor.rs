@@ -78,7 +78,7 @@ async fn follow_ensemble(config: &Config, session: &Session) -> Infallible {
     }
 }
 
-/// Resolves when the host's address is known, or its time is over, which begins with this call.
+/// Resolves when the host's address is known, or the longest wait for it has passed since this call.
 fn host_address(data: &DefaultData) -> impl Future<Output = ()> + use<> {
     let waiting = match *data {
         DefaultData::HostAddress(address) => Some(address.wait()),

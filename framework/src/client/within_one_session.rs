@@ -1,4 +1,4 @@
-//! Work that needs one session from beginning to end.
+//! Work that needs one session from start to end.
 
 use std::future::Future;
 
@@ -16,8 +16,8 @@ pub enum SessionFailMode {
 }
 
 impl CuratorFramework {
-    /// Runs work that needs one session from beginning to end: Curator's `SessionFailRetryLoop`. The work gets the
-    /// session, and is dropped when that ends.
+    /// Runs work that needs one session from start to end: Curator's `SessionFailRetryLoop`. The work gets the session,
+    /// and is dropped when that ends.
     ///
     /// # Errors
     ///
@@ -28,7 +28,7 @@ impl CuratorFramework {
     ///
     /// # Cancel safety
     ///
-    /// That of the work.
+    /// When the future is dropped, the future of the work is dropped.
     #[doc(alias = "SessionFailRetryLoop")]
     pub async fn within_one_session<T, F>(&self, mode: SessionFailMode, mut work: impl FnMut(Session) -> F) -> Result<T>
     where

@@ -66,7 +66,7 @@ impl Drop for ClientHandle {
     }
 }
 
-/// The mark of a running client task: dropping it books the task as ended.
+/// The mark of a running client task: dropping it marks the task as ended.
 pub(crate) struct TaskEnd(pub(crate) Arc<ClientState>);
 
 impl Drop for TaskEnd {
@@ -89,7 +89,7 @@ impl Drop for TaskEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shutdown {
     Running,
-    /// After the pending deletes, or when their time is over.
+    /// After the pending deletes, or when their time has ended.
     Graceful,
     Immediate,
 }
@@ -149,7 +149,7 @@ impl ClientState {
     }
 
     /// Publishes a new session, which has all credentials by then: the program may have added some since the attempt to
-    /// connect began.
+    /// connect started.
     pub(crate) fn publish_new(&self, session: Session) {
         // Locked until the session is there: no credentials are left out, and none come ahead of older ones.
         let all = self.config.auth.lock();
@@ -196,7 +196,7 @@ impl ClientState {
         report(move || tracing::info!(%state, "connection state"));
     }
 
-    /// Books the close of a session that has ended, for `close` to wait for.
+    /// Records the close of a session that has ended, for `close` to wait for.
     pub(crate) fn is_closing(&self, handle: &dyn ZooKeeperHandle) {
         let mut closing = self.closing.lock();
         closing.retain_mut(|closed| closed.now_or_never().is_none());

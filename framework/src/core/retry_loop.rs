@@ -65,7 +65,7 @@ impl RetryLoop {
     ///
     /// # Errors
     ///
-    /// * `Error::ConnectionLoss`, with the failure of each server: the time to wait for a connection is over.
+    /// * `Error::ConnectionLoss`, with the failure of each server: the time to wait for a connection has ended.
     /// * `Error::SessionExpired`: the last try was in an earlier session, and the policy does not retry that.
     /// * `Error::NotStarted`, `Error::Closed`.
     ///
@@ -127,7 +127,7 @@ impl RetryLoop {
     /// # Errors
     ///
     /// `Error::SessionExpired` or `Error::Closed` if the session ends; `Error::ConnectionLoss` when the time for a
-    /// connection is over.
+    /// connection has ended.
     ///
     /// # Cancel safety
     ///
@@ -139,8 +139,8 @@ impl RetryLoop {
         connected.unwrap_or_else(|_elapsed| Err(self.client.not_connected(INTERNAL_WAIT)))
     }
 
-    /// Books the success of a step: retries, time and the wait for a connection count anew. So a long wait with
-    /// occasional losses of the connection does not use up its retries.
+    /// Records the success of a step: resets the retries, the elapsed time and the wait for a connection. So a long
+    /// wait with occasional losses of the connection does not use up its retries.
     #[doc(alias = "markComplete")]
     pub fn progressed(&mut self) {
         self.started = Instant::now();
@@ -149,12 +149,12 @@ impl RetryLoop {
         self.wait_left = self.client.connection_timeout();
     }
 
-    /// Books a failed try. Returns after the policy's pause if the policy allows another try, else returns the error.
+    /// Records a failed try. Returns after the policy's pause if the policy allows another try, else returns the error.
     ///
     /// # Errors
     ///
     /// The error itself, if it is not retryable or the policy gives up; `Error::Closed` if the client is closed
-    /// meanwhile.
+    /// during the pause.
     ///
     /// # Cancel safety
     ///
@@ -164,7 +164,7 @@ impl RetryLoop {
         if self.client.retry_policy().allow_retry(&error) { self.pause_after(error).await } else { Err(error) }
     }
 
-    /// Books a failed request of one session. Returns once it may be repeated there: after the pause of a throttled
+    /// Records a failed request of one session. Returns once it may be repeated there: after the pause of a throttled
     /// request, and as soon as a lost connection is back.
     ///
     /// Boxed: a rare branch must not enlarge every caller's future.
@@ -191,12 +191,12 @@ impl RetryLoop {
         })
     }
 
-    /// Books a failed try like [`failed`](Self::failed), for an error that the recipe can repair. The policy decides
+    /// Records a failed try like [`failed`](Self::failed), for an error that the recipe can repair. The policy decides
     /// only the number of retries and the pause.
     ///
     /// # Errors
     ///
-    /// The error itself if the policy gives up; `Error::Closed` if the client is closed meanwhile.
+    /// The error itself if the policy gives up; `Error::Closed` if the client is closed during the pause.
     ///
     /// # Cancel safety
     ///

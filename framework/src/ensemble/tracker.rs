@@ -35,7 +35,7 @@ pub(crate) async fn track(ensemble: &dyn EnsembleProvider, chroot: &str, session
                 session.epoch_above(epoch).await;
             }
         }
-        // A session that is over cannot be read; its caller drops this future.
+        // A session that has ended cannot be read; its caller drops this future.
         if session.connected().await.is_err() {
             return std::future::pending().await;
         }

@@ -13,7 +13,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(200);
 /// Curator's default data of new nodes. One lookup a process, on a thread of its own.
 pub(crate) static LOCAL_ADDRESS: LazyLock<LocalAddress> = LazyLock::new(|| LocalAddress::new(look_up));
 
-/// An address that is looked up once, after the first call of `begin`.
+/// An address that is resolved once, after the first call of `begin`.
 #[derive(Debug)]
 pub(crate) struct LocalAddress {
     /// `None` until the lookup has ended; empty if the name does not resolve.
@@ -27,7 +27,7 @@ impl LocalAddress {
         Self { address: watch::Sender::new(None), look_up, begun: std::sync::Once::new() }
     }
 
-    /// Begins the lookup, unless it was begun before.
+    /// Starts the lookup, unless an earlier call has started it.
     pub(crate) fn begin(&'static self) {
         self.begun.call_once(|| {
             let look_up = move || {
@@ -53,7 +53,7 @@ impl LocalAddress {
         self.address.borrow().is_some()
     }
 
-    /// Resolves when the address is known, or [`LONGEST_WAIT`] after this call. The lookup must have begun.
+    /// Resolves when the address is known, or [`LONGEST_WAIT`] after this call. The lookup must have been started.
     pub(crate) fn wait(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut address = self.address.subscribe();
         let until = tokio::time::Instant::now() + LONGEST_WAIT;

@@ -87,7 +87,7 @@ pub(crate) fn shuffle<T>(items: &mut [T], source: &dyn Randomness) {
 }
 
 /// Returns the path of a node that cannot exist, under a parent that does not exist. So only the leader can answer a
-/// write to it, whatever the root's access control list says.
+/// write to it, regardless of the root's access control list.
 pub(crate) fn nonexistent_path(source: &dyn Randomness) -> String {
     format!("/{}/none", uuid(source))
 }

@@ -33,7 +33,7 @@ impl ConnectError {
         Self { failures, kind: Kind::NoSession }
     }
 
-    /// Marks the failures as those of a session that exists: it lost its connection, or was not attached again.
+    /// Marks the failures as failures of an existing session: it lost its connection, or was not attached again.
     #[must_use]
     pub fn in_session(self) -> Self {
         Self { kind: Kind::InSession, ..self }

@@ -40,7 +40,7 @@ pub enum Error {
         #[source]
         cause: Arc<ConnectError>,
     },
-    /// The session of the request is over. Its ephemeral nodes are deleted, or about to be.
+    /// The session of the request has ended. Its ephemeral nodes are deleted, or about to be.
     #[error("session expired during {request}")]
     SessionExpired {
         /// The request, with its path.

@@ -64,7 +64,7 @@ impl PathText {
         if self.split < self.both.len() {
             return;
         }
-        // Of a request the path stands behind its name.
+        // In a request the path follows the name.
         let begin = if self.both.starts_with('/') { 0 } else { self.both.find(" /").map_or(self.split, |at| at + 1) };
         let short = shorten(&self.both[begin..]);
         if short.len() < self.split - begin {
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Errors stand in the futures of waiters.
+    /// Errors are stored in the futures of waiters.
     #[test]
     fn the_text_is_as_small_as_a_string() {
         assert_eq!(size_of::<PathText>(), size_of::<String>());

@@ -184,7 +184,7 @@ mod tests {
             format!("_d_{UUID}-yo"),
             "_c_53345f98-hola-4e0c-a7b5-9f819e3ec2e1-yo".into(),
             "_c_53345f98-hola-4e0c-a7b5-9f819e3ec2e1+yo".into(),
-            // No character begins at 40.
+            // Byte 40 is not the start of a character.
             "_c_53345f98-9423-4e0c-a7b5-9f819e3ec2eüyo".into(),
             // Java's parser takes these for UUIDs.
             "_c_5334598-94235-4e0c-a7b5-9f819e3ec2e1-yo".into(),

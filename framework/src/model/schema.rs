@@ -94,7 +94,7 @@ impl Schema {
         Ok(Self::at(path.clone(), Place::Path(path)))
     }
 
-    /// Creates a schema for all paths that match a regular expression from beginning to end.
+    /// Creates a schema for all paths that match a regular expression as a whole.
     ///
     /// # Errors
     ///
@@ -286,7 +286,7 @@ impl fmt::Debug for Schema {
 pub struct SchemaDescription {
     /// The name in the reports of violations.
     pub name: String,
-    /// A path, or a pattern that paths match from beginning to end.
+    /// A path, or a pattern that paths match as a whole.
     pub path: String,
     /// The kind of `path`: `true` for a pattern. Default: `false`.
     #[cfg_attr(feature = "serde", serde(default))]

@@ -286,7 +286,7 @@ pub enum PersistentEvent {
     /// A node changed.
     Changed(WatchedEvent),
     /// Changes are unknown: read again. Either the connection was lost, and the watch is set again; or 10,000 events
-    /// waited for their reader, and this stands in their place.
+    /// waited for their reader, and this replaces them.
     Reset,
 }
 
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(format!("{auth:?}"), "AuthInfo { scheme: \"digest\", .. }");
     }
 
-    /// That of `DigestAuthenticationProvider.generateDigest` for `super:secret`.
+    /// The id that `DigestAuthenticationProvider.generateDigest` returns for `super:secret`.
     #[test]
     fn digest_is_that_of_zookeeper() {
         let acl = Acl::digest("super", "secret");

@@ -1,6 +1,6 @@
 //! Functions on the paths of nodes and the names of children: Curator's `ZKPaths` and `PathUtils`.
 //!
-//! They work on text and send no request. The results are those of Curator 5; each difference is noted.
+//! They work on text and send no request. The results equal Curator 5's; each difference is noted.
 
 pub use crate::model::path::{make_path, make_path_from, node_from_path, parent_of, validate_path};
 

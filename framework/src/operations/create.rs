@@ -108,7 +108,7 @@ impl<'a> CreateBuilder<'a> {
         self
     }
 
-    /// Sets the node's access control list. Created parents get the default: that of the client's
+    /// Sets the node's access control list. Created parents get the default: the list of the client's
     /// [`AclProvider`](crate::AclProvider).
     pub fn with_acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.acl = Some(acl.into());
@@ -124,13 +124,13 @@ impl<'a> CreateBuilder<'a> {
         self
     }
 
-    /// Compresses the data, whatever the client's default.
+    /// Compresses the data, regardless of the client's default.
     pub fn compressed(mut self) -> Self {
         self.compress = Some(true);
         self
     }
 
-    /// Does not compress the data, whatever the client's default.
+    /// Does not compress the data, regardless of the client's default.
     pub fn uncompressed(mut self) -> Self {
         self.compress = Some(false);
         self
@@ -159,7 +159,8 @@ impl<'a> CreateBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// * `Error::NodeExists`: from a plain create also after a lost reply to an earlier try, which created the node.
+    /// * `Error::NodeExists`: the node exists. If the reply to an earlier try was lost, that try of a plain create may
+    ///   have created it.
     /// * `Error::NoNode`: the parent does not exist. `Error::BadVersion`: the existing node has another version.
     /// * `Error::Unsupported`: containers, a time to live, or a sequential node with a path that ends with a slash.
     /// * `Error::InvalidPath`, `Error::NoChildrenForEphemerals`, `Error::NoAuth`, `Error::InvalidAcl`,
@@ -179,11 +180,11 @@ impl<'a> CreateBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// Those of [`for_path`](Self::for_path).
+    /// The errors of [`for_path`](Self::for_path).
     ///
     /// # Cancel safety
     ///
-    /// That of [`for_path`](Self::for_path).
+    /// When the future is dropped, the node may exist or be created later; with protection it is found and deleted.
     #[doc(alias = "storingStatIn")]
     pub async fn for_path_with_stat(mut self, path: &str) -> Result<(String, Stat)> {
         self.mode = self.resolved_mode()?;
@@ -244,7 +245,7 @@ impl<'a> CreateBuilder<'a> {
             match self.take_existing(session, path, data).await {
                 Ok(Some(stat)) => return Ok((path.to_owned(), stat)),
                 Ok(None) => return created,
-                // Another client deleted the node meanwhile.
+                // Another client deleted the node after the create.
                 Err(error @ Error::NoNode { .. }) => retries.pause_after(error).await?,
                 Err(error) => return Err(error),
             }

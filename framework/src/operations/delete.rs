@@ -36,7 +36,7 @@ impl<'a> DeleteBuilder<'a> {
         self
     }
 
-    /// Also deletes all nodes below, whatever their version; also children that are created meanwhile.
+    /// Deletes all nodes below too, at any version, including children that are created during the delete.
     #[doc(alias = "deleteChildren")]
     pub fn deleting_children_if_needed(mut self) -> Self {
         self.children = true;
@@ -58,7 +58,8 @@ impl<'a> DeleteBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// * `Error::NoNode`, unless it is quiet: also after a lost reply to an earlier try, which deleted the node.
+    /// * `Error::NoNode`, unless it is quiet: the node does not exist. If the reply to an earlier try was lost, that
+    ///   try may have deleted it.
     /// * `Error::InvalidPath`, `Error::NotEmpty`, `Error::BadVersion`, `Error::NoAuth`, `Error::SchemaViolation`.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
     ///

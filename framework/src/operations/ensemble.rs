@@ -50,7 +50,8 @@ impl Watched<GetConfigBuilder<'_>> {
     ///
     /// # Errors
     ///
-    /// Those of [`GetConfigBuilder::for_ensemble`].
+    /// `Error::NoNode` with servers before 3.5; `Error::NoAuth`; `Error::ConnectionLoss` and `Error::SessionExpired`
+    /// when the retry policy gives up.
     ///
     /// # Cancel safety
     ///

@@ -19,7 +19,7 @@ use crate::zookeeper::SubscriptionEvent;
 /// `watchers().add()`. The node need not exist. Dropping it removes the watch.
 ///
 /// It is a [`Stream`] of events. They come in the order of the changes. Between two resets none is left out, and each
-/// stands for one change. A change may come again while a [`Subscription`](crate::recipe::Subscription) of the same
+/// reports one change. A change may come again while a [`Subscription`](crate::recipe::Subscription) of the same
 /// session resyncs. Up to 10,000 events wait for the reader. With one more, all of them are dropped, and a `Reset`
 /// takes their place.
 ///

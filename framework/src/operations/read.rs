@@ -36,7 +36,7 @@ impl<'a> ExistsBuilder<'a> {
         self
     }
 
-    /// Sets the access control list of created parents. Default: that of the client's
+    /// Sets the access control list of created parents. Default: the list of the client's
     /// [`AclProvider`](crate::AclProvider).
     pub fn with_acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.acl = Some(acl.into());
@@ -96,11 +96,12 @@ impl Watched<ExistsBuilder<'_>> {
     ///
     /// # Errors
     ///
-    /// Those of [`ExistsBuilder::for_path`].
+    /// The errors of [`ExistsBuilder::for_path`].
     ///
     /// # Cancel safety
     ///
-    /// That of [`ExistsBuilder::for_path`]; a watch that was set is dropped with the future.
+    /// Nothing is lost when the future is dropped; missing parents may have been created. A watch that was set is
+    /// dropped with the future.
     pub async fn for_path(self, path: &str) -> Result<(Option<Stat>, Watch)> {
         check_read(self.0.client, path, Reading::Watched)?;
         let this = &self.0;
@@ -131,13 +132,13 @@ impl<'a> GetDataBuilder<'a> {
         Self { client, compressed: None }
     }
 
-    /// Decompresses the data, whatever the client's default.
+    /// Decompresses the data, regardless of the client's default.
     pub fn decompressed(mut self) -> Self {
         self.compressed = Some(true);
         self
     }
 
-    /// Does not decompress the data, whatever the client's default.
+    /// Does not decompress the data, regardless of the client's default.
     pub fn undecompressed(mut self) -> Self {
         self.compressed = Some(false);
         self
@@ -171,7 +172,8 @@ impl Watched<GetDataBuilder<'_>> {
     ///
     /// # Errors
     ///
-    /// Those of [`GetDataBuilder::for_path`].
+    /// `Error::InvalidPath`, `Error::NoNode`, `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`;
+    /// `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up.
     ///
     /// # Cancel safety
     ///
@@ -223,7 +225,8 @@ impl Watched<GetChildrenBuilder<'_>> {
     ///
     /// # Errors
     ///
-    /// Those of [`GetChildrenBuilder::for_path`].
+    /// `Error::InvalidPath`, `Error::NoNode`, `Error::NoAuth`, `Error::SchemaViolation`; `Error::ConnectionLoss` and
+    /// `Error::SessionExpired` when the retry policy gives up.
     ///
     /// # Cancel safety
     ///

@@ -43,13 +43,13 @@ impl<'a> SetDataBuilder<'a> {
         self
     }
 
-    /// Compresses the data, whatever the client's default.
+    /// Compresses the data, regardless of the client's default.
     pub fn compressed(mut self) -> Self {
         self.compress = Some(true);
         self
     }
 
-    /// Does not compress the data, whatever the client's default.
+    /// Does not compress the data, regardless of the client's default.
     pub fn uncompressed(mut self) -> Self {
         self.compress = Some(false);
         self
@@ -59,8 +59,8 @@ impl<'a> SetDataBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// * `Error::BadVersion`: unless it is idempotent, also after a lost reply to an earlier try, which changed the
-    ///   data.
+    /// * `Error::BadVersion`: the node has another version. If the reply to an earlier try was lost, that try may have
+    ///   changed the data, unless the change is idempotent.
     /// * `Error::InvalidPath`, `Error::NoNode`, `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
     ///
@@ -122,7 +122,7 @@ impl<'a> SetAclBuilder<'a> {
         self
     }
 
-    /// Sets the new list. Default: that of the client's [`AclProvider`](crate::AclProvider).
+    /// Sets the new list. Default: the list of the client's [`AclProvider`](crate::AclProvider).
     pub fn with_acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.acl = Some(acl.into());
         self

@@ -86,7 +86,7 @@ impl CuratorOp {
         self
     }
 
-    /// Sets the access control list of a created node. Default: that of the client's
+    /// Sets the access control list of a created node. Default: the list of the client's
     /// [`AclProvider`](crate::AclProvider).
     pub fn with_acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.acl = Some(acl.into());
@@ -107,13 +107,13 @@ impl CuratorOp {
         self
     }
 
-    /// Compresses the data, whatever the client's default.
+    /// Compresses the data, regardless of the client's default.
     pub fn compressed(mut self) -> Self {
         self.compress = Some(true);
         self
     }
 
-    /// Does not compress the data, whatever the client's default.
+    /// Does not compress the data, regardless of the client's default.
     pub fn uncompressed(mut self) -> Self {
         self.compress = Some(false);
         self
@@ -244,7 +244,7 @@ impl<'a> CuratorTransaction<'a> {
     /// * `Error::TooManyEphemeralNodes`: the session cannot have so many nodes. Nothing was sent. Delete others, or use
     ///   another client. A transaction that deletes as many bytes of the session's known nodes as it creates always fits.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the policy gave up, or the changes may have been made
-    ///   ([`outcome_unknown`](crate::Error::outcome_unknown)), also if the client was closed before the reply. Such a
+    ///   ([`outcome_unknown`](crate::Error::outcome_unknown)), as when the client was closed before the reply. Such a
     ///   transaction is not retried, because the retry would fail on its own changes. (Curator's retries.)
     /// * `Error::Closed`: nothing was sent.
     ///

@@ -77,7 +77,7 @@ impl BoundedExponentialBackoffRetry {
     ///
     /// # Errors
     ///
-    /// Those of [`ExponentialBackoffRetry::with_max_pause`].
+    /// `Error::InvalidConfig` if `base` is zero, `max_retries` is above 29 or `max_pause` is shorter than `base`.
     pub fn new(base: Duration, max_pause: Duration, max_retries: u32) -> Result<Self> {
         ExponentialBackoffRetry::with_max_pause(base, max_retries, max_pause).map(Self)
     }

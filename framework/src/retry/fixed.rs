@@ -67,9 +67,9 @@ impl RetryPolicy for RetryForever {
     }
 }
 
-/// Retries until a time is over: Curator's `RetryUntilElapsed`.
+/// Retries until a time has passed: Curator's `RetryUntilElapsed`.
 ///
-/// Whenever a try fails, the policy checks the time since the first one began. So the last pause and the last try may
+/// When a try fails, the policy checks the time since the first one started. So the last pause and the last try may
 /// end later. When it gives up, it does so at once; Curator's sleeps for one more pause first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryUntilElapsed {
@@ -78,7 +78,7 @@ pub struct RetryUntilElapsed {
 }
 
 impl RetryUntilElapsed {
-    /// Creates a policy that retries after `pause` while less than `max_elapsed` is over; zero means one try.
+    /// Creates a policy that retries after `pause` while less than `max_elapsed` has passed; zero means one try.
     ///
     /// # Errors
     ///

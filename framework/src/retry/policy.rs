@@ -11,7 +11,7 @@ use crate::error::Error;
 pub struct RetryAttempt {
     /// The number of retries so far: 0 after the first failure.
     pub count: u32,
-    /// The time since the first try began.
+    /// The time since the first try started.
     pub elapsed: Duration,
     /// A random number in `[0, 1)`, for policies that spread their pauses.
     pub random: f64,

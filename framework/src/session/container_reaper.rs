@@ -88,7 +88,7 @@ impl ContainerReaper {
         due
     }
 
-    /// Removes a parent that was deleted. If it was created again meanwhile it stays in the map.
+    /// Removes a parent that was deleted. If it has been created again since, it stays in the map.
     pub(crate) fn forget(&self, idle: &IdleParent) {
         let mut parents = self.parents.lock();
         if parents.by_path.get(&idle.path).is_some_and(|parent| parent.czxid == idle.czxid) {

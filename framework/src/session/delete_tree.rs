@@ -7,9 +7,9 @@ use crate::session::Session;
 ///
 /// # Errors
 ///
-/// Those of [`Session::delete`] of the node itself. A missing node below it is not an error.
+/// The errors of [`Session::delete`] of the node itself. A missing node below it is not an error.
 pub(crate) async fn delete_tree(session: &Session, path: &str, version: Option<i32>) -> Result<()> {
-    // The nodes to delete, each behind its ancestors.
+    // The nodes to delete, each after its ancestors.
     let mut open = vec![path.to_owned()];
     while let Some(node) = open.last() {
         let is_top = open.len() == 1;
@@ -26,7 +26,7 @@ pub(crate) async fn delete_tree(session: &Session, path: &str, version: Option<i
                         children.iter().map(|child| crate::model::path::make_path(node, child)).collect();
                     open.extend(below);
                 }
-                // Another client deleted it meanwhile: the next delete reports that.
+                // Another client deleted it in the meantime: the next delete reports that.
                 Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error),
             },

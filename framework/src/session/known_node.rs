@@ -45,7 +45,7 @@ pub(crate) struct KnownNode {
     pub(crate) czxid: i64,
     /// The node's name has no id, so another node may follow it at its path.
     pub(crate) is_exact: bool,
-    /// The owner has begun to delete the node.
+    /// The owner has started to delete the node.
     pub(super) deleting: AtomicBool,
     /// The state of the owner's newest delete.
     pub(super) owner_delete: WatchCell<DeleteState>,
@@ -55,7 +55,7 @@ pub(crate) struct KnownNode {
     /// The callback for a long hold. It is dropped with the node if that is released before.
     pub(super) long_hold: Mutex<LongHold>,
     pub(super) loss_listener: Mutex<Option<Weak<dyn LossListener>>>,
-    /// The number of watches set for the owner. Only the newest one is set anew when it fires.
+    /// The number of watches set for the owner. Only the newest one is set again when it fires.
     turns: AtomicU64,
 }
 
@@ -107,7 +107,7 @@ impl KnownNode {
         }
     }
 
-    /// Returns `true` if the owner has begun to delete the node.
+    /// Returns `true` if the owner has started to delete the node.
     pub(crate) fn is_being_deleted(&self) -> bool {
         self.deleting.load(Ordering::SeqCst)
     }
@@ -156,7 +156,7 @@ impl OwnerDelete {
         &self.0.path
     }
 
-    /// Returns `true` if the node is known to be deleted, or its owner has begun to delete it.
+    /// Returns `true` if the node is known to be deleted, or its owner has started to delete it.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.0.is_being_deleted() || self.0.is_deleted()

@@ -20,7 +20,7 @@ pub(crate) struct SessionLiveness {
     leader: Duration,
     /// The send time of the newest request that the leader answered.
     asked_leader: Duration,
-    /// The value of `any` when the first owned node began; `None` after the next reply of the leader.
+    /// The value of `any` when the first owned node was added; `None` after the next reply of the leader.
     grace: Option<Duration>,
     /// The epoch of a reattached connection, and the send time of its connect request. That time counts once the leader
     /// has answered a later write on it, because a deposed leader may have answered the connect request.
@@ -94,7 +94,7 @@ impl SessionLiveness {
         }
     }
 
-    /// Records that the first owned node begins. No lock is granted before the leader's next reply, so until then the
+    /// Records the first owned node. No lock is granted before the leader's next reply, so until then the
     /// evidence of any reply suffices. After that reply, a read proves nothing for the lock.
     pub(crate) fn on_first_owned_node(&mut self) {
         self.grace = Some(self.any);

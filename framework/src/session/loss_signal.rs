@@ -13,7 +13,7 @@ use crate::zookeeper::SessionEnd;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The session is over.
+    /// The session has ended.
     Session(SessionEnd),
     /// The node was deleted, but not by its owner.
     NodeDeleted,
@@ -80,7 +80,7 @@ impl LossSignal {
                         node.set_deleted();
                     }
                 }
-                // After a reconnect the read may come from a server that lags behind the barrier.
+                // After a reconnect, the server that answered the read may not have applied the barrier yet.
                 if self.session.epoch() == reconnects {
                     return Ok(());
                 }

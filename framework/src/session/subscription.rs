@@ -26,8 +26,8 @@ use crate::model::{AddWatchMode, WatchedEvent};
 use crate::session::Session;
 use crate::zookeeper::{KnownNodes, Resync, SINCE_3_6, SubscriptionEvent, WatchEvents};
 
-/// A persistent watch of one session. It ends with the session. Its drop removes the watch. Paths are those of the
-/// session's namespace.
+/// A persistent watch of one session. It ends with the session. Its drop removes the watch. Paths are in the session's
+/// namespace.
 pub struct Subscription {
     session: Session,
     events: WatchEvents,
@@ -38,7 +38,7 @@ pub struct Subscription {
 impl Session {
     /// Sets a persistent watch on a node, which need not exist, or on its subtree. One request, no retry.
     ///
-    /// If `resync` names nodes at this call, the subscription begins with a resync, as at a reconnect. It reports the
+    /// If `resync` names nodes at this call, the subscription starts with a resync, as at a reconnect. It reports the
     /// changes of these nodes since their zxid, which may be of an earlier session, then [`SubscriptionEvent::Resynced`].
     /// It reports [`SubscriptionEvent::Reset`] if that zxid is newer than all zxids of the server's replies in this
     /// session.
@@ -133,7 +133,7 @@ impl Session {
 
 impl Subscription {
     /// Resolves with the next event, or with `None` when the session has ended. Events have the order of the server's
-    /// transactions. Those of a resync have no order, and precede its [`Resynced`](SubscriptionEvent::Resynced). When a
+    /// transactions. A resync's events have no order, and precede its [`Resynced`](SubscriptionEvent::Resynced). When a
     /// `Reset` or `Resynced` arrives, the session takes requests on the new connection.
     ///
     /// At most 10,000 events wait for this call. With one more, all of them are dropped, a `Resynced` included, and a

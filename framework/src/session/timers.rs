@@ -49,7 +49,7 @@ impl SessionTimers {
         if now >= times.deadline {
             return Err(SessionEnd::DeadlinePassed);
         }
-        // An owned node may begin meanwhile: then the first heartbeat is due after an eighth of the timeout.
+        // An owned node may be added before `wake`: the first heartbeat is then due after an eighth of the timeout.
         let wake = times.deadline.min(now + LONGEST_LOOK_AWAY.min(times.timeout / 8));
         if !times.is_connected {
             return Ok(Due { event: None, heartbeat: None, wake });

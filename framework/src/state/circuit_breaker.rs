@@ -66,7 +66,7 @@ impl CircuitBreaker {
 /// The filter of connection states behind a breaker: Curator's `CircuitBreakingConnectionStateListener`.
 ///
 /// A closed circuit passes every state. The first state without a connection passes and opens it. An open circuit
-/// passes only the first `Lost` after `Suspended`, and keeps the newest state. It looks at that after each pause of the
+/// passes only the first `Lost` after `Suspended`, and keeps the newest state. It checks that after each pause of the
 /// policy. If that state is connected, or the policy gives up, the circuit closes. Then it passes the newest state,
 /// unless it has passed that one last.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ struct OpenCircuit {
 pub(crate) struct Step {
     /// The state to pass to the listeners.
     pub(crate) forward: Option<ConnectionState>,
-    /// The time after which to look again.
+    /// The time after which to check again.
     pub(crate) look_after: Option<Duration>,
 }
 
@@ -116,7 +116,7 @@ impl CircuitBreakingConnectionStateListener {
         Step { forward: first_loss.then_some(state), look_after: None }
     }
 
-    /// Handles the end of a pause: looks at the newest state.
+    /// Handles the end of a pause: checks the newest state.
     pub(crate) fn look(&mut self, now: Instant, random: f64) -> Step {
         let Some(open) = &self.open else { return Step::default() };
         let look_after = if open.newest.is_connected() { None } else { self.breaker.try_to_retry(now, random) };

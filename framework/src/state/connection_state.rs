@@ -13,7 +13,7 @@ pub enum ConnectionState {
     Suspended,
     /// Connected again after `Suspended` or `Lost`.
     Reconnected,
-    /// The session is over, or may be. A holder must stop, because another client may get its lock from now on.
+    /// The session has ended, or may have. A holder must stop, because another client may get its lock from now on.
     Lost,
     /// Connected to a server that is cut off from the others and serves reads only.
     ReadOnly,
@@ -81,7 +81,7 @@ pub(crate) enum StateEvent {
     Silent,
     /// A reply came in the session that was silent.
     Answered,
-    /// The session is over, or none was established in its time.
+    /// The session has ended, or none was established in its time.
     SessionOver,
     /// The server that answers is cut off from the others and serves reads only.
     ReadOnly,

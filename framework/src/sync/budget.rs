@@ -58,7 +58,7 @@ impl Budget {
     ///
     /// # Cancel safety
     ///
-    /// That of `work`.
+    /// When the future is dropped, `work` is dropped.
     pub fn limit<F: Future>(self, work: F) -> impl Future<Output = Option<F::Output>> {
         // Not an `async fn`, which would keep `work` twice.
         match self.end {

@@ -13,9 +13,9 @@ use tokio::task::coop::unconstrained;
 ///
 /// It is a [`Stream`], and has [`recv`](Self::recv) and [`try_recv`](Self::try_recv) as the channels of tokio. A slow
 /// reader delays no source and no other reader. The method that opens the stream says where it
-/// begins, how much waits for the reader, and how the stream marks the gap above that:
+/// starts, how much waits for the reader, and how the stream marks the gap above that:
 ///
-/// | stream of | begins with | for a slow reader |
+/// | stream of | starts with | for a slow reader |
 /// | --- | --- | --- |
 /// | states, of elections and nodes | the next change | the newest 128, and the number of those that were dropped |
 /// | members of a group | a member that has joined, for each | the differences since the last one that was read |

@@ -1,4 +1,4 @@
-//! Calls that may panic, in places that must go on.
+//! Calls that may panic, in places that must continue.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;

@@ -5,7 +5,7 @@ use std::fmt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// A value whose changes wake the waiting tasks in the order of their calls. (Tokio's `watch` wakes them in a random
+/// A value. Its changes wake the waiting tasks in the order of their calls. (Tokio's `watch` wakes them in a random
 /// order, which a simulation cannot repeat.)
 #[derive(Default)]
 pub(crate) struct WatchCell<T> {

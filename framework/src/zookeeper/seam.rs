@@ -55,7 +55,7 @@ pub struct Capabilities {
     pub who_am_i: bool,
 }
 
-/// The reason why a session is over.
+/// The reason why a session has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SessionEnd {
@@ -136,7 +136,7 @@ pub enum HandleEvent {
     Unreachable(ConnectError),
     /// The server is partitioned from the quorum and serves reads only.
     ReadOnly,
-    /// The session is over. This is the last event.
+    /// The session has ended. This is the last event.
     Ended(SessionEnd),
     /// An event of a watch, of a handle that ignores [`ZooKeeperHandle::on_notification`].
     Watched(WatchedEvent),
@@ -208,7 +208,7 @@ pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
     fn on_task_dropped(&self, _call: Box<dyn FnOnce() + Send>) {}
 
     /// Sets a call for each notification of a one-shot watch, with the number of the connection that carried it. The call
-    /// comes ahead of the replies that follow the notification on the wire, so a waiter that registers behind a reply
+    /// comes before the replies that follow the notification on the wire, so a waiter that registers after a reply
     /// never wakes for an earlier change. By default it is ignored: such a handle sends [`HandleEvent::Watched`].
     fn on_notification(&self, _call: NotificationCall) {}
 

@@ -24,7 +24,7 @@ pub enum SubscriptionEvent {
     /// Changes are unknown: read again. One of these has happened:
     ///
     /// * The session has reconnected, and the watch is set again.
-    /// * 10,000 events waited for their reader, and this stands in their place.
+    /// * 10,000 events waited for their reader, and this replaces them.
     /// * The zxid of a new subscriber's known nodes is newer than the server's. It may be a restored backup or another
     ///   ensemble.
     Reset,
@@ -37,10 +37,10 @@ pub enum SubscriptionEvent {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownNodes {
     /// The transaction up to which the subscriber knows all changes of these nodes, such as
-    /// [`Session::zxid`](crate::Session::zxid) behind a read. It has applied each of them, has its event in the queue,
+    /// [`Session::zxid`](crate::Session::zxid) after a read. It has applied each of them, has its event in the queue,
     /// or is about to read again. `None` is before all transactions.
     pub zxid: Option<Zxid>,
-    /// The paths of the nodes that it has read. A changed node arrives as `NodeDataChanged`, also if it was deleted and
+    /// The paths of the nodes that it has read. A changed node arrives as `NodeDataChanged`, even if it was deleted and
     /// created again; a deleted one as `NodeDeleted`.
     pub data: Vec<String>,
     /// The paths at which it knows that a node does not exist. A creation arrives as `NodeCreated`.
@@ -65,7 +65,7 @@ impl KnownNodes {
 /// it when the subscription is added, and at each reconnect. Closures implement it.
 pub trait Resync: Send + Sync + 'static {
     /// Returns the nodes that the subscriber knows now. The resync ignores those that are not at or below the path of
-    /// its subscription. A read that began before this call and is applied after it must be repeated.
+    /// its subscription. A read that started before this call and is applied after it must be repeated.
     ///
     /// The session calls this on its event path, under its lock: it must not block, or call the client. After a panic the
     /// subscription reports [`SubscriptionEvent::Reset`], and the subscriber must read everything again.
@@ -90,7 +90,7 @@ struct EventQueue {
 
 #[derive(Default)]
 struct Queue {
-    /// The events; those of a reconnect with the number of the connection, others with 0.
+    /// The events: a reconnect's events with the number of the connection, others with 0.
     events: VecDeque<(SubscriptionEvent, u64)>,
     ended: bool,
 }

@@ -100,7 +100,7 @@ op_codes! {
     AddWatch = 106, "addWatch";
     /// Reads the identities of the connection.
     WhoAmI = 107, "whoAmI";
-    /// Begins a session; never in a request, but in the server's request log.
+    /// Starts a session; never in a request, but in the server's request log.
     CreateSession = -10, "createSession";
     /// Ends the session.
     CloseSession = -11, "closeSession";
@@ -134,7 +134,7 @@ macro_rules! error_codes {
                 }
             }
 
-            /// Returns its name here: that of Apache's `KeeperException.Code`, spelled differently.
+            /// Returns its name here: the name in Apache's `KeeperException.Code`, spelled differently.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {

@@ -5,7 +5,7 @@
 //! curator-wire = { path = "../curator/framework/wire" }
 //! ```
 //!
-//! The crate opens no socket, so it needs neither tokio nor a feature. The path is that of a copy of the repository.
+//! The crate opens no socket, so it needs neither tokio nor a feature. The path points to a copy of the repository.
 //!
 //! A frame is a four-byte big-endian length and as many bytes of jute records.
 //! Numbers are big-endian, strings and buffers carry their length in front, and

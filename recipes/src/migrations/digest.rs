@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 /// A digest of the operations of a migration.
 pub(super) type Hash = [u8; 32];
 
-/// Returns the digest of these operations, sent in a namespace. The namespace is empty if there is none.
+/// Returns the digest of these operations, sent in a namespace. The namespace is empty for a client without one.
 pub(super) fn digest(namespace: &str, operations: &[Operation]) -> Hash {
     let mut digest = Sha256::new();
     for operation in operations {

@@ -121,7 +121,7 @@ impl MigrationSet {
 /// * After a lost reply the records show whether the transaction was applied. Curator fails.
 /// * The transaction requires that the lock is held. Curator's may be applied by a process that has lost it.
 /// * The errors name the changed migration, and tell it from a program that is older than the records.
-/// * There is no `filter`: other rules than a digest for each migration need a program of their own.
+/// * `filter` is missing: other rules than a digest for each migration need a program of their own.
 ///
 /// # ZooKeeper layout
 ///

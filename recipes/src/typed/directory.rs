@@ -23,7 +23,7 @@ const READ_AT_ONCE: usize = 64;
 /// # Differences from Curator
 ///
 /// * A key is an argument of [`at`](Self::at). Curator asks the value for it (`NodeName`).
-/// * A read returns the value with its version: there is no `VersionedModeledFramework`.
+/// * A read returns the value with its version, so `VersionedModeledFramework` is not needed.
 /// * [`ModeledNode::update`] needs a version, and a lost reply is not `BadVersion`.
 /// * [`read_all`](Self::read_all) skips a node that vanishes, and reports one that cannot be decoded beside the others.
 ///   Curator's `childrenAsZNodes` then fails as a whole.

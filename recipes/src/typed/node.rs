@@ -117,7 +117,7 @@ impl<T: 'static> ModeledNode<T> {
         self.apply(&Write::Create { mode: self.spec.options.mode, node, data: &stored }).await
     }
 
-    /// Creates the node, or writes the value whatever the node has, and returns the stat: Java's `set`. A node that
+    /// Creates the node, or writes the value over any other, and returns the stat: Java's `set`. A node that
     /// exists keeps its mode and its access control list.
     ///
     /// After a lost reply the value is written again, even if another client has written another value in between.
@@ -204,7 +204,7 @@ impl<T: 'static> ModeledNode<T> {
     /// * `Error::BadVersion`: another client has written. Nothing was changed.
     /// * `Error::NoNode`: the node does not exist.
     /// * `ModelError::InvalidArgument`: version −1, which ZooKeeper takes for any version. [`set`](Self::set) writes
-    ///   whatever the version is.
+    ///   at any version.
     /// * `ModelError::Encode`: the codec refuses the value. Nothing was sent.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or another value is there after a
     ///   [lost reply](Self#lost-replies). If [`outcome_unknown`](ModelError::outcome_unknown), the value may have been
@@ -255,7 +255,7 @@ impl<T: 'static> ModeledNode<T> {
         }
     }
 
-    /// Deletes the node, whatever its version. After a lost reply it is deleted again, even if another client has
+    /// Deletes the node at any version. After a lost reply it is deleted again, even if another client has
     /// created it again in between. One request.
     ///
     /// # Errors

@@ -58,13 +58,13 @@ impl ModelSpecOptions {
         self
     }
 
-    /// Compresses the data, whatever the client's default. All readers must do the same.
+    /// Compresses the data, regardless of the client's default. All readers must do the same.
     pub fn compressed(mut self) -> Self {
         self.compress = Some(true);
         self
     }
 
-    /// Does not compress the data, whatever the client's default.
+    /// Does not compress the data, regardless of the client's default.
     pub fn uncompressed(mut self) -> Self {
         self.compress = Some(false);
         self

@@ -36,7 +36,7 @@ impl Write<'_> {
         )
     }
 
-    /// Looks for the effect of an earlier try. Returns `None` if nothing proves it.
+    /// Searches for the effect of an earlier try. Returns `None` if nothing proves it.
     async fn found(&self, session: &Session, path: &str) -> Result<Option<Stat>, Error> {
         if matches!(self, Self::Delete { .. }) {
             return Ok(Some(Stat::default()));

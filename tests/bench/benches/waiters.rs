@@ -1,9 +1,9 @@
 //! The memory that ten thousand waiters of one lock take in one process, at rest: `cargo bench -p curator-bench --bench waiters`.
 //! Apache ZooKeeper is a process of its own.
 //!
-//! What counts is the memory in use, as the allocator knows it. What the process has of the system is told as well: it is
-//! more, because each waiter was told the names of all others when it joined, and that room is free since then but not
-//! given back.
+//! What counts is the memory in use, as the allocator knows it. The memory that the process has of the system is
+//! printed too: it is more, because each waiter got the names of all others when it joined, and that room is free since
+//! then but not given back.
 //!
 //! Then the same for tasks that share a node, and how fast they take turns.
 
@@ -148,7 +148,7 @@ async fn end(client: &CuratorFramework, path: &str, mut waiters: JoinSet<()>) ->
 async fn run(suite: Suite) -> Result<Report> {
     let (server, waiters) = (apache()?, suite.size.unwrap_or_default());
     let client = connect(&server.connect_string(), Duration::from_secs(40)).await?;
-    // Whatever is needed once is there by then.
+    // Everything that is needed once is allocated by then.
     let once = queue(&client, "/once", 1).await?;
     let (before, began) = (memory()?, Instant::now());
     let waiting = queue(&client, "/queue", waiters).await?;
@@ -161,7 +161,7 @@ async fn run(suite: Suite) -> Result<Report> {
         figures.add(OURS, float(after.saturating_sub(before) / waiters));
         report.row(&format!("{title} of a waiter, bytes"), &figures, target);
     }
-    // Nobody is interested in their turns.
+    // Their turns are not measured.
     end(&client, "/once", once).await?;
     end(&client, "/queue", waiting).await?;
     report.table(&format!("{waiters} tasks of one client that share a node"), &[OURS], &[]);

@@ -195,7 +195,7 @@ pub enum Target {
     AtLeast(f64),
     /// Of the ratio.
     AtMost(f64),
-    /// Of the figure itself, whatever the others do.
+    /// Of the figure itself, regardless of the others.
     Figure(f64),
     /// The row only informs.
     None,
@@ -227,8 +227,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Begins a table. Behind a figure are its ratios to those in `to`. The targets are for the ratio of the first side to
-    /// the first of them.
+    /// Starts a table. A figure is followed by its ratios to the sides in `to`. The targets are for the ratio of the
+    /// first side to the first of them.
     pub fn table(&mut self, title: &str, sides: &[&'static str], to: &'static [&'static str]) {
         (self.sides, self.to) = (sides.to_vec(), to);
         let ratios = if to.is_empty() { String::new() } else { format!(" (ratios to {})", to.join("; ")) };

@@ -63,7 +63,7 @@ pub async fn lease(session: &mut impl Session, path: &str) -> Result<String> {
     Ok(own)
 }
 
-/// A lease of the direct protocol, where nobody keeps one: then nobody has to be told that it is the next.
+/// A lease of the direct protocol. No holder keeps its lease, so no waiter must be notified that it is next.
 pub async fn direct_lease(session: &mut impl Session, path: &str) -> Result<String> {
     let parent = format!("{path}/leases");
     let (own, mut children) = session.join(&parent, &format!("{parent}/{PREFIX}lease-")).await?;
@@ -91,7 +91,7 @@ pub async fn cycle(session: &mut impl Session, parent: &str) -> Result<()> {
     session.delete(&node).await
 }
 
-/// Sorts the contenders and returns the index of the own node.
+/// Sorts the contenders and returns the index of this contender's node.
 fn place_of(own: &str, children: &mut [String]) -> Result<usize> {
     children.sort_by(|one, other| number(one).cmp(number(other)));
     Ok(children.iter().position(|child| own.ends_with(child.as_str())).ok_or("the node is gone")?)

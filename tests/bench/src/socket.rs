@@ -1,6 +1,6 @@
 //! A ZooKeeper session over one socket: the codec and the system calls, with no task, timer or reconnect.
 //!
-//! The socket is tokio's, or a blocking one whose futures [`now`] runs: both send the same requests by the same code.
+//! The socket is tokio's, or a blocking one with futures that [`now`] runs: both use the same code.
 
 use std::collections::VecDeque;
 use std::future::Future;

@@ -3,7 +3,7 @@
 //! A [`Groups`] is a list of events with their times: the changes at the server, the views that observers show, and the
 //! changes that they report. [`Groups::check`] finds violations:
 //!
-//! - a member that never stood
+//! - a member that never existed
 //! - a reported change that does not apply to the changes before it
 //! - a view, or the sum of the changes, that differs from the group outside of faults
 
@@ -172,7 +172,7 @@ impl Checker<'_> {
         self.watchers.entry(watcher).or_default()
     }
 
-    /// Looks for the member at the server. A view may be late, so any time before counts.
+    /// Searches for the member at the server. A view may be late, so any time before counts.
     fn look_for(&mut self, at: Duration, watcher: Watcher, id: &str, node: &Node) {
         let path = format!("{}/{id}", self.rules.path);
         if !self.nodes.existed(&path, Duration::ZERO, at, |stood| stood == node) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use curator_test::nodes::{Change, Node};
 
-/// One state of a node, from its beginning to its end.
+/// One state of a node, from its start to its end.
 #[derive(Debug)]
 struct Spell {
     from: Duration,
@@ -110,7 +110,7 @@ impl Nodes {
         before.and_then(|before| before.until).is_none_or(|end| end <= until)
     }
 
-    /// Returns the time of the newest such child of a path: its beginning, and its end if it has one.
+    /// Returns the time of the newest such child of a path: its start, and its end if it has one.
     pub(crate) fn last_span(&self, parent: &str, such: impl Fn(&Node) -> bool) -> Option<(Duration, Option<Duration>)> {
         let is_child = |path: &&String| path.rsplit_once('/').is_some_and(|(above, _)| above == parent);
         let children = self.spells.iter().filter(|(path, _)| is_child(path));

@@ -3,8 +3,8 @@
 //! A [`Partitions`] has an [election](crate::elections) for each item: its owner leads it. It also has the
 //! [shares](Share) that members report when nothing has changed for some time. [`Partitions::check`] finds violations:
 //!
-//! - those of the elections: two owners of one item, an item without owner outside of faults
-//! - a share that is not that of the allocation, or an item that its member does not own
+//! - the violations of the elections: two owners of one item, an item without owner outside of faults
+//! - a share that differs from the allocation, or an item that its member does not own
 //! - two members with one id
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,7 +87,7 @@ impl Partitions {
         self.items.values().map(Elections::terms).sum()
     }
 
-    /// Returns all violations: those of each item in the order of time, then those of the shares.
+    /// Returns all violations: first of each item in the order of time, then of the shares.
     #[must_use]
     pub fn check(&self, rules: &Rules) -> Vec<Violation> {
         let mut found = Found::default();

@@ -209,7 +209,7 @@ impl Checker<'_> {
         self.nodes.paths_with(|node| node.data == data).filter(is_meant).map(str::to_owned).collect()
     }
 
-    /// Looks for the instance at the server. An observer may be late, so any time before counts.
+    /// Searches for the instance at the server. An observer may be late, so any time before counts.
     fn look_for(&mut self, at: Duration, observer: Observer, name: Option<&str>, data: &[u8]) {
         if self.paths_of(name, data).is_empty() {
             let what = format!("{observer:?} shows {name:?} as {:?}", String::from_utf8_lossy(data));
@@ -217,7 +217,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Looks for a time in which the instance did not have this data, since it had it first.
+    /// Searches for a time in which the instance did not have this data, since it had it first.
     fn look_for_a_gap(&mut self, at: Duration, observer: Observer, name: Option<&str>, data: &[u8]) {
         let is_shown_data = |node: &Node| if name.is_some() { is_instance(node) } else { node.data == data };
         let has_gap = |path: &String| self.nodes.has_gap(path, at, |node| node.data == data, is_shown_data);

@@ -8,7 +8,7 @@ pub(crate) const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Asserts that these violations are found. Each is expected by the beginning of its text: its times, its rule, and as
+/// Asserts that these violations are found. Each is expected by the start of its text: its times, its rule, and as
 /// much as matters of what has broken it.
 #[track_caller]
 pub(crate) fn assert_found<T: AsRef<str>>(found: &[Violation], expected: impl IntoIterator<Item = T>) {

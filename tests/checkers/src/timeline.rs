@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::violation::{Found, Violation};
 
-/// Events in the order of time, each with the time since the history's beginning, the times of faults, and what was left behind at the end. Each checker's module has the
-/// rules for its events.
+/// Events in the order of time, each with the time since the history's start, the times of faults, and what was left
+/// behind at the end. Each checker's module has the rules for its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeline<E> {
     pub(crate) events: Vec<(Duration, E)>,
@@ -33,7 +33,8 @@ impl<E> Timeline<E> {
         self.events.push((at, event));
     }
 
-    /// Records the time of a fault, and of the recovery from it. Clients may be late meanwhile. All other time is calm.
+    /// Records the time of a fault, and of the recovery from it. Clients may be late in the meantime. All other time is
+    /// calm.
     pub fn fault(&mut self, from: Duration, until: Duration) {
         self.faults.0.push((from, until));
     }
@@ -96,7 +97,7 @@ impl<E: fmt::Debug> Timeline<E> {
     }
 }
 
-/// Times, each from a beginning to an end.
+/// Times, each from a start to an end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Spans(Vec<(Duration, Duration)>);
 

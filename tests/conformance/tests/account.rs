@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{TokenStream, TokenTree};
 
-/// Parts of a test's path that are no file or folder.
+/// Parts of a test's path that are not files or folders.
 const NOT_FILES: [&str; 7] =
     ["tests", "in_process", "apache", "curator_framework", "curator_recipes", "curator_discovery", "curator_test"];
 
@@ -16,7 +16,7 @@ fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The rows of the table: an upstream test, and ours or why there is none.
+/// The rows of the table: an upstream test, and ours or the reason why none exists.
 fn rows() -> Vec<(String, String)> {
     let account = std::fs::read_to_string(project().join("tests/conformance/conformance.md")).unwrap();
     let cells = account.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "));

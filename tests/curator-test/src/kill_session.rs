@@ -37,7 +37,7 @@ const SESSION_TIMEOUT_MS: i32 = 1000;
 /// not know counts as ended.
 ///
 /// An Apache server with several I/O threads, its default, may rarely leave a client that attaches at that very moment
-/// with a connection that is never answered. The session has ended all the same, but this client notices it only by its
+/// with a connection that is never answered. The session has ended anyway, but this client notices it only by its
 /// own timeout. The servers of this crate do not do that.
 ///
 /// It runs on real time, even in a test with a paused clock.

@@ -6,7 +6,7 @@
 //! tokio = { version = "1", features = ["macros", "rt"] }
 //! ```
 //!
-//! The path is that of a copy of the repository. Tests on [`SimulatedEnsemble`] need tokio's feature `test-util` too.
+//! The path points to a copy of the repository. Tests on [`SimulatedEnsemble`] need tokio's feature `test-util` too.
 //! The cargo feature `apache` adds real Apache ZooKeeper, with TLS and SASL; it needs Java and Debian's package
 //! `zookeeper`.
 //!

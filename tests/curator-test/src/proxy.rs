@@ -31,7 +31,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// synchronous, may be made from any thread and hold from the moment they return: after [`partition`](Self::partition)
 /// not one byte gets through. The effect on a client or server, such as a reset, arrives a moment later.
 ///
-/// In the counts of requests and replies the handshake of a connection is an [`OpCode::CreateSession`], also when it
+/// In the counts of requests and replies the handshake of a connection is an [`OpCode::CreateSession`], even when it
 /// attaches to an old session. A ping is an [`OpCode::Ping`]. Watch events are never counted.
 ///
 /// Other protocols, such as four-letter commands, pass unchanged.
@@ -240,7 +240,7 @@ impl FaultProxy {
 
     /// Returns the number of one-time faults that have happened so far.
     ///
-    /// One-time faults are those of [`drop_reply`](Self::drop_reply), [`drop_request`](Self::drop_request),
+    /// One-time faults are the faults of [`drop_reply`](Self::drop_reply), [`drop_request`](Self::drop_request),
     /// [`cut_frame`](Self::cut_frame) and [`swap_session`](Self::swap_session). A counted fault is complete: the
     /// connection is closed.
     #[must_use]

@@ -42,6 +42,6 @@ pub enum Event {
     Changed(Change),
     /// The servers have lost all nodes. The transactions continue from this one.
     Emptied(i64),
-    /// The servers answer reads of this node so from now on. In the beginning they answer all.
+    /// The servers answer reads of this node so from now on. At the start they answer all.
     Access(String, Access),
 }

@@ -1,6 +1,6 @@
 //! ZooKeeper's wire format, for tests that exchange raw bytes with a server.
 //!
-//! The records are those of [`curator_wire`], which the framework's client uses too; [`read_frame`] and [`write_frame`]
+//! The records are [`curator_wire`]'s, which the framework's client uses too; [`read_frame`] and [`write_frame`]
 //! carry them over a connection.
 
 mod frame;

@@ -1,4 +1,4 @@
-//! What the tests of connections need: the states that a listener was told, clients of a simulation, and handles that
+//! What the tests of connections need: the states that a listener got, clients of a simulation, and handles that
 //! say what a test wants.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::env::{PATIENCE, in_time};
 
-/// What one listener is told.
+/// The states that one listener got.
 #[derive(Debug)]
 pub struct Told(mpsc::Receiver<ConnectionState>);
 
@@ -27,8 +27,8 @@ impl Told {
         Self(states)
     }
 
-    /// Closes the client and returns all that was told in its life: a listener that is gone has nothing left to be
-    /// told, so nothing can come later.
+    /// Closes the client and returns all states of its life: a listener that was dropped gets
+    /// no more states.
     pub async fn all(self, client: CuratorFramework) -> Vec<ConnectionState> {
         in_time(client.close()).await;
         drop(client);
@@ -64,7 +64,7 @@ pub fn simulated(ensemble: &SimulatedEnsemble, client: ClientId) -> CuratorFrame
         .retry_policy(RetryNTimes::new(10, Duration::from_millis(50)))
 }
 
-/// A simulation whose messages take no more than a millisecond, from a seed.
+/// A simulation from a seed. Its messages take at most a millisecond.
 pub fn simulation(seed: u64) -> SimulatedEnsemble {
     SimulatedEnsemble::new(seed, Duration::from_millis(1))
 }
@@ -86,7 +86,7 @@ impl Default for Puppets {
 }
 
 impl Puppets {
-    /// Those of the sessions made so far that were not taken yet.
+    /// Returns the handles of the sessions made so far that were not taken yet.
     pub fn take(&self) -> Vec<Puppet> {
         std::mem::take(&mut *self.strings.lock())
     }

@@ -1,4 +1,4 @@
-//! What every test stands on: a server, a root of its own, clients.
+//! What every test needs: a server, a root of its own, clients.
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -162,7 +162,7 @@ impl Env {
         });
     }
 
-    /// Gives the next sequential child of `parent` the number `next`. Connections may break meanwhile.
+    /// Gives the next sequential child of `parent` the number `next`. Connections may break in the meantime.
     pub async fn set_next_sequence(&self, parent: &str, next: i32) {
         tokio::task::block_in_place(|| match &self.server {
             Server::InProcess(server) => assert!(server.set_next_sequence(parent, next), "{parent} is not there"),

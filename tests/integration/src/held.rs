@@ -61,7 +61,7 @@ impl Way {
         Self { kind, form }
     }
 
-    /// As whoever comes next takes it: alone.
+    /// As the next holder takes it: alone.
     pub const fn plain(self) -> Self {
         Self::new(self.kind, Form::Plain)
     }
@@ -166,13 +166,13 @@ impl fmt::Display for Way {
     }
 }
 
-/// Resolves when all of them are told, those of a multi lock each for itself too.
+/// Resolves when all of them are lost, and each part of a multi lock too.
 pub async fn all_lost(guards: &[LockGuard]) -> Vec<LossReason> {
     let parts = guards.iter().flat_map(LockGuard::parts);
     join_all(guards.iter().chain(parts).map(LockGuard::lost)).await
 }
 
-/// What is wrong with guards of whom each is said to be lost.
+/// What is wrong with guards that are all reported as lost.
 pub fn not_over(guards: &[LockGuard]) -> Option<String> {
     let parts = guards.iter().flat_map(LockGuard::parts);
     let held = |guard: &&LockGuard| guard.is_held() || !guard.remaining().is_zero();

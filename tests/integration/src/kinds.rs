@@ -129,7 +129,7 @@ impl Which {
         below.iter().map(|name| make_path(&path, name)).collect()
     }
 
-    /// The folder in which whoever waits for the lock has a node.
+    /// The folder in which a waiter for the lock has a node.
     pub fn queue(self, root: &str) -> String {
         match self {
             Self::Multi => make_path(&self.path(root), "one"),
@@ -137,7 +137,7 @@ impl Which {
         }
     }
 
-    /// The nodes of those who hold the lock or wait for it.
+    /// The nodes of holders and waiters of the lock.
     pub async fn nodes(self, client: &CuratorFramework, root: &str) -> Vec<String> {
         let mut nodes = Vec::new();
         for folder in self.folders(root) {
@@ -160,7 +160,7 @@ impl Which {
         }
     }
 
-    /// Waits until nobody holds the lock or waits for it.
+    /// Waits until the lock has no holders and no waiters.
     pub async fn wait_until_free(self, client: &CuratorFramework, root: &str) {
         eventually(&format!("no node of {self:?} is left"), async || self.nodes(client, root).await.is_empty()).await;
     }

@@ -1,4 +1,4 @@
-//! A lock in a simulation, with somebody who has it and somebody who stands behind: time and what is left are exact.
+//! A lock in a simulation, with a holder and a waiter: time and what is left are exact.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::kinds::Which;
 
 /// Under this all locks are.
 pub const ROOT: &str = "/locks";
-/// Who is tested.
+/// The client that is tested.
 pub const OURS: ClientId = ClientId(1);
 pub const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3);
 /// By then everything is quiet that is not waiting for something, the look after one's own node included.
 pub const QUIET: Duration = Duration::from_secs(2);
-/// When who has the lock in front of us gives it back.
+/// The time after which the holder in front of us releases the lock.
 pub const TURN: Duration = Duration::from_secs(2);
 const LONGEST_SCENE: Duration = Duration::from_secs(600);
 /// Longer than anything that must come takes.
@@ -59,7 +59,7 @@ impl Subject {
         }
     }
 
-    /// Acquires all of it, so that it is behind whoever has some of it.
+    /// Acquires all of it, so that it waits for each holder of a part.
     async fn take_all(self, client: &CuratorFramework) -> Vec<LockGuard> {
         match self {
             Self::One(Which::Read) => {
@@ -82,7 +82,7 @@ pub struct Footprint {
     nodes: Vec<String>,
     /// Of the three clients.
     waiters: [Vec<String>; 3],
-    /// On the servers, which keep a watch that nobody waits for any more until its event comes.
+    /// On the servers, which keep a watch without a waiter until its event comes.
     watches: usize,
     tasks: usize,
 }
@@ -141,7 +141,7 @@ impl Stage {
         }
     }
 
-    /// Somebody acquires what keeps us waiting, and gives it back after its turn.
+    /// Another client acquires what keeps us waiting, and releases it after its turn.
     pub async fn holder_in_front(&self, subject: Subject) -> JoinHandle<()> {
         let held = subject.block(&self.front).await;
         sleep(QUIET).await;
@@ -151,7 +151,7 @@ impl Stage {
         })
     }
 
-    /// Somebody comes in the middle of the turn of who is in front.
+    /// Another contender comes in the middle of the turn of the holder in front.
     pub fn contender_behind(&self, subject: Subject) -> JoinHandle<()> {
         let client = self.behind.clone();
         tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! Who contends for a lock, and what is written down about it: the part of a storm that is the same in any world.
+//! The contenders for a lock, and their record: the part of a storm that is the same in any world.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Pace {
     pub long: u32,
     /// Whether one holds for very long, and the others for a moment.
     pub uneven: bool,
-    /// Whether a holder looks at its guard before each piece of work, as one should; else it relies on being told.
+    /// Whether a holder checks its guard before each piece of work, as one should; else it relies on the notification.
     pub looks: bool,
 }
 
@@ -36,7 +36,7 @@ impl Pace {
         Duration::from_millis(planned) / self.speed
     }
 
-    /// For how long somebody holds.
+    /// The time for which a contender holds.
     fn hold(self, random: &mut StdRng, is_first: bool) -> Duration {
         let long = random.random_range(0..self.long) == 0;
         let range = match (self.uneven, is_first, long) {
@@ -146,7 +146,7 @@ impl Worker {
         let owner = LockOwner::current();
         match (&*guard, &self.lock, owner) {
             (Guard::Write(writing), _, _) if self.random.random() => {
-                // It may be lost meanwhile, which is told as soon as this is over.
+                // It may be lost in the meantime. The loss is reported when this has ended.
                 let downgrade = async {
                     tokio::select! {
                         biased;

@@ -1,9 +1,9 @@
-//! Runs locks, elections, nodes that stand, caches, counters, barriers and queues through simulated storms, and checks what
-//! happened.
+//! Runs locks, elections, persistent nodes, caches, counters, barriers and queues through simulated storms, and checks
+//! what happened.
 //!
 //! Each seed storms three of the ten locks, in rotation: in a hundred seeds in a row each has thirty storms, in all
 //! kinds of weather. A short storm has a single holder, and a server that refuses its credentials or some of its requests. Half of the seeds also storm an election:
-//! two of three a latch, one a selector. The other half storms nodes that stand. Each seed storms caches, and counters,
+//! two of three a latch, one a selector. The other half storms persistent nodes. Each seed storms caches, and counters,
 //! barriers, latches or a queue. In its hard storm servers refuse reads and credentials, have large replies, and return to backups.
 //!
 //! ```text
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
     if failures > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS }
 }
 
-/// Runs the script of the deliberate breaks. Its exit status is that of this program.
+/// Runs the script of the deliberate breaks. Its exit status is this program's.
 fn mutants(arguments: &[String]) -> ExitCode {
     match Command::new(MUTANTS).args(arguments).status() {
         Ok(status) => ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),

@@ -96,13 +96,13 @@ pub struct Registrant {
     pub items: Vec<String>,
     /// True once all faults are over.
     pub calm: watch::Receiver<bool>,
-    /// All registrants meet here with their last nodes, which then stand for a time.
+    /// All registrants meet here with their last nodes, which then exist for a time.
     pub all: Arc<Barrier>,
     pub stays: Duration,
 }
 
 impl Registrant {
-    /// Keeps some nodes. The last one stands until all faults are over.
+    /// Keeps some nodes. The last one exists until all faults have ended.
     pub async fn register(mut self, presence: Presence) {
         for round in 1..=self.rounds {
             self.pause(0..3000).await;
@@ -127,8 +127,8 @@ impl Registrant {
         tokio::time::sleep(self.time(milliseconds)).await;
     }
 
-    /// Calls a node, and goes on a moment later: a channel wakes its receivers in a random order, and the notes on the
-    /// same change come first.
+    /// Calls a node, and continues a moment later: a channel wakes its receivers in a random order, and the notes on
+    /// the same change come first.
     async fn call<T>(&self, call: impl Future<Output = T>) -> T {
         let outcome = call.await;
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -140,7 +140,7 @@ impl Registrant {
         // An error means that the storm has ended.
         drop(self.calm.wait_for(|calm| *calm).await);
         self.all.wait().await;
-        // The barrier wakes its waiters in a random order: each goes on at a time of its own.
+        // The barrier wakes its waiters in a random order: each continues at a time of its own.
         let place = Duration::from_millis(u64::from(self.name.0) * 2 + u64::from(self.worker));
         tokio::time::sleep(self.stays + place).await;
     }

@@ -164,7 +164,7 @@ impl<B: Book> Scribe<B> {
         })
     }
 
-    /// Returns the time since the beginning.
+    /// Returns the time since the start.
     pub fn now(&self) -> Duration {
         self.write(|_, now| now)
     }
@@ -174,8 +174,8 @@ impl<B: Book> Scribe<B> {
         format!("data {}", self.write(|record, _| record.number())).into_bytes()
     }
 
-    /// Records a fault of the network or of a server. Until it is over and the clients have recovered, messages may be
-    /// held up, and clients be late.
+    /// Records a fault of the network or of a server. Until it has ended and the clients have recovered, messages may
+    /// be held up, and clients be late.
     pub fn fault(&self, what: impl fmt::Display, lasting: Duration) {
         self.write(|record, now| {
             record.note(now, what);

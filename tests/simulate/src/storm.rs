@@ -29,7 +29,7 @@ pub enum Storm {
     Holder,
     /// An election.
     Election(Election),
-    /// Nodes that stand.
+    /// Persistent nodes.
     Presence(Presence),
     /// Caches.
     Caches,
@@ -66,10 +66,10 @@ impl Storm {
     pub const BATCHES: [Self; 3] =
         [Self::Lock(Recipe::SharedLeases), Self::Lock(Recipe::Batches), Self::Lock(Recipe::SharedReads)];
 
-    /// Returns the storms of one seed: three of locks, one of a single holder, one of an election or of nodes that stand.
-    /// Then one of caches, one of counters, barriers, latches or a queue, and the hard one. Even seeds have one of batches, odd seeds
-    /// one of a service.
-    /// A parity of bits chooses between an election and nodes, so that both have all kinds of weather.
+    /// Returns the storms of one seed: three of locks, one of a single holder, one of an election or of persistent
+    /// nodes. Then one of caches, one of counters, barriers, latches or a queue, and the hard one. Even seeds have one
+    /// of batches, odd seeds one of a service. A parity of bits chooses between an election and nodes, so that both
+    /// have all kinds of weather.
     pub fn of(seed: u64) -> Vec<Self> {
         let other = if seed.count_ones() % 2 == 1 { Self::election(seed) } else { Self::presence(seed) };
         let others = [Self::Holder, other, Self::Caches, Self::together(seed), Self::hard(seed)];

@@ -120,7 +120,7 @@ impl<E: Recorded> Worker<E> {
         }
     }
 
-    /// Waits for all other workers. Each one goes on at a time of its own.
+    /// Waits for all other workers. Each one continues at a time of its own.
     async fn meet(&mut self) {
         let Meeting { arrived, workers, meetings } = &mut self.meeting;
         *meetings += 1;

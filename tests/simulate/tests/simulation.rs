@@ -79,7 +79,7 @@ fn assert_ends_well(seed: u64, storm: Storm) -> usize {
         "seed {seed}, {storm}: {:?}; again: cargo run -p curator-simulate -- --seeds 1 --from {seed}",
         outcome.violations
     );
-    // The node of all caches may be missing from the beginning to the end.
+    // The node of all caches may be missing from the start to the end.
     assert!(
         outcome.grants > 0 || matches!(storm, Storm::Caches | Storm::Hard(Hard::Caches)),
         "seed {seed}, {storm}: no grant"
@@ -204,7 +204,7 @@ async fn a_cache_names_no_transaction_of_servers_that_have_lost_their_data() {
     assert_eq!(cache.len(), 1);
 }
 
-/// Until when the leader keeps the session of a client whose server is cut off right behind a write that ended a rest:
+/// Until when the leader keeps the session of a client if its server is cut off right after a write that ended a rest:
 /// counted from that write.
 async fn time_left_behind_a_write(seed: u64, rest: Duration) -> Duration {
     let ensemble = SimulatedEnsemble::with_tick(seed, Duration::ZERO, TIMEOUT / 2);
@@ -242,7 +242,7 @@ async fn the_leader_does_not_learn_from_a_write_that_its_client_lives() {
         let mut shortest = TIMEOUT;
         for seed in 0..20 {
             let left = time_left_behind_a_write(seed, rest).await;
-            // It knows what was sent half a tick before the write, or of the session's beginning.
+            // It knows what was sent half a tick before the write, or of the session's start.
             assert!(left + rest + Duration::from_millis(20) > TIMEOUT, "seed {seed}, {rest:?}: {left:?}");
             shortest = shortest.min(left);
         }
@@ -287,7 +287,7 @@ fn text_of(mutant: &str) -> String {
 fn first_seed_that_finds(mutant: &'static str) -> Option<u64> {
     let patch = text_of(mutant);
     let finds = |seed: &u64| storms_of(&patch, *seed).iter().any(|storm| !storm.run(*seed).violations.is_empty());
-    // A change of the code may move what happens in a storm: then the noted seed finds nothing, and the search begins.
+    // A change of the code may move what happens in a storm: then the noted seed finds nothing, and the search starts.
     let noted = patch.lines().find_map(|line| line.strip_prefix("Found by seed ")?.strip_suffix('.')?.parse().ok());
     curator_framework::mutants::with(mutant, || noted.into_iter().chain(1..=1000).find(finds))
 }

@@ -81,7 +81,7 @@ fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
     is_loopback(host) && uri.authority().is_none_or(|authority| is_loopback(authority.as_str()))
 }
 
-/// Judges a host with or without a port. The port may be that of a tunnel.
+/// Judges a host with or without a port. The port may be a tunnel's.
 fn is_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']').filter(|(_, port)| is_port(port)).map(|(name, _)| name),

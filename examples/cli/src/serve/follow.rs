@@ -198,7 +198,7 @@ impl Follower {
         }
     }
 
-    /// Lists all nodes and reads all contenders anew.
+    /// Lists all nodes and reads all contenders again.
     async fn load(&mut self) -> Result<(), Error> {
         self.forbidden = Arc::default();
         self.is_full = false;

@@ -21,7 +21,7 @@ pub(crate) enum State {
 /// The contents of a contender's node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Detail {
-    /// The beginning of the data.
+    /// The start of the data.
     pub(crate) data: Vec<u8>,
     /// The length of all of the data.
     pub(crate) length: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Detail {
 }
 
 impl Detail {
-    /// Returns `true` for a node that is not a contender, whatever its name.
+    /// Returns `true` for a node that is not a contender, regardless of its name.
     pub(crate) fn is_persistent(&self) -> bool {
         !StandardLockInternalsDriver.is_contender(self.session)
     }

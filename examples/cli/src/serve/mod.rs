@@ -82,7 +82,7 @@ pub(crate) struct Serve {
 /// The state that the follower and the requests share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// The start of this process in milliseconds since 1970, which tells its numbers from those of another.
+    /// The start of this process in milliseconds since 1970, which tells its numbers from another process's.
     started: i64,
     root: String,
     /// The root behind the chroot, as the servers know it.

@@ -101,7 +101,7 @@ fn signal_ends_a_waiter_and_leaves_the_barrier() {
     until("the sessions are closed", || server.sessions().is_empty());
 }
 
-/// Starts a command behind the barrier, and waits for its first line.
+/// Starts a command that sets the barrier, and waits for its first line.
 fn hold(connect: &str, options: &[&str], script: &str) -> (Child, impl Iterator<Item = String> + use<>) {
     let arguments = [&["barrier", "hold"], options, &["/barrier", "--", "sh", "-c", script]].concat();
     let mut child = curator(connect, &arguments).stdin(Stdio::piped()).spawn().unwrap();

@@ -96,7 +96,7 @@ fn is_blocked(process: u32, stream: u32) {
     until("a write that blocks", || std::fs::read_dir(&tasks).is_ok_and(|mut tasks| tasks.any(writes)));
 }
 
-/// The beginning of a write in `/proc/PID/syscall`.
+/// The start of a write in `/proc/PID/syscall`.
 const WRITE: &str = if cfg!(target_arch = "x86_64") { "1 " } else { "64 " };
 const STDOUT: u32 = 1;
 const STDERR: u32 = 2;

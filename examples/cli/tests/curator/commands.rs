@@ -148,7 +148,7 @@ fn after_kill_9_the_command_ends_and_the_lock_goes_with_the_session() {
     signal(&child, Signal::KILL);
     assert_eq!(child.wait().unwrap().code(), None);
     until("the command is gone", || is_gone(pid));
-    // Nobody has told the server.
+    // The server was not notified.
     assert_eq!(nodes(&server), 1);
     assert_eq!(lock(&servers, &["--timeout", "20s"], "true").status.code(), Some(0));
 }

@@ -1,4 +1,4 @@
-//! Locks below nodes that are not for everybody.
+//! Locks below nodes with restricted access.
 
 use curator_framework::{Acl, CuratorFramework, Permission, RetryOneTime};
 use curator_test::TestingServer;
@@ -9,7 +9,7 @@ const RIGHT: &str = "digest:me:secret";
 /// Follows an error for want of credentials.
 const ADVICE: &str = "; give credentials with --auth-file or CURATOR_AUTH";
 
-/// A server with a node whose list has an entry for its creator, `RIGHT`, and perhaps one for everybody.
+/// A server with a node. Its list has an entry for its creator, `RIGHT`, and perhaps one for all.
 async fn server_with(path: &str, everybody: Permission) -> TestingServer {
     let server = TestingServer::start().unwrap();
     let retry = RetryOneTime::new(std::time::Duration::ZERO);
@@ -41,7 +41,7 @@ async fn client_with_credentials_gets_the_lock() {
     let output = curator(&servers, &command).env("CURATOR_AUTH", RIGHT).output().unwrap();
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
     assert_eq!(server.children("/private/lock"), Some(Vec::new()));
-    // The list of the lock's own node is open, and that of its parent is not.
+    // The list of the lock's own node is open, and its parent's list is not.
     assert_eq!(run(&servers, &["ls", "/private/lock"]).status.code(), Some(0));
     assert_eq!(run(&servers, &["ls", "/private"]).status.code(), Some(77));
     assert_eq!(run(&servers, &["--auth", RIGHT, "ls", "-r", "/private"]).status.code(), Some(0));
@@ -69,14 +69,14 @@ async fn client_without_credentials_gets_an_error_and_leaves_no_node() {
     assert_eq!((output.status.code(), stderr(&output)), (Some(77), text));
 }
 
-/// The node is there before its owner hears that he may not look at the queue.
+/// The node exists before the servers refuse to list the queue for its owner.
 #[tokio::test]
 async fn client_that_may_only_create_leaves_the_queue() {
     let server = server_with("/box", Permission::CREATE).await;
     let output = run(&server.connect_string(), &["lock", "/box", "--", "echo", "never"]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{output:?}");
     assert_eq!(stderr(&output), format!("curator: not authorized for /box{ADVICE}\n"));
-    // The node goes with the session, whose end was sent when the command was over.
+    // The node goes with the session, and the end of the session was sent when the command ended.
     until("the session is closed", || server.sessions().is_empty());
     assert_eq!(server.children("/box"), Some(Vec::new()));
 }

@@ -55,7 +55,7 @@ fn candidates(server: &TestingServer) -> usize {
     server.children("/election").map_or(0, |nodes| nodes.len())
 }
 
-/// Prints the term, then goes on until it is stopped.
+/// Prints the term, then continues until it is stopped.
 const SERVES: &str = "echo $CURATOR_TERM; exec sleep 611";
 
 fn number(line: &str) -> i64 {
@@ -173,7 +173,7 @@ fn killed_session_stops_the_command_and_the_candidate_leads_again() {
     assert_eq!(lines.next(), "stopped");
     let second = lines.next();
     assert!(number(&second) > number(&first), "{first} {second}");
-    // A signal ends the candidacy, whatever the command's handler does.
+    // A signal ends the candidacy, regardless of the command's handler.
     signal(&child, Signal::TERM);
     assert_eq!(lines.rest(), "stopped\n");
     let (code, text) = end(child);
@@ -349,7 +349,7 @@ fn uptime(text: &str) -> f64 {
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// The command is stopped in time for its grace. The leader steps down, although its session goes on.
+/// The command is stopped in time for its grace. The leader steps down, although its session continues.
 #[test]
 fn silence_that_ends_within_the_grace_costs_one_term() {
     let server = TestingServer::start().unwrap();

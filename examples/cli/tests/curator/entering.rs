@@ -1,4 +1,4 @@
-//! `barrier enter`: runs a command that begins and ends together with those of other members.
+//! `barrier enter`: runs a command that starts and ends together with the commands of other members.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
@@ -28,7 +28,7 @@ fn told(child: &mut Child) -> Lines {
     Box::new(BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap))
 }
 
-/// Returns the number of members that stand.
+/// Returns the number of members that exist.
 fn members(server: &TestingServer) -> usize {
     let children = server.children("/start").unwrap_or_default();
     children.iter().filter(|name| name.contains("-member")).count()
@@ -65,7 +65,7 @@ fn members_begin_together_and_end_together() {
         assert_eq!(ended, [0, 7, 0].map(|code| (Some(code), String::new())));
         assert_eq!(server.children("/start"), Some(Vec::new()));
     }
-    // The number of a round is that of all members, and grows.
+    // All members have the same round number, and it grows.
     assert!(rounds[..3] == [rounds[0]; 3] && rounds[3..] == [rounds[3]; 3] && rounds[0] < rounds[3], "{rounds:?}");
     until("the sessions are closed", || server.sessions().is_empty());
 }

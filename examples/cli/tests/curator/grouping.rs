@@ -112,7 +112,7 @@ async fn watch_prints_each_change() {
     });
     let (one, _told) = joined(&servers, &["--id", "one", "--data", "first"]);
     assert_eq!(seen.next().unwrap(), json!(["joined", "one", "first"]));
-    // A watch begins with the members that are there.
+    // A watch starts with the members that are there.
     let (text_watch, mut text) = watch(&servers, &[]);
     let line = text.next().unwrap();
     assert!(line.contains("Z one joined (data first, session 0x"), "{line}");
@@ -185,7 +185,7 @@ async fn group_that_cannot_be_read_is_told() {
         let output = run(&servers, &[&["members"], options, &["/group"]].concat());
         assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{output:?}");
     }
-    // The servers send no event of a node that may not be read. The next session lists the group anew.
+    // The servers send no event of a node that may not be read. The next session lists the group again.
     assert!(watchers.into_iter().all(|watcher| server.kill_session(watcher)));
     let line = told.find(|line| !line.contains("connection")).unwrap();
     let reason = line.strip_prefix("curator: the members may have changed, the group cannot be read: ").unwrap();

@@ -36,7 +36,7 @@ impl Told {
         Self(BufReader::new(child.stderr.take().unwrap()).lines())
     }
 
-    /// Returns the next message, behind the name of the program. It begins with this text.
+    /// Returns the next message, behind the name of the program. It starts with this text.
     fn next(&mut self, text: &str) -> String {
         let line = self.0.next().unwrap().unwrap();
         let message = line.strip_prefix("curator: ").unwrap_or(&line);

@@ -111,7 +111,7 @@ fn a_command_that_ignores_the_request_to_stop_is_killed_with_all_that_it_started
     let lost = Instant::now();
     assert!(server.kill_session(server.sessions()[0]));
     assert_eq!(end(child).0, Some(74));
-    // Not before the grace is over.
+    // Not before the grace has ended.
     assert!(lost.elapsed() >= Duration::from_millis(300), "{:?}", lost.elapsed());
     until("the grandchild is gone", || is_gone(pid));
 }

@@ -120,7 +120,7 @@ fn nodes(server: &TestingServer) -> usize {
 
 const SHORT: &[&str] = &["--session-timeout", "4s", "--grace", "300ms"];
 
-/// A process whose parent has gone may stay as a zombie for a while, or for good where nobody waits for it.
+/// A process without a parent may stay as a zombie for a while, or forever if no process waits for it.
 fn is_gone(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     test_kill_process(pid).is_err() || stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z')

@@ -72,7 +72,7 @@ fn environment_gives_what_the_command_line_leaves_out() {
     assert_eq!(lock(&["--try"], &[("CURATOR_TIMEOUT", "600s")]), Some(75));
     assert_eq!(lock(&["--timeout", "100ms"], &[("CURATOR_TRY", "true")]), Some(75));
     assert_eq!(lock(&["--try", "--timeout", "3s"], &[]), Some(2));
-    // A global option may stand before the subcommand.
+    // A global option may come before the subcommand.
     let output = curator("127.0.0.1:1", &["--connect", &servers, "ls", "/lock"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let output = curator(&servers, &["ls", "/lock"]).env("CURATOR_JSON", "yes").output().unwrap();

@@ -79,7 +79,7 @@ async fn ls_finds_all_locks_below_a_path() {
     let table = stdout(&run(&servers, &["ls", "-r", "/"]));
     let data: Vec<&str> = table.lines().filter_map(|line| line.split_whitespace().nth(4)).collect();
     assert_eq!(data, ["DATA", "four", "one", "two", "three"], "{table}");
-    // The number of leases is that of one semaphore.
+    // The number of leases applies to one semaphore.
     assert_eq!(run(&servers, &["ls", "-r", "-n", "2", "/"]).status.code(), Some(2));
     assert_eq!(run(&servers, &["ls", "-r", "/nowhere"]).status.code(), Some(1));
     let output = run(&servers, &["ls", "-r", "--json", "/jobs/notes"]);

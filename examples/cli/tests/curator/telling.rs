@@ -34,7 +34,7 @@ fn ls_shows_and_revoke_asks() {
     assert_eq!((output.status.code(), stderr(&output)), (Some(1), format!("curator: no node {node}\n")));
     assert_eq!(run(&servers, &["ls", "/lock"]).status.code(), Some(0));
     assert_eq!(run(&servers, &["ls", "/nowhere"]).status.code(), Some(1));
-    // Nobody reads what it prints.
+    // No process reads what it prints.
     let mut child = curator(&servers, &["ls", "/lock"]).spawn().unwrap();
     drop(child.stdout.take());
     assert_eq!(end(child), (Some(0), String::new()));

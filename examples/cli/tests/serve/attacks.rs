@@ -86,7 +86,7 @@ fn token_is_needed_for_everything() {
         }
     }
     assert_eq!(web.request("GET", "/api/locks", &right).status, 200);
-    // With a token the host may be that of a proxy.
+    // With a token the host may be a proxy's.
     assert_eq!(web.request("GET", "/", &[right[0], ("host", "locks.example")]).status, 200);
 
     assert_eq!(web.get("/login").status, 403);

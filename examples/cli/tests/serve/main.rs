@@ -1,4 +1,4 @@
-//! Runs `curator serve`, and looks at it over HTTP and in a browser.
+//! Runs `curator serve`, and tests it over HTTP and in a browser.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 

@@ -18,7 +18,7 @@ pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: u32 = 8;
 
 /// Makes an attempt at a job. Returns it for another attempt after every error that does not show the job to be done. A
-/// permission may be given back, and an unknown code may stand for a passing state.
+/// permission may be given back, and an unknown code may mean a temporary state.
 pub(super) async fn attempt_once(session: Session, attempt: Attempt, cleaning: Arc<OpenDeletes>) -> Option<Attempt> {
     let Attempt { job, failures, .. } = attempt;
     // Before the attempt: one that fails for want of a connection is repeated at once on the next connection.

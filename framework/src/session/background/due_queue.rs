@@ -61,9 +61,9 @@ impl HeldNodes {
 #[derive(Default)]
 struct DueQueue {
     nodes: VecDeque<(Duration, Weak<KnownNode>, HeldTask)>,
-    /// The number of jobs after those of released nodes were last removed.
+    /// The number of jobs that were left when the jobs of released nodes were last removed.
     kept: usize,
-    /// The time until which the task waits: the first due time at its last look.
+    /// The time until which the task waits: the first due time at its last check.
     waits_until: Option<Duration>,
 }
 

@@ -33,7 +33,7 @@ impl Background {
     /// Starts a job on the thread of the caller. A panic ends the session, because a node with a
     /// lost delete would stay.
     fn start(&self, session: &Session, job: DueJob) -> Start {
-        // The paths are those of the server, and an owned node outlives the connection.
+        // The jobs have the server's paths, and an owned node outlives the connection.
         let session = session.in_namespace(Namespace::default()).unpinned();
         let attempt = attempt_once(session.clone(), Attempt::first(job), Arc::clone(&self.cleaning));
         let start = self.started.start(&self.runtime, Box::pin(attempt));

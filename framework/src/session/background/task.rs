@@ -20,7 +20,7 @@ use crate::zookeeper::SessionEnd;
 /// The number of idle parents that are checked at once. The other jobs are small and urgent: only the session's window of
 /// requests limits them.
 const REAPS_AT_ONCE: usize = 16;
-/// The part of the session timeout after which the task looks for jobs without being woken.
+/// The part of the session timeout after which the task checks for jobs without being woken.
 const LOOKS: u32 = 16;
 
 /// Ends the session if its background task panics: otherwise its nodes would stay.
@@ -100,7 +100,7 @@ impl BackgroundTask {
             }
             DueJob::Held(node, HeldTask::Touch(data)) if node.upgrade()?.is_being_deleted() => {
                 if !node.upgrade()?.is_given_up() {
-                    // The outcome of the delete is not known yet, so look again later.
+                    // The outcome of the delete is not known yet, so check again later.
                     self.attending.push(now, now.saturating_add(RETRY_PAUSE), node, HeldTask::Touch(data));
                 }
                 None
@@ -114,7 +114,7 @@ impl BackgroundTask {
         self.pausing.extend(failed.map(|failed| pause(session.clone(), failed).boxed()));
     }
 
-    /// Ends the jobs of a session that is over: the server deletes its ephemeral nodes, and the next session deletes
+    /// Ends the jobs of a session that has ended: the server deletes its ephemeral nodes, and the next session deletes
     /// the rest.
     async fn drain(mut self) {
         let started = self.started.jobs.lock().take();

@@ -73,7 +73,7 @@ impl OwnedNode {
                 self.delete_sent = tried || error.outcome_unknown();
                 node.deleting.store(self.delete_sent, Ordering::SeqCst);
                 if !self.delete_sent {
-                    // The node is held on, and events that came meanwhile were taken for those of this delete.
+                    // The node is still held. Deletions reported during the try counted as this delete, so watch again.
                     self.watch_node(Duration::ZERO);
                 }
                 return Err(error);

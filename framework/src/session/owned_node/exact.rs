@@ -42,7 +42,7 @@ impl Session {
 
 impl OwnedNode {
     /// Reads the node at an [exact path](Session::owned_node_at), after `NodeExists` or an unknown outcome of the create.
-    /// Adopts it if it is the own one.
+    /// Adopts it if this owner has created it.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ use crate::session::watches::Watch;
 
 impl OwnedNode {
     /// Has the background task watch the node from `after` on, to notice a deletion that is not the owner's. The watch
-    /// is set anew after each reconnect.
+    /// is set again after each reconnect.
     pub fn watch_node(&self, after: Duration) {
         if let Some(node) = &self.node {
             let now = self.session.clock().now();
@@ -79,7 +79,7 @@ impl OwnedNode {
     /// the owner's delete costs a read, which sets a watch on the node.
     pub fn watch_node_with(&self, watch: Watch) {
         match &self.node {
-            // The observer's watch is on the node already, and only the newest one is set anew.
+            // The observer's watch is on the node already, and only the newest one is set again.
             Some(node) if node.observer.get().is_some() => watch.leave(),
             Some(node) => rearm_watch(self.session.clone(), &Arc::downgrade(node), watch),
             None => {}

@@ -189,7 +189,7 @@ impl OwnedNode {
         parent_of(&self.path)
     }
 
-    /// Sends one create, and those of missing parents if the new node wants them. No retry: after `ConnectionLoss` it
+    /// Sends one create, and creates of missing parents if the new node wants them. No retry: after `ConnectionLoss` it
     /// may be called again, and [`adopt`](Self::adopt) then decides which of the nodes is kept.
     ///
     /// # Errors
@@ -206,7 +206,7 @@ impl OwnedNode {
         self.check_schemas(&session, node.data, &acl)?;
         let mut parents_made = 0;
         loop {
-            // Until the reply arrives the node may or may not exist, also if this future is dropped.
+            // Until the reply arrives the node may or may not exist, even if this future is dropped.
             let was_uncertain = self.outcome_unknown;
             self.outcome_unknown = true;
             let created = session.create_node(&self.path, node.data.to_vec(), acl, self.mode).await;

@@ -48,7 +48,7 @@ impl OwnedNode {
         let index = before.len();
         let mut operations = before;
         operations.push(created);
-        // Until the reply arrives the node may or may not exist, also if this future is dropped.
+        // Until the reply arrives the node may or may not exist, even if this future is dropped.
         self.outcome_unknown = true;
         let result = self.transaction(&session, operations).await;
         self.outcome_unknown = was_uncertain || result.as_ref().is_err_and(Error::outcome_unknown);

@@ -89,7 +89,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// * Those of [`create`](Self::create). `Error::NoNode` also if another client deletes the parents again and again.
+    /// * The errors of [`create`](Self::create). `Error::NoNode` can mean that another client keeps deleting parents.
     /// * `Error::SchemaViolation`: a rule of the client's schemas forbids this node; nothing was sent.
     ///
     /// # Cancel safety
@@ -131,7 +131,7 @@ impl Session {
     }
 
     /// Creates the missing parents of a new node that wants them, else only the node of the namespace. The lowest one
-    /// gets the parent data. It begins with that one, so it sends nothing for parents of nodes that exist. Call it
+    /// gets the parent data. It starts with that one, so it sends nothing for parents of nodes that exist. Call it
     /// after `NoNode`. Returns `Ok(false)` if it may create nothing.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ impl Session {
         self.request_with_epoch(request).map_ok(|(response, _)| response)
     }
 
-    /// Submits a [`request`](Self::request) and resolves also with the epoch that carried the reply.
+    /// Submits a [`request`](Self::request) and resolves with the response and the epoch that carried it.
     pub(super) fn request_with_epoch(&self, request: Request) -> impl Future<Output = Result<(Response, u64)>> + Send {
         let evidence = request.evidence();
         let through_leader = evidence == Evidence::Leader;
@@ -142,7 +142,7 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// That of `requests`.
+    /// When the future is dropped, `requests` is dropped.
     pub async fn in_one_write<F: Future>(&self, requests: F) -> F::Output {
         let mut requests = std::pin::pin!(requests);
         let first = std::future::poll_fn(|cx| {

@@ -16,7 +16,7 @@ impl Session {
     ///
     /// * `Error::Transaction` (of the first operation that fails), `Error::TooManyEphemeralNodes`, `Error::Unsupported`,
     ///   `Error::Closed`: nothing was applied.
-    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the outcome may be unknown, also if the client is closed
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the outcome may be unknown, as when the client is closed
     ///   before the reply.
     ///
     /// # Cancel safety

@@ -15,7 +15,7 @@ use crate::model::{WatchKind, WatchedEvent};
 use crate::session::known_node::KnownNode;
 use crate::zookeeper::SessionEnd;
 
-/// The most owned nodes that are looked up in a listing one by one.
+/// The most owned nodes that are searched for in a listing one by one.
 const FEW: usize = 4;
 
 /// The waiters for the watches of one session.
@@ -76,7 +76,7 @@ impl WatchRegistry {
     }
 
     /// Calls `attach`, which lets requests pass to the connection `epoch`, and wakes the waiters for the events that it
-    /// has carried before. One lock for both: a waiter that registers behind a reply gets no earlier event.
+    /// has carried before. One lock for both: a waiter that registers after a reply gets no earlier event.
     pub(crate) fn attached(&self, epoch: u64, attach: impl FnOnce()) {
         let mut calls = Calls::default();
         {
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_listing_marks_the_owned_nodes_that_it_lacks() {
-        // More than `FEW` of them are looked up in a set.
+        // More than `FEW` of them are searched for in a set.
         for others in [0, 2 * FEW] {
             let registry = registry();
             let node = |path: &str, czxid| {

@@ -13,7 +13,7 @@ pub enum WakeReason {
     /// [restore watches](crate::spi::Capabilities::restores_watches). The watch is gone, and changes since the
     /// disconnect are not known.
     Reconnected,
-    /// The session is over.
+    /// The session has ended.
     SessionEnded(SessionEnd),
 }
 

@@ -14,7 +14,7 @@ use super::wake::{Found, WakeReason, Woken};
 use crate::model::{Stat, WatchKind};
 use crate::zookeeper::SessionEnd;
 
-/// A future that resolves when a watch fires, or when it must be set anew.
+/// A future that resolves when a watch fires, or when it must be set again.
 ///
 /// # Cancel safety
 ///

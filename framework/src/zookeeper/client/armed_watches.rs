@@ -6,7 +6,7 @@
 //! its events from the table of data, so a one-shot watch of the children takes nothing from it, and is sent.
 //!
 //! For subscribers of both modes at one path the server has the recursive watch alone. It sends no
-//! `NodeChildrenChanged`, so the creation and deletion of each child stand for one.
+//! `NodeChildrenChanged`, so the creation and deletion of each child replace it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -34,7 +34,7 @@ pub(super) struct OneShot(u8);
 impl OneShot {
     /// Returns how many of a path's newest events the server has replayed for these watches, directly ahead of the reply
     /// to the request that sets them. It replays at most one for each watch, in the order of the request's lists. An event
-    /// of the same kind ahead of them is that of a change, of which the replay is the repetition.
+    /// of the same kind before them reports the change itself, and the replay repeats it.
     pub(super) fn replayed(self, events: &[WatchedEvent]) -> usize {
         use EventType::{NodeChildrenChanged, NodeCreated, NodeDataChanged, NodeDeleted};
         let mut left = events;
@@ -150,7 +150,7 @@ impl Armed {
         was_armed
     }
 
-    /// Notifies the subscribers of an event. While watches are set again, or those of a new subscriber are set, a
+    /// Notifies the subscribers of an event. While watches are set again, or a new subscriber's watches are set, a
     /// subscriber that resyncs gets the changes of the children below its path too.
     pub(super) fn tell(&self, event: &WatchedEvent, is_restoring: bool) {
         for ((path, mode), subscribers) in &self.persistent {
@@ -332,7 +332,7 @@ impl Armed {
 
 /// Returns the bodies of the requests that set watches on the nodes that a new subscriber of `path` knows, as
 /// [`Armed::parts`] does. The server replays the events since the subscriber's zxid. `persistent` returns the mode of a
-/// persistent watch on the server. Before 3.9 a watch of its path replaces it, so it stands in the same request.
+/// persistent watch on the server. Before 3.9 a watch of its path replaces it, so the same request sets it too.
 pub(super) fn parts_of_known(
     path: &str,
     mode: AddWatchMode,
@@ -371,13 +371,13 @@ const fn bits_of(kind: WatchKind) -> u8 {
     }
 }
 
-/// Returns the lists of `setWatches` in which these one-shot watches stand.
+/// Returns the lists of `setWatches` that contain these one-shot watches.
 fn lists_of(bits: u8) -> impl Iterator<Item = usize> {
     let lists = [(DATA, 0), (EXIST, 1), (CHILD, CHILDREN_LIST)];
     lists.into_iter().filter(move |(bit, _)| bits & bit != 0).map(|(_, list)| list)
 }
 
-/// Returns the list of `setWatches2` in which a persistent watch of this mode stands.
+/// Returns the list of `setWatches2` that contains a persistent watch of this mode.
 const fn list_of(mode: AddWatchMode) -> usize {
     match mode {
         Persistent => 3,
@@ -404,8 +404,8 @@ fn entries_of(known: &KnownNodes) -> impl Iterator<Item = (usize, &str)> {
     lists.flat_map(|(list, paths)| paths.iter().map(move |path| (list, path.as_str())))
 }
 
-/// Appends requests with these entries. A path for which `also` returns a list stands in that list of the same request
-/// too. A server sets the persistent watches of a request last.
+/// Appends requests with these entries. A path for which `also` returns a list is put into that list of the same
+/// request too. A server sets the persistent watches of a request last.
 fn put<'a>(
     parts: &mut Vec<(bool, Vec<u8>)>,
     entries: impl Iterator<Item = (usize, &'a str)>,

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// A blocking socket that fails with `TimedOut` when its time is over.
+/// A blocking socket that fails with `TimedOut` when its time has ended.
 pub(super) struct BlockingSocket {
     socket: TcpStream,
     until: Instant,

@@ -122,7 +122,7 @@ impl SocketTask {
         self.ended = true;
     }
 
-    /// Connects again until the session is attached; `None` when it is over.
+    /// Connects again until the session is attached; `None` when the session has ended.
     pub(super) async fn reattach(&mut self, lost_at: Duration) -> Option<Reattached> {
         let mut pause = Pause::default();
         loop {

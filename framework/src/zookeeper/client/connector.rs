@@ -103,7 +103,7 @@ impl Opener {
         if self.connector.is_some() {
             return Ok(vec![None]);
         }
-        // Resolved anew each time, on tokio's threads for blocking work: a name may move to another address.
+        // Resolved again each time, on tokio's threads for blocking work: a name may move to another address.
         let found = tokio::net::lookup_host(server).await;
         let mut addresses: Vec<_> = found
             .map_err(|error| io::Error::new(error.kind(), format!("name not resolved: {error}")))?

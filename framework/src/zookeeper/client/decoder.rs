@@ -15,7 +15,7 @@ const NOW: Duration = Duration::from_secs(100);
 pub enum Stage {
     /// The connect request was written.
     Connecting,
-    /// A login by SASL was begun.
+    /// A login by SASL was started.
     LoggingIn,
     /// Credentials and watches were sent.
     Restoring,

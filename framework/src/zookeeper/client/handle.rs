@@ -78,7 +78,7 @@ impl ZooKeeperHandle for Handle {
             Ok(())
         });
         let (shared, path) = (Arc::clone(&self.shared), path.to_owned());
-        // The watch is removed also if the future is dropped before the reply.
+        // The watch is removed even if the future is dropped before the reply.
         let events = events.on_drop(move || {
             let mut link = shared.link.lock();
             link.protocol.unsubscribe(&path, mode, id, shared.clock.now());

@@ -21,7 +21,7 @@ const FIRST_REFUSAL_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_REFUSAL_PAUSE: Duration = Duration::from_secs(30);
 
 /// The limit on one framework client's attempts to connect: at most five in any second, over all of its sessions,
-/// whatever the servers do.
+/// regardless of the servers' replies.
 #[derive(Debug, Default)]
 pub struct Pacer {
     booked: Mutex<Booked>,

@@ -26,7 +26,7 @@ pub(super) struct SessionIo {
     pub(super) link: Mutex<Link>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) randomness: Arc<dyn Randomness>,
-    /// Tells the socket task that the session's handle has ended: the close timeout begins.
+    /// Notifies the socket task that the session's handle has ended: the close timeout starts.
     pub(super) ended: CancellationToken,
     /// The call that makes guards lost when the socket task is dropped.
     pub(super) task_dropped: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -46,7 +46,7 @@ pub(super) struct Link {
     pub(super) is_full: bool,
     /// The error of a caller's write, for the socket task.
     pub(super) broken: Option<Violation>,
-    /// The number of callers that are submitting several requests: `flush` writes nothing meanwhile.
+    /// The number of callers that are submitting several requests: until it is 0, `flush` writes nothing.
     pub(super) gathering: usize,
 }
 

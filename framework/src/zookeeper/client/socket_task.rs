@@ -41,11 +41,11 @@ const LAST_WRITE: Duration = Duration::from_millis(200);
 /// The longest sleep of a connection's timer: the clock advances while the machine sleeps, timers do not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// The end of a connection, or its beginning.
+/// The end of a connection, or its start.
 pub(super) enum Step {
     Connected(Reattached),
     Lost(String),
-    /// The session is over, and closed on the server as far as that is possible.
+    /// The session has ended, and is closed on the server as far as that is possible.
     Over,
 }
 
@@ -133,7 +133,7 @@ impl SocketTask {
         (task, event_receiver)
     }
 
-    /// Serves the session until it is over and closed on the server, at most for the close timeout after its end.
+    /// Serves the session until it has ended and is closed on the server, at most for the close timeout after its end.
     pub(super) async fn run(mut self) {
         let (shared, close_timeout) = (Arc::clone(&self.shared), self.config.close_timeout);
         let closing = async {
@@ -183,7 +183,7 @@ impl SocketTask {
         }
     }
 
-    /// Returns `true` if the session is over and does not need a close.
+    /// Returns `true` if the session is closed, or has ended and does not need a close.
     pub(super) fn is_over(&self) -> bool {
         self.closed || self.shared.link.lock().protocol.over().is_some_and(|end| !end.needs_close())
     }
@@ -268,7 +268,7 @@ impl SocketTask {
         step
     }
 
-    /// Carries bytes until the connection is attached or lost, or the session is over.
+    /// Carries bytes until the connection is attached or lost, or the session has ended.
     pub(super) fn poll_link(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         // Once a poll is enough: nothing in a poll forks the process.
         if self.give_up_copy() {
@@ -428,7 +428,7 @@ impl SocketTask {
 }
 
 impl Drop for SocketTask {
-    /// Replies to every caller, also when the runtime ends: no caller waits for a reply that cannot come. Closes the
+    /// Replies to every caller, even when the runtime ends: no caller waits for a reply that cannot come. Closes the
     /// session if the task did not end by itself.
     fn drop(&mut self) {
         self.shared.link.lock().protocol.fail();

@@ -9,7 +9,7 @@ use crate::model::{Acl, CreateMode, EventType, Permission, Stat, WatchedEvent};
 use crate::zookeeper::{DEFAULT_CLIENT, Request, Response};
 
 /// Returns the error of a request that the crate would refuse by itself: each reply of the crate must be one of the
-/// server's. The rules for paths are those of the crate's `validate_path`.
+/// server's. The rules for paths are the rules of the crate's `validate_path`.
 pub(super) fn refused_here(request: &Request) -> Option<Error> {
     let path = request.path();
     let reason = match request {

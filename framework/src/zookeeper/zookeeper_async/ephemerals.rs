@@ -23,7 +23,7 @@ impl Ephemerals {
         self.session_id
     }
 
-    /// Records a created node. Returns `false` if its owner is not that of the earlier creates.
+    /// Records a created node. Returns `false` if its owner is not the owner of the earlier creates.
     #[must_use]
     pub(crate) fn created(&mut self, path: &str, owner: i64) -> bool {
         if *self.session_id.get_or_insert(owner) != owner {

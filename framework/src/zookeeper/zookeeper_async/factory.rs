@@ -172,7 +172,7 @@ fn start(
         shared.link.send_modify(|link| match state {
             ZkState::Connected | ZkState::ConnectedReadOnly => link.connected(),
             ZkState::Connecting => link.lost(),
-            // The adapter itself closes. Each of the crate's other states says that the session is over.
+            // The adapter itself closes. Each of the crate's other states means that the session has ended.
             ZkState::Closed => {}
             _ => link.ended(SessionEnd::Expired),
         });

@@ -26,7 +26,7 @@ const OTHER_NAMES: Duration = Duration::from_millis(500);
 /// The result of the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HandshakeResult {
-    /// The addresses of all servers, first that of the server that replied.
+    /// The addresses of all servers. The server that replied comes first.
     pub(crate) addresses: Vec<SocketAddr>,
     /// The session timeout that this server granted.
     pub(crate) negotiated: Duration,

@@ -9,7 +9,7 @@
 //! * A connection counts only when it is proven. First all older requests are answered or dropped. Then the adapter
 //!   sends the credentials and two probes, one by one: reads with known, different results. If the session owns
 //!   ephemeral nodes, a create shows the session's id.
-//! * The reply to every create is compared with its request, and its owner with that of earlier creates.
+//! * The reply to every create is compared with its request, and the node's owner with the owner of earlier creates.
 //! * At most [`PLACES`](window::PLACES) requests are inside the crate, because its queue of 64 can block itself. A
 //!   caller drives its request until it drops it, or slots run out, or the connection is lost. From then on the
 //!   monitor does. So a caller that stops polling neither frees its request's slot nor blocks it.

@@ -26,7 +26,7 @@ pub(super) struct VerifiedConnection {
 
 /// The reason why a connection is not proven.
 enum ProofFailure {
-    /// The connection was lost meanwhile.
+    /// The connection was lost before it was proven.
     Lost,
     /// The session must end, for this reason.
     Ended(SessionEnd),
@@ -56,7 +56,7 @@ impl Shared {
     async fn settle(&self) -> u64 {
         loop {
             let epoch = self.connected().await;
-            // The slots become free: no request begins before the connection is proven.
+            // The slots become free: no request starts before the connection is proven.
             self.slots.all_free().await;
             if self.epoch() == epoch {
                 return epoch;

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// A bounded number of slots, and the queue for them. Unlike a semaphore, it never gives a slot to a future that is
-/// not polled: the queue has the things themselves, and the task that leaves a slot begins the next one.
+/// not polled: the queue has the things themselves, and the task that leaves a slot starts the next one.
 #[derive(Debug)]
 pub(crate) struct SlotQueue<T> {
     state: Mutex<State<T>>,
@@ -25,7 +25,7 @@ impl<T> SlotQueue<T> {
         Self { state: Mutex::new(State { free: all, waiting: VecDeque::new() }), all, idle: Notify::new() }
     }
 
-    /// Gives a thing a slot and returns it to be begun, or puts it into the queue.
+    /// Gives a thing a slot and returns it to be started, or puts it into the queue.
     pub(crate) fn enter(&self, thing: T) -> Option<T> {
         let mut state = self.state.lock();
         if state.free == 0 {
@@ -36,7 +36,7 @@ impl<T> SlotQueue<T> {
         Some(thing)
     }
 
-    /// Leaves a slot. Returns the next thing in the queue, which now has the slot, to be begun.
+    /// Leaves a slot. Returns the next thing in the queue, which now has the slot, to be started.
     pub(crate) fn leave(&self) -> Option<T> {
         let mut state = self.state.lock();
         let next = state.waiting.pop_front();

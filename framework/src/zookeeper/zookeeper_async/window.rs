@@ -62,7 +62,7 @@ pub(super) type Responder = in_flight::Responder<Option<Slot>>;
 
 pub(super) type RequestDriver = in_flight::RequestDriver<Option<Slot>>;
 
-/// A request that was not begun. Its data is apart, because the crate takes it by value.
+/// A request that was not started. Its data is apart, because the crate takes it by value.
 pub(super) struct Submission {
     pub(super) data: Vec<u8>,
     /// The only connection on which the request may be sent.
@@ -246,7 +246,7 @@ impl Shared {
         }
     }
 
-    /// Begins a request that has a slot; `None` if its caller is gone, or if it is refused.
+    /// Starts a request that has a slot; `None` if its caller has dropped it, or if it is refused.
     pub(super) fn begin_in_slot(
         self: &Arc<Self>,
         asked: Submission,
@@ -268,12 +268,12 @@ impl Shared {
         Some((self.begin(asked, Some(Slot(Arc::clone(self))), alone), epoch))
     }
 
-    /// Passes a slot on to the next request in the queue that can begin.
+    /// Passes a slot on to the next request in the queue that can start.
     pub(super) fn leave_slot(self: &Arc<Self>) {
         loop {
             let begun = {
-                // Under the lock, queued requests begin in their order. A caller's clean-up needs the lock too, so a
-                // request that the caller has dropped never begins behind its clean-up.
+                // Under the lock, queued requests start in their order. A caller's clean-up needs the lock too, so a
+                // request that the caller has dropped never starts after its clean-up.
                 let alone = self.submitting.lock();
                 let Some(next) = self.slots.leave() else { return };
                 self.begin_in_slot(next, &alone)

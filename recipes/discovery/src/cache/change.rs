@@ -26,7 +26,7 @@ pub enum InstanceChange<P> {
         instance: Arc<ServiceInstance<P>>,
     },
     /// The data of an instance has changed. States between the two may be skipped. If its node was replaced by one with
-    /// other data, as after a new session of its announcer, this is the only change. With the same data there is none.
+    /// other data, as after a new session of its announcer, this is the only change. With the same data none follows.
     Updated {
         /// The name of the node.
         node: Arc<str>,

@@ -27,7 +27,7 @@ use crate::registration::Codec;
 /// A local copy of a service's instances, which follows the servers and reports how fresh it is: Curator's `ServiceCache`.
 ///
 /// It is a [`ModeledCache`] of the service's path. The newest state of a node is decoded once, at the first call that needs
-/// it, whatever the number of readers and [streams](Self::changes). A stream that lags decodes the earlier states again. The
+/// it, for any number of readers and [streams](Self::changes). A stream that lags decodes the earlier states again. The
 /// payload's code runs in the call or the stream that needs the instance, and must not call the cache.
 ///
 /// While the connection is lost the instances stay, and the state is [`Stale`](CacheState::Stale).
@@ -36,7 +36,7 @@ use crate::registration::Codec;
 /// nothing if their data is the same. Some instances are missing for a moment, because their nodes are:
 ///
 /// * The servers have ended the old session before the announcer connects again.
-/// * The announcer has no transactions: it is over `zookeeper-async`, or is Curator, which deletes and creates. The cache
+/// * The announcer has no transactions: it uses `zookeeper-async`, or is Curator, which deletes and creates. The cache
 ///   reads a node after its deletion, and often finds the next one.
 ///
 /// [Clones](curator_recipes#handles) are cheap, and all clones are one cache. They keep the client open.

@@ -35,7 +35,7 @@ impl Keeper {
             let kept = Arc::clone(&self.kept);
             let (parent, name) = (parent_of(&kept.path), node_from_path(&kept.path));
             let children = match session.get_children(parent).await {
-                // A client that may not list its service cannot look for the node, which ends with the session.
+                // A client that may not list its service cannot search for the node, which ends with the session.
                 Err(Error::NoNode { .. } | Error::NoAuth { .. }) => Vec::new(),
                 children => children?,
             };

@@ -19,7 +19,7 @@ use crate::nodes::shared::{Ending, KeptNode, Shared, Wanted};
 use crate::standing::{Pauses, Stop};
 
 /// The longest wait for the notification of a deletion that a reply has shown. Servers do not notify of a node that the
-/// client may not read. A later notification counts as one of the next node, which is then looked for.
+/// client may not read. A later notification counts as one of the next node, which the task then searches for.
 const LONGEST_NOTIFICATION: Duration = Duration::from_secs(1);
 
 /// The task of one node.
@@ -171,7 +171,7 @@ impl Keeper {
             if wanted.is_default {
                 wanted.data = self.client.default_data().into();
             }
-            // Other data is a change; this is the data that was wanted from the beginning.
+            // Other data is a change; this is the data that was wanted from the start.
             false
         });
     }

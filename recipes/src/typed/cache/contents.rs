@@ -44,7 +44,7 @@ pub enum ModelChange<T> {
     #[doc(alias = "NODE_ADDED")]
     Added(CachedModel<T>),
     /// The data of a node has changed. States between the two may be skipped. If the node was replaced by one with other
-    /// data, as by a process in its next session, this is the only change. With the same data there is none.
+    /// data, as by a process in its next session, this is the only change. With the same data none follows.
     #[doc(alias = "NODE_UPDATED")]
     Updated {
         /// The last state that was reported.

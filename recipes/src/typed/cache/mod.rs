@@ -29,7 +29,7 @@ const RESERVED: &str = "/zookeeper";
 /// `CachedModeledFramework`. [`ModeledFramework::cached`] returns one.
 ///
 /// It is a [`CuratorCache`] of the nodes directly below the path. The newest state of a node is decoded once, at the first
-/// call that needs it, whatever the number of readers and [streams](Self::changes). A stream that lags decodes the earlier
+/// call that needs it, for any number of readers and [streams](Self::changes). A stream that lags decodes the earlier
 /// states again. The codec runs in the call or the stream that needs the value, and must not call the cache: it would wait
 /// for itself. A codec that blocks delays all readers. A node that cannot be read or decoded is [apart](Self::broken), and
 /// disturbs no other one.

@@ -1,4 +1,4 @@
-//! Reads behind a lost connection: of one cache, and of a hundred.
+//! Reads after a lost connection: of one cache, and of a hundred.
 
 use curator_bench::figures::float;
 use curator_bench::harness::{CURATOR, Figures, KAZOO, Report, Side, Target, names};
@@ -10,7 +10,7 @@ use crate::{end, load};
 
 const CLIENTS: usize = 100;
 
-/// Prints the requests of one cache behind a lost connection with and without changes.
+/// Prints the requests of one cache after a lost connection with and without changes.
 pub(crate) async fn of_one(ground: &Ground, sides: &mut [Side], nodes: usize, report: &mut Report) -> Result<()> {
     let all = ground.plant("/flat", 1, nodes).await?;
     let all_changes = [0, 1, 100.min(nodes)];
@@ -50,7 +50,7 @@ pub(crate) async fn of_one(ground: &Ground, sides: &mut [Side], nodes: usize, re
     Ok(())
 }
 
-/// Prints the requests of many caches behind a restart of the server.
+/// Prints the requests of many caches after a restart of the server.
 pub(crate) async fn of_many(ground: &Ground, sides: &mut [Side], nodes: usize, report: &mut Report) -> Result<()> {
     let all = ground.plant("/thousand", 1, nodes).await?;
     let (mut reads, mut cells, mut names) = (Figures::default(), Vec::new(), Vec::new());

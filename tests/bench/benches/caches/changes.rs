@@ -41,7 +41,7 @@ fn told(text: &str) -> Result<Vec<Moment>> {
         .collect()
 }
 
-/// Returns how long after the reply of each write the cache told that version or a later one, in milliseconds.
+/// Returns how long after the reply of each write the cache reported that version or a later one, in milliseconds.
 fn delays(replies: &[Moment], told: &[Moment]) -> Result<Vec<f64>> {
     let mut by_node = BTreeMap::<usize, Vec<(i32, Duration)>>::new();
     for (node, version, at) in told {

@@ -1,6 +1,6 @@
 //! Caches beside Curator's `CuratorCache` and kazoo's `TreeCache`: `cargo bench -p curator-bench --bench caches`.
 //!
-//! All stand on one Apache ZooKeeper that does not wait for its disk. Requests and bytes are counted by a proxy before
+//! All use one Apache ZooKeeper that does not wait for its disk. Requests and bytes are counted by a proxy before
 //! it; the times are measured without the proxy. Each side is a process of its own, with these words:
 //!
 //! | line to it | its answer |
@@ -10,7 +10,7 @@
 //! | `heap` | the bytes in use |
 //! | `shows PATH DATA` | `shown`, when each cache has the node with this data |
 //! | `record` | `recording`: from now on each change that the cache tells is noted |
-//! | `recorded NODES VERSION FILE` | `recorded`, when so many nodes were told with this version; each line of the file is `PATH VERSION NANOS` |
+//! | `recorded NODES VERSION FILE` | `recorded`, when so many nodes had this version; each line of the file is `PATH VERSION NANOS` |
 //! | `mutex PATH CYCLES` | the nanoseconds of so many cycles of a mutex (this project alone) |
 //! | `mutex-beside PATH CACHED NODES` | the same, of all cycles while a cache is loaded in the same client |
 //! | `close` | `closed`: all caches |
@@ -36,7 +36,7 @@ use crate::ground::Ground;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Begins with so many clients and their caches of a path.
+/// Starts with so many clients and their caches of a path.
 async fn load(side: &mut Side, clients: usize, servers: &str, path: &str, nodes: usize) -> Result<f64> {
     side.process.tell(&format!("connect {clients} {servers}"), "connected").await?;
     load_again(side, path, nodes).await

@@ -1,4 +1,4 @@
-//! This project's caches, in a process of their own. The words are those of `main.rs`.
+//! This project's caches, in a process of their own. `main.rs` lists the words.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::ALLOCATOR;
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(1);
 
-/// A change that was told: the path, the version and the time.
+/// A change that was reported: the path, the version and the time.
 type Told = (String, i32, Duration);
 
 #[derive(Default)]
@@ -48,7 +48,7 @@ async fn heap() -> usize {
     looks.0
 }
 
-/// Takes and releases a mutex until it is told to stop; returns the nanoseconds of each cycle.
+/// Takes and releases a mutex until it must stop; returns the nanoseconds of each cycle.
 async fn cycles(client: CuratorFramework, path: &str, goes_on: impl Fn(usize) -> bool) -> Result<String> {
     let mutex = InterProcessMutex::new(client, path)?;
     let mut times = String::new();
@@ -82,7 +82,7 @@ impl All {
         Ok(format!("{} initialized", began.elapsed().as_nanos()))
     }
 
-    /// Waits until so many nodes were told with this version, and writes all that was told to a file.
+    /// Waits until so many nodes were reported with this version, and writes all reports to a file.
     async fn recorded(&self, nodes: usize, version: i32, file: &str) -> Result<String> {
         until(|| self.told.lock().iter().filter(|(_, told, _)| *told == version).count() >= nodes).await?;
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! This project's counters, in a process of their own. The words are those of `main.rs`.
+//! This project's counters, in a process of their own. `main.rs` lists the words.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! This project's candidates, in a process of their own. The words are those of `main.rs`.
+//! This project's candidates, in a process of their own. `main.rs` lists the words.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// A pause between two looks at all candidates.
+/// A pause between two checks of all candidates.
 const LOOK: Duration = Duration::from_micros(200);
 /// A look that takes longer was interrupted by a stop of the process.
 const STOPPED: Duration = Duration::from_millis(50);
@@ -34,7 +34,7 @@ struct Queue {
     begin: watch::Sender<bool>,
 }
 
-/// Looks at all candidates over and over.
+/// Checks all candidates over and over.
 fn look(candidates: &Candidates) {
     loop {
         for (name, candidate) in candidates.lock().iter_mut() {
@@ -99,7 +99,7 @@ impl Queue {
 
 #[derive(Default)]
 pub(crate) struct All {
-    /// Those that a thread looks at, once there is one.
+    /// The candidates that a thread checks, once it runs.
     candidates: Option<Candidates>,
     queue: Queue,
 }

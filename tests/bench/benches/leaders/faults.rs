@@ -35,7 +35,7 @@ const LIMIT: Duration = Duration::from_secs(12);
 /// The terms of each candidate, which all processes fill.
 type Terms = Arc<Mutex<BTreeMap<String, Vec<Term>>>>;
 
-/// Records a term that begins or ends. Returns `false` for other lines.
+/// Records a term that starts or ends. Returns `false` for other lines.
 fn record(line: &str, terms: &Terms) -> bool {
     let words: Vec<_> = line.split(' ').collect();
     let at = |nanos: &str| nanos.parse().map(Duration::from_nanos).unwrap_or_default();
@@ -109,7 +109,7 @@ struct Stage {
     cluster: ApacheCluster,
     sides: Vec<&'static str>,
     terms: Terms,
-    /// For Java's and for our candidates: the process of the leaders, and that of the others.
+    /// For Java's and for our candidates: the process of the leaders, and the process of the others.
     processes: [[Process; 2]; 2],
 }
 
@@ -177,7 +177,7 @@ impl Stage {
         Ok(Self { cluster, sides, terms, processes })
     }
 
-    /// Returns the process of a side's leader, or that of its other candidate.
+    /// Returns the process of a side's leader, or the process of its other candidate.
     fn process(&mut self, side: &str, is_leader: bool) -> &mut Process {
         &mut self.processes[usize::from(side == OURS)][usize::from(!is_leader)]
     }
@@ -191,7 +191,7 @@ impl Stage {
         self.terms(side, which).last().is_some_and(|term| term.until.is_none())
     }
 
-    /// True if a candidate has begun to lead since this time.
+    /// True if a candidate has started to lead since this time.
     fn has_led(&self, side: &str, which: &str, since: Duration) -> bool {
         self.terms(side, which).iter().any(|term| term.from > since)
     }
@@ -259,7 +259,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Starts the processes that replace those of the leaders.
+    /// Starts the processes that replace the leaders' processes.
     async fn spares(&self, fault: Fault) -> Result<Vec<Process>> {
         let programs = if fault == Fault::ProcessKilled { &PROGRAMS[..] } else { &[] };
         try_join_all(programs.iter().map(|program| start(*program, &self.terms))).await
@@ -313,7 +313,7 @@ impl Stage {
                     // The first look behind the stop.
                     sleep(SESSION / 4).await;
                 }
-                // A deleted node is forgotten for ever.
+                // A deleted node is forgotten forever.
                 let limit = if fault == Fault::NodeDeleted { SESSION } else { LIMIT };
                 if fault != Fault::ProcessKilled {
                     self.wait(limit, |side| !self.leads(side, "a")).await;

@@ -28,7 +28,7 @@ async fn drain(process: &mut Process) -> Result<f64> {
     Ok(nanos.parse::<f64>()? / 1e6 / float(CANDIDATES))
 }
 
-/// Returns the requests of each kind, apart from those of sessions, while a queue is drained.
+/// Returns the requests of each kind, apart from session requests, while a queue is drained.
 async fn asked(process: &mut Process, sessions: usize) -> Result<Requests> {
     let server = server()?;
     queue(process, sessions, server.address(), "/queue").await?;

@@ -16,7 +16,7 @@
 //! | `queue SIZE SESSIONS SERVERS PATH` | `queued`: so many candidates, one behind the other |
 //! | `drain` | `drained NANOS`: each of them has led once and closed its latch |
 //!
-//! A thread of the process looks at all candidates every 0.2 ms. It says `up NAME NANOS` at the first look that finds a
+//! A thread of the process checks all candidates every 0.2 ms. It says `up NAME NANOS` at the first look that finds a
 //! leader, and `down NAME NANOS` with the time of the last look that did.
 
 mod candidates;

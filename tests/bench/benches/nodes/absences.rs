@@ -1,6 +1,6 @@
 //! The time for which the name of a node is missing, on Apache ZooKeeper.
 //!
-//! An observer with a connection of its own looks at the names over and over.
+//! An observer with a connection of its own checks the names over and over.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ struct Sight {
     node: Option<(i64, i64)>,
 }
 
-/// Looks at one name until it is dropped.
+/// Checks one name until it is dropped.
 struct Observer {
     sights: Arc<Mutex<Vec<Sight>>>,
     task: AbortHandle,
@@ -59,7 +59,7 @@ impl Observer {
         Self { sights, task: task.abort_handle() }
     }
 
-    /// Waits until a node stands with another `czxid` than this.
+    /// Waits until a node exists with another `czxid` than this.
     async fn another(&self, before: i64) -> Result<Sight> {
         let began = now();
         loop {
@@ -84,7 +84,7 @@ struct Ground {
     client: CuratorFramework,
 }
 
-/// The milliseconds of one row: for which the name was missing, and from the cause to the node that stands again.
+/// The milliseconds of one row: for which the name was missing, and from the cause to the next node.
 #[derive(Default)]
 struct Times {
     missing: Figures,
@@ -123,7 +123,7 @@ impl Ground {
         Ok((observer, node))
     }
 
-    /// The server ends the session of a node that stands.
+    /// The server ends the session of a persistent node.
     async fn expire(&self, side: &mut Side, turn: Turn, address: SocketAddr, times: &mut Times) -> Result<()> {
         let path = format!("/expiry-{}/{}-{}", address.port(), side.name, turn.round);
         let (observer, before) = self.stand(side, address, path).await?;
@@ -143,7 +143,7 @@ impl Ground {
             let path = format!("/partition-{}/{}-{}", silent.as_millis(), side.name, turn.round);
             observers.push(self.stand(side, proxy.address(), path).await?);
         }
-        // The silence of all begins now, as the server sees it.
+        // The silence of all starts now, as the server sees it.
         tell(sides, "touch one", "touched").await?;
         proxy.partition();
         sleep(silent).await;

@@ -1,4 +1,4 @@
-//! Nodes that stand and groups beside Curator's: `cargo bench -p curator-bench --bench nodes`.
+//! Persistent nodes and groups beside Curator's: `cargo bench -p curator-bench --bench nodes`.
 //!
 //! - The requests of a registration's life, by the in-process server's log.
 //! - The time for which the name is missing, on Apache ZooKeeper: behind the end of a session, and in a partition.

@@ -1,4 +1,4 @@
-//! This project's nodes and members, in a process of their own. The words are those of `main.rs`.
+//! This project's nodes and members, in a process of their own. `main.rs` lists the words.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_millis(1);
 fn hand_offs(server: &TestingServer, before: Traffic, waiters: usize) -> [f64; 2] {
     let after = server.traffic();
     let bytes = (after.received - before.received) + (after.sent - before.sent);
-    // A close and pings are no part of it.
+    // Closes and pings do not count.
     let own = |op: OpCode| !matches!(op, OpCode::Ping | OpCode::CreateSession | OpCode::CloseSession);
     let requests = server.requests().iter().filter(|request| own(request.op)).count();
     #[allow(clippy::cast_precision_loss, reason = "not that many")]

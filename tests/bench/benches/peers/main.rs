@@ -1,7 +1,7 @@
 //! The locks of this project beside their peers, on one Apache ZooKeeper: `cargo bench -p curator-bench --bench peers`.
 //!
 //! Each workload is done by each peer in turn, for a moment, again and again, since the machine may be slow for seconds.
-//! Those that are not in ZooKeeper come last, since the server grows cold meanwhile. What counts is the ratio to Java's
+//! Peers outside of ZooKeeper come last, since the server grows cold during them. What counts is the ratio to Java's
 //! Curator within a round, because machines differ and change. The exit status is 1 too if a peer could not start.
 
 mod bare;

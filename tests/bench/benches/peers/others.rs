@@ -1,5 +1,5 @@
 //! Locks of other kinds in their plain form: the lock of the crate `zookeeper-client`, a key in Redis, a unique index in
-//! SQLite. Who waits for the last two asks again after a pause.
+//! SQLite. A waiter for the last two asks again after a pause.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Stdio;
@@ -14,9 +14,9 @@ use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix};
 
 use crate::peer::{Peer, Run, compete};
 
-/// Between two tries of a lock that nobody tells its waiters of.
+/// The pause between two tries of a lock that notifies no waiter.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long a key lives whose holder does not come back.
+/// The life of a key if its holder does not come back.
 const LIFE: Duration = Duration::from_secs(30);
 
 pub(crate) struct ZookeeperClient;

@@ -68,7 +68,7 @@ pub(crate) fn per_second(cycles: usize, elapsed: Duration) -> f64 {
     float(cycles) / elapsed.as_secs_f64()
 }
 
-/// Runs cycles of all contenders until the time is over. Returns the cycles per second, and the contenders.
+/// Runs cycles of all contenders until the time has ended. Returns the cycles per second, and the contenders.
 pub(crate) async fn compete<C, F>(run: &Run, contenders: Vec<C>, cycle: F) -> Result<(f64, Vec<C>)>
 where
     C: Send + 'static,
@@ -89,7 +89,7 @@ where
             Result::Ok((cycles, own))
         });
     }
-    // Taken before the barrier: a contender that begins may keep this task from its thread.
+    // Taken before the barrier: a contender that starts may keep this task from its thread.
     let began = Instant::now();
     begin.wait().await;
     let (mut cycles, mut contenders) = (0, Vec::new());

@@ -76,7 +76,7 @@ pub(crate) fn does(peer: &str, workload: &Workload) -> bool {
     let is_bare = is_mutex || (is_semaphore && workload.size > 1 && !workload.is_far);
     match peer {
         OURS | OURS_SECOND | CURATOR => true,
-        // Its readers and writers can wait for each other for ever.
+        // Its readers and writers can wait for each other forever.
         KAZOO => !matches!(workload.recipe, Recipe::ReadWrite | Recipe::DirectSemaphore),
         CLIENT => is_mutex,
         BARE_CRATE => is_bare || workload.recipe == Recipe::Drain,

@@ -15,7 +15,7 @@ use crate::ALLOCATOR;
 
 /// The items of a batch, and the work at a time.
 const BATCH: u32 = 64;
-/// Between two looks at the heap.
+/// The pause between two checks of the heap.
 const LOOK: Duration = Duration::from_millis(2);
 
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl All {
         Ok(began.elapsed())
     }
 
-    /// Drains while it looks at the heap.
+    /// Drains while it checks the heap.
     async fn memory(&self, path: &str, items: usize) -> Result<String> {
         let before = heap();
         let (mut peak, mut drain) = (before, pin!(self.drain("plain", path, items)));

@@ -19,14 +19,14 @@ struct Known {
     entered: Duration,
     /// The time of its leave's end.
     left: Option<Duration>,
-    /// It has begun to leave, or is gone.
+    /// It has started to leave, or is gone.
     leaves: bool,
 }
 
 /// One round of the double barrier.
 struct Round {
     from: Duration,
-    /// `None` while its `ready` stands.
+    /// `None` while its `ready` exists.
     until: Option<Duration>,
     opened_by: Option<Member>,
     /// The names of the nodes of its members, as `ready` has named them.
@@ -36,7 +36,7 @@ struct Round {
 /// The deletion of a member's node.
 struct Departure {
     at: Duration,
-    /// The member had begun to leave, or was gone.
+    /// The member had started to leave, or was gone.
     leaves: bool,
 }
 
@@ -95,7 +95,7 @@ impl<'a> timeline::Checker<'a, Event> for Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// Looks at a change that the nodes do not have yet.
+    /// Checks a change that the nodes do not have yet.
     fn look_at_the_nodes(&mut self, at: Duration, change: &Change) {
         let (Change::Created { path, .. } | Change::DataChanged { path, .. } | Change::Deleted { path, .. }) = change;
         let Some(name) = path.strip_prefix(&self.rules.path).and_then(|below| below.strip_prefix('/')) else { return };
@@ -147,7 +147,7 @@ impl Checker<'_> {
         let left: Vec<_> = left.filter_map(|(other, known)| Some((*other, known.left?))).collect();
         if let [round] = open[..] {
             for (other, left) in left {
-                // It stood then, so it has not begun to leave.
+                // It existed then, so it has not started to leave.
                 if self.nodes.any_existed(left, left, |node| node.data == known.id.as_bytes()) {
                     self.found.broken("a leave before another", left, format!("{other:?} before {member:?}"));
                 }
@@ -207,7 +207,7 @@ impl Checker<'_> {
             let count = |such: &dyn Fn(&Departure) -> bool| {
                 u32::try_from(self.departures.iter().filter(|departure| such(departure)).count()).unwrap_or(u32::MAX)
             };
-            // Behind a lost reply it learns the number of its arrival later.
+            // After a lost reply it learns the number of its arrival later.
             let least = count(&|departure| entered < departure.at && departure.at < until && !departure.leaves);
             // Its own is one of them, unless another client has deleted its node: a lost reply may hide that. Behind a
             // lost reply it learns the number of its departure later too.
@@ -224,12 +224,12 @@ impl Checker<'_> {
 
     fn saw(&mut self, at: Duration, call: Call, is_set: bool) -> bool {
         let Some((path, since)) = self.calls.remove(&call) else { return false };
-        // The server of the client may have been behind when the call began.
+        // The server of the client may have been behind when the call started.
         let since = self.history.faults.seen_from(since, self.rules.behind);
         let was_so = match is_set {
             true => self.nodes.existed(&path, since, at, |_| true),
             false => self.nodes.present(&path).is_none_or(|node| {
-                // It was created meanwhile.
+                // It was created in the meantime.
                 !self.nodes.existed(&path, Duration::ZERO, since, |earlier| earlier.czxid == node.czxid)
             }),
         };

@@ -1,7 +1,7 @@
 //! The members and waiters of barriers, and the check for violations.
 //!
 //! The members of a double barrier enter together and leave together: its node `ready` opens it, and the nodes of its
-//! members stand beside that. A plain barrier is a node, and its waiters pass when it is deleted. A [`Barriers`] is a
+//! members are beside it. A plain barrier is a node, and its waiters pass when it is deleted. A [`Barriers`] is a
 //! list of events with their times: the changes at the server, and the calls of members and waiters.
 //! [`Barriers::check`] finds violations:
 //!
@@ -10,7 +10,7 @@
 //! - a member that leaves before another member of its round
 //! - two members that have opened one round
 //! - a wrong number of members that died
-//! - a call that reports a state which the barrier did not have, such as a waiter that passes while it stands
+//! - a call that reports a state which the barrier did not have, such as a waiter that passes while it exists
 
 mod checker;
 #[cfg(test)]
@@ -23,7 +23,7 @@ use crate::Violation;
 use crate::timeline::Timeline;
 use curator_test::nodes::Change;
 
-/// The id of one member, from the beginning of its enter to the end of its leave. Never used twice.
+/// The id of one member, from the start of its enter to the end of its leave. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member(pub u64);
 
@@ -36,7 +36,7 @@ pub struct Call(pub u64);
 pub enum Event {
     /// A change at the server.
     Server(Change),
-    /// The member begins to enter. Its nodes have this data, which no other member has.
+    /// The member starts to enter. Its nodes have this data, which no other member has.
     Enters(Member, String),
     /// The member has entered.
     Entered {
@@ -47,19 +47,19 @@ pub enum Event {
     },
     /// The member, which has entered, names the transaction that opened its round.
     Names(Member, i64),
-    /// The member begins to leave.
+    /// The member starts to leave.
     Leaves(Member),
     /// The member has left.
     Left {
         /// The member.
         member: Member,
-        /// The number of members that have died meanwhile, as the member reports it.
+        /// The number of members that have died in the meantime, as the member reports it.
         died: u32,
     },
     /// The member has not entered, does not leave properly, or has lost its node. From now on others do not wait for
     /// it.
     Gone(Member),
-    /// A call at the plain barrier at a path begins.
+    /// A call at the plain barrier at a path starts.
     Calls(Call, String),
     /// The call has ended, and reports the barrier as set (`true`) or removed.
     Saw(Call, bool),

@@ -102,7 +102,7 @@ fn proper_rounds_have_no_violation() {
         (14, enters(Member(6))),
         (14, stands(Member(6), 14)),
         (15, opens(15)),
-        // One that dies behind the opening has entered all the same.
+        // One that dies after the opening has entered anyway.
         (16, falls(14)),
         (17, entered(Member(6))),
         (17, entered(Member(4))),
@@ -125,7 +125,7 @@ fn a_barrier_that_opens_with_too_few_members_is_found() {
 fn a_member_that_enters_a_round_without_members_is_found() {
     let stale = [(5, falls(1)), (5, falls(2)), (6, enters(C)), (6, stands(C, 6)), (7, entered(C))];
     assert_found(&after_opened(stale), ["7s: no open round: Member(3)"]);
-    // A late member, which `ready` names, lets others in as long as it stands.
+    // A late member, which `ready` names, lets others in as long as it exists.
     let named = Event::Server(Change::DataChanged { path: format!("{PATH}/ready"), data: "a\n4-member".into() });
     let late = [(4, enters(D)), (4, stands(D, 4)), (5, named), (5, entered(D)), (5, falls(1)), (5, falls(2))];
     let last = [(6, enters(C)), (6, stands(C, 6)), (7, entered(C))];
@@ -209,6 +209,6 @@ fn events_out_of_order_are_found() {
         let found = format!("9s: an event out of order: {event:?}");
         assert_found(&after_opened([(9, event)]), [found]);
     }
-    // A leave that has no beginning.
+    // A leave that has no start.
     assert_found(&after_opened([(9, left(A, 0))]), ["9s: an event out of order: Left"]);
 }

@@ -135,7 +135,7 @@ impl<'a> timeline::Checker<'a, Event> for Checker<'a> {
             }
             Event::Shows(cache, state, nodes) => self.shows(at, *cache, *state, nodes),
             Event::CaughtUp { cache, from, zxid } => {
-                // Without a common beginning the two cannot be compared.
+                // Without a common start the two cannot be compared.
                 if zxid < from && self.past.eras() == 1 {
                     let what = format!("{cache:?} has caught up with {zxid}, before {from}");
                     self.found.broken("a wait that ended early", at, what);
@@ -166,7 +166,7 @@ impl<'a> Checker<'a> {
             Reported::Created(path, node) => {
                 self.look_at_node(at, sum.cache, path, node, &mut sum.newest);
                 let parent = self.caches.get(&sum.cache).and_then(|shown| shown.scope.parent(path));
-                // A parent that cannot be read has children all the same.
+                // A parent that cannot be read has children anyway.
                 let is_known = |parent| sum.nodes.contains_key(parent) || self.refusals.was_refused(parent, Read::Data);
                 let has_parent = parent.is_none_or(is_known);
                 let applies = has_parent && !sum.nodes.contains_key(path);
@@ -189,7 +189,7 @@ impl<'a> Checker<'a> {
             }
             Reported::Deleted(path, node) => {
                 let below = format!("{}/", path.trim_end_matches('/'));
-                // The children of a node that cannot be read are those of the next node at its path.
+                // The children of a node that cannot be read are the children of the next node at its path.
                 let has_children = !self.refusals.was_refused(path, Read::Data)
                     && sum.nodes.keys().any(|other| other.starts_with(&below) && other != path);
                 let applies = sum.nodes.get(path) == Some(&self.kept(sum.cache, node)) && !has_children;

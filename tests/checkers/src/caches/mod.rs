@@ -179,7 +179,7 @@ pub enum Event {
     CaughtUp {
         /// The cache.
         cache: Cache,
-        /// The newest transaction when the wait began.
+        /// The newest transaction when the wait started.
         from: i64,
         /// The transaction that the cache names.
         zxid: i64,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use curator_test::versions::{Change, Node};
 
-/// A transaction among all transactions. Those behind a loss of all data are later than those before it.
+/// A transaction among all transactions. Those after a loss of all data are later than those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
     era: usize,
@@ -87,7 +87,7 @@ struct Era {
 /// A state of a node that the server had, or its absence.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
-    /// The beginning of the newest time in which the node had this state.
+    /// The start of the newest time in which the node had this state.
     pub(super) since: Position,
     /// The end of that time; `None` if it lasts.
     pub(super) until: Option<Moment>,

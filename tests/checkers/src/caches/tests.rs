@@ -511,7 +511,7 @@ fn the_events_of_a_node_end_with_a_failed_read_and_continue_behind_it() {
     let shown = vec![Event::Hides(CACHE, BTreeSet::new()), Event::Drained(STREAM), shows(State::Fresh(3), both())];
     assert_eq!(refused([hidden, again(3), shown.clone()].concat()), []);
     assert_eq!(rules_of(&refused([again(3), again(3)].concat())), ["an event that does not apply"]);
-    // Without a failed read the contents are those of the events.
+    // Without a failed read the contents follow the events.
     let secret = vec![access(PORT, LARGE), hides(PORT), Event::Drained(STREAM), shows(State::Fresh(3), root_alone())];
     let found = after_load(secret.into_iter().map(|event| (3, event)));
     assert_eq!(rules_of(&found), ["contents that are not the events"], "{found:?}");

@@ -33,7 +33,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Returns the first event that a server may show to a call that begins at a time.
+    /// Returns the first event that a server may show to a call that starts at a time.
     fn first_seen(&self, begin: Duration) -> usize {
         let from = self.history.slow.seen_from(begin, self.rules.behind);
         self.history.events.partition_point(|(at, _)| *at < from)
@@ -108,7 +108,7 @@ impl<'a> timeline::Checker<'a, Event> for Checker<'a> {
     }
 }
 
-/// One call. Its beginning and its end are numbers of entries.
+/// One call. Its start and its end are numbers of entries.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) operation: Operation,
@@ -124,7 +124,7 @@ impl Known {
         Self { operation, outcome: None, begin, begin_time, end: None, end_time: None }
     }
 
-    /// Returns the time of its end, or of its beginning if it has none.
+    /// Returns the time of its end, or of its start if it has none.
     fn time(&self) -> Duration {
         self.end_time.unwrap_or(self.begin_time)
     }

@@ -3,13 +3,13 @@
 //! A [`Counters`] is a list of calls with the times of their beginnings and ends. [`Counters::check`] finds violations:
 //!
 //! - values that no order of the calls explains, such as an addition that counts twice, is lost, or starts from a value
-//!   that never stood
+//!   that was never stored
 //! - a sum that differs from the additions
 //! - a call that changes another value than it says
 //! - an unknown outcome outside of faults
 //! - an id that is returned twice, or that is not above an earlier one
 //!
-//! A call that has ended counts before each call that began later. One with an unknown outcome counts once or not at
+//! A call that has ended counts before each call that started later. One with an unknown outcome counts once or not at
 //! all. A call that only shows a value may show an earlier one, if the server of its client is behind.
 //! An addition may create a missing number as 0 before it adds.
 
@@ -39,7 +39,7 @@ pub enum Operation {
     Get,
     /// Adds a number.
     Add(i64),
-    /// Sets the value, whatever it was.
+    /// Sets the value, over any value.
     Set(i64),
     /// Sets the value if it has an expected one.
     CompareAndSet {
@@ -52,7 +52,7 @@ pub enum Operation {
     Initialize(i64),
     /// Takes ids.
     Ids {
-        /// `true` if each id is above those of all calls that ended before.
+        /// `true` if each id is above the ids of all calls that ended before.
         rising: bool,
     },
 }
@@ -86,7 +86,7 @@ pub enum Outcome {
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// A call began.
+    /// A call started.
     Began(Call, Counter, Operation),
     /// A call has ended. A call that was dropped has no end, and an unknown outcome.
     Ended(Call, Outcome),
@@ -128,7 +128,7 @@ impl Timeline<Event> {
         self.count(|event| matches!(event, Event::Ended(_, outcome) if has_counted(outcome)))
     }
 
-    /// Returns all violations: those of single calls, those of ids, and those of each counter.
+    /// Returns all violations: of single calls, of ids, and of each counter.
     #[must_use]
     pub fn check(&self, rules: &Rules) -> Vec<Violation> {
         self.check_by(Checker::new(rules, self))

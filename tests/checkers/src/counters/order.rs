@@ -61,7 +61,7 @@ impl State {
     }
 }
 
-/// Searches an order in which each call has its result. A call that ended is before each call that began later. The
+/// Searches an order in which each call has its result. A call that ended is before each call that started later. The
 /// values that the server had, one after the other, lead the search. One write may have several calls.
 pub(super) fn first_order(calls: &[(Call, &Known)], values: &[i64]) -> Order {
     let mut steps: Vec<_> = calls.iter().filter_map(|(call, known)| Step::of(*call, known)).collect();

@@ -11,7 +11,7 @@ const fn cas(expected: i64, new: i64) -> Operation {
     Operation::CompareAndSet { expected, new }
 }
 
-/// Calls that begin and end at these seconds. Those without an outcome have no end.
+/// Calls that start and end at these seconds. Those without an outcome have no end.
 fn counters(calls: impl IntoIterator<Item = (u64, u64, Operation, Option<Outcome>)>) -> Counters {
     let mut events = Vec::new();
     for (number, (begin, end, operation, outcome)) in (1..).zip(calls) {

@@ -17,14 +17,14 @@ enum Stage {
     Ended,
 }
 
-/// One term, from its beginning.
+/// One term, from its start.
 #[derive(Debug)]
 struct Term<'a> {
     candidate: Candidate,
     term: i64,
     node: &'a str,
     stage: Stage,
-    /// It began before the server deleted its node: it excludes others.
+    /// It started before the server deleted its node: it excludes others.
     counts: bool,
 }
 
@@ -182,7 +182,7 @@ impl<'a> Checker<'a> {
             let what = format!("{candidate:?} leads with {term} on {node}");
             self.found.broken("a term of another node", at, what);
         }
-        // The term of a node that is gone excludes none, so a later one may have begun.
+        // The term of a node that is gone excludes none, so a later one may have started.
         if since.is_none() && self.rules.rising_terms {
             let resumes = self.terms.last().is_some_and(|last| {
                 (last.candidate, last.term, last.node, last.stage) == (candidate, term, node, Stage::Ended)

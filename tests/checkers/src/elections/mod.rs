@@ -8,8 +8,8 @@
 //! - candidates without a leader outside of faults
 //! - a wrong report of an observer
 //!
-//! A term lasts from its beginning to the last [`Event::SeenLeading`]. So the recorder of the events asks every
-//! candidate that leads whenever another term begins. If the *server* deletes a node or ends its session, the leader
+//! A term lasts from its start to the last [`Event::SeenLeading`]. So the recorder of the events asks every
+//! candidate that leads whenever another term starts. If the *server* deletes a node or ends its session, the leader
 //! cannot know it at once. Such an end is an event of its own, [`Event::Revoked`]: the term counts until then, and the
 //! leader must be notified of the loss within [`Rules::prompt`].
 
@@ -105,7 +105,7 @@ pub struct Rules {
     pub rising_terms: bool,
     /// The limit of the time from [`Event::Revoked`] to the notification of the loss. `None`: not checked.
     pub prompt: Option<Duration>,
-    /// The limit of the time for which the beginning of a term may be on its way after the server deleted the node. A
+    /// The limit of the time for which the start of a term may be on its way after the server deleted the node. A
     /// listing that was sent just before takes this time. [Slow](Elections::slow) times do not count. `None`: not
     /// checked.
     pub on_its_way: Option<Duration>,
@@ -130,7 +130,7 @@ impl Rules {
         self
     }
 
-    /// Adds that no term may begin later than this after the end of its node.
+    /// Adds that no term may start later than this after the end of its node.
     #[must_use]
     pub const fn on_its_way(mut self, within: Duration) -> Self {
         self.on_its_way = Some(within);
@@ -144,7 +144,7 @@ impl Rules {
         self
     }
 
-    /// Allows terms to fall: the servers may lose their data, and their transactions begin anew.
+    /// Allows terms to fall: the servers may lose their data, and their transactions start again.
     #[must_use]
     pub const fn falling_terms(mut self) -> Self {
         self.rising_terms = false;

@@ -31,7 +31,7 @@ impl Round {
         self.from <= until && self.until.is_none_or(|end| end >= from)
     }
 
-    /// Returns the smallest and the largest number of remaining counts in a time. Counts at its beginning may have
+    /// Returns the smallest and the largest number of remaining counts in a time. Counts at its start may have
     /// followed it.
     fn remaining(&self, from: Duration, until: Duration) -> RangeInclusive<u32> {
         let remaining = |is_made: &dyn Fn(Duration) -> bool| {
@@ -46,7 +46,7 @@ pub(super) struct Checker<'a> {
     rules: &'a Rules,
     history: &'a Latches,
     rounds: Vec<Round>,
-    /// Each with its begin, its operation, and the count that it sets.
+    /// Each with its start, its operation, and the count that it sets.
     calls: BTreeMap<Call, (Duration, Option<String>, u32)>,
     ids: BTreeSet<String>,
     /// The number of calls without an operation id that may still make a count.
@@ -190,7 +190,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Looks at the rounds that were opened: by now all changes of their transactions are known, in whatever order.
+    /// Checks the rounds that were opened: by now all changes of their transactions are known, in any order.
     fn look_at_opened(&mut self) {
         for (number, at) in std::mem::take(&mut self.opened) {
             let Some(round) = self.rounds.iter().rfind(|round| round.number == number) else { continue };
@@ -201,10 +201,10 @@ impl Checker<'_> {
         }
     }
 
-    /// Ends a call. Returns `false` if it has not begun.
+    /// Ends a call. Returns `false` if it has not started.
     fn ends(&mut self, call: Call, look: impl FnOnce(&mut Self, Ended)) -> bool {
         let Some((since, id, count)) = self.calls.remove(&call) else { return false };
-        // The server of the client may have been behind when the call began.
+        // The server of the client may have been behind when the call started.
         let behind = self.history.faults.seen_from(since, self.rules.behind);
         look(self, Ended { call, since, behind, id, count });
         true
@@ -212,7 +212,7 @@ impl Checker<'_> {
 
     fn set(&mut self, at: Duration, Ended { call, since, behind, count, .. }: Ended, by_this: bool) {
         if !by_this {
-            // It stood until it was opened.
+            // It existed until it was opened.
             let stood = |round: &Round| round.lasted(behind, at) && round.opened.is_none_or(|opened| opened >= behind);
             if !self.rounds.iter().any(stood) {
                 self.found.broken("a refusal without a round", at, format!("{call:?}"));

@@ -1,6 +1,6 @@
 //! The counts and waiters of a count-down latch, and the check for violations.
 //!
-//! A latch opens when a number of operations have counted down. Then the next round may begin. Each count is a child of
+//! A latch opens when a number of operations have counted down. Then the next round may start. Each count is a child of
 //! the round's node. The data of the latch's node has the number of the round, and the mark that it is open. A
 //! [`Latches`] is a list of events with their times: the changes at the server, and the calls of clients.
 //! [`Latches::check`] finds violations:
@@ -9,7 +9,7 @@
 //! - a round with more counts than it needs, or that opens or ends with fewer
 //! - an operation that counts twice, or that is confirmed and does not count
 //! - a reported number of remaining counts that the round did not have
-//! - a round that two calls report as begun by them, or that a call does not begin although no round goes on
+//! - a round that two calls report as started by them, or that a call does not start although no round continues
 
 mod checker;
 #[cfg(test)]
@@ -31,21 +31,21 @@ pub struct Call(pub u64);
 pub enum Event {
     /// A change at the server.
     Server(Change),
-    /// A call that sets the count begins.
+    /// A call that sets the count starts.
     SetsCount(Call, u32),
-    /// The call has ended: `true` if it has set the count, `false` if a count stands.
+    /// The call has ended: `true` if it has set the count, `false` if a count exists.
     SetCount(Call, bool),
-    /// A call that counts down begins. Without an operation id it has one that no other call has.
+    /// A call that counts down starts. Without an operation id it has one that no other call has.
     Counts(Call, Option<String>),
     /// The operation has counted, and this number of counts remain.
     Counted(Call, u32),
-    /// A call that reads the number of remaining counts begins.
+    /// A call that reads the number of remaining counts starts.
     Reads(Call),
     /// The call shows that this number of counts remain.
     Shows(Call, u32),
-    /// A call that waits begins.
+    /// A call that waits starts.
     Waits(Call),
-    /// The wait has ended: `true` if the latch is open, `false` if its time is over.
+    /// The wait has ended: `true` if the latch is open, `false` if its time has ended.
     Waited(Call, bool),
     /// The call has failed, or was dropped.
     Gone(Call),

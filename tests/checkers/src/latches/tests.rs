@@ -90,7 +90,7 @@ fn a_wait_that_ends_early_is_found() {
     let early =
         [(2, counts(FIRST, "a")), (2, count(1, "a", 2)), (2, Event::Waits(THIRD)), (4, Event::Waited(THIRD, true))];
     assert_found(&check(early), ["4s: a wait that passed early: Call(3)"]);
-    // The round before is over.
+    // The round before has ended.
     let again = [(5, begins("2 1 token")), (7, Event::Waits(THIRD)), (8, Event::Waited(THIRD, true))];
     assert_found(&after_opened(again), ["8s: a wait that passed early: Call(3)"]);
     // Its server may be behind.

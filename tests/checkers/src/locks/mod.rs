@@ -4,7 +4,7 @@
 //! violations: too many holders, readers beside a writer, tokens that do not grow, a grant out of order, a free
 //! lease beside a waiter, a node left at the end.
 //!
-//! A holder holds from its grant until it begins to release or is notified of its loss. If the *server* ended a session
+//! A holder holds from its grant until it starts to release or is notified of its loss. If the *server* ended a session
 //! or a node, the holder cannot be notified in time; such an end is a step of its own, [`Step::Revoked`]: exclusion
 //! counts the holder until then, and its loss must be notified within [`Rules::prompt`].
 
@@ -46,7 +46,7 @@ impl Mode {
 /// One step of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// It began to wait.
+    /// It started to wait.
     Asked(Mode),
     /// It stopped waiting without a grant: timeout, an error, a dropped future.
     GaveUp,
@@ -57,12 +57,12 @@ pub enum Step {
     /// The server took its node away: session killed, node deleted, session swapped. For a waiter, a following grant
     /// was on its way then: it holds nothing, and must be notified of its loss.
     Revoked,
-    /// Like [`Revoked`](Self::Revoked), for a waiter whose node the server took away at this earlier time. A grant may
+    /// Like [`Revoked`](Self::Revoked), for a waiter: the server took its node away at this earlier time. A grant may
     /// follow only if its listing was sent before: see [`Rules::on_its_way`].
     RevokedSince(Duration),
     /// It was notified of its loss, or saw it when it checked.
     Lost,
-    /// It began to release: from now on it does not rely on the lock.
+    /// It started to release: from now on it does not rely on the lock.
     Releasing,
     /// The release was answered, or handed to the background.
     Released,

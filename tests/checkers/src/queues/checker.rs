@@ -78,7 +78,7 @@ pub(super) struct Checker<'a> {
     locks: BTreeMap<String, (Item, i64)>,
     deliveries: BTreeMap<Delivery, Given>,
     revoked: BTreeSet<String>,
-    /// The drops of consumers, with the number of items that each may have had, and the time of their beginning.
+    /// The drops of consumers, with the number of items that each may have had, and the time of their start.
     drops: Vec<(Duration, usize, Duration)>,
     is_alone: bool,
     found: Found,
@@ -330,7 +330,7 @@ impl Checker<'_> {
         self.claims.get(&claim).is_some_and(|claim| claim.is_revoked)
     }
 
-    /// Looks at a delivery at most once.
+    /// Checks a delivery at most once.
     fn taken(&mut self, at: Duration, what: &str, gone: Option<Duration>, again: bool) {
         match gone {
             None => self.found.broken("an item that is delivered before it is deleted", at, what.to_owned()),
@@ -339,7 +339,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Looks at a delivery with a lock.
+    /// Checks a delivery with a lock.
     fn has_claim(&mut self, at: Duration, what: &str, claim: (Item, i64), number: u32) {
         let claims = self.items[&claim.0].claims.len();
         let Some(claim) = self.claims.get(&claim) else {

@@ -70,7 +70,7 @@ pub enum Event {
     Server(Change),
     /// An administrator is about to delete this node, or to end its session.
     Revoked(String),
-    /// A put of items begins. Items with a lower rank are delivered first.
+    /// A put of items starts. Items with a lower rank are delivered first.
     Puts(Put, Vec<Item>, i64),
     /// The put has ended: `true` if the items are in the queue, `false` if they are not.
     HasPut(Put, bool),
@@ -78,7 +78,7 @@ pub enum Event {
     Delivered(Delivery, Item, i64, u32),
     /// The consumer is notified that the delivery is lost.
     Lost(Delivery),
-    /// A call that ends the delivery begins. A repeated call has an event of its own.
+    /// A call that ends the delivery starts. A repeated call has an event of its own.
     Ends(Delivery, End),
     /// The call has ended.
     Ended(Delivery, Outcome),
@@ -88,7 +88,7 @@ pub enum Event {
     Unknown(String),
     /// A consumer was dropped, which may have had this number of items, all of them taken since this time.
     ConsumerDropped(usize, Duration),
-    /// From now on there is a single consumer, which gets what is put before it begins.
+    /// From now on there is a single consumer, which gets what is put before it starts.
     Alone,
 }
 

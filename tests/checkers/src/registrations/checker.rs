@@ -66,7 +66,7 @@ pub(super) struct Checker<'a> {
     /// The parents of all wanted nodes.
     parents: BTreeSet<&'a str>,
     outsiders: BTreeSet<(&'a str, i64)>,
-    /// The nodes without registration, each with the time from which it stands so.
+    /// The nodes without registration, each with the time from which it is so.
     left: BTreeMap<(String, i64), Duration>,
     found: Found,
 }
@@ -165,7 +165,7 @@ impl<'a> Checker<'a> {
         if !self.rules.kept_in_calm || node.session == 0 || self.history.faults.has(at) {
             return;
         }
-        // A client may start a registration anew that it has just closed. Then both have reported this node.
+        // A client may start a registration again that it has just closed. Then both have reported this node.
         let have = || self.registrations.iter().filter(|(_, known)| known.has(path, node));
         if let (Some((registration, Known { closed: false, .. })), 1) = (have().next(), have().count()) {
             self.found.broken("a loss in calm", at, format!("{registration:?} loses {path}"));
@@ -228,7 +228,7 @@ impl<'a> Checker<'a> {
         true
     }
 
-    /// Returns the nodes beside those of registrations, each with its `czxid`.
+    /// Returns the nodes beside the nodes of registrations, each with its `czxid`.
     fn without_registration(&self) -> BTreeSet<(String, i64)> {
         let open = || self.registrations.values().filter(|known| !known.closed);
         let leads_to = |path: &str| {

@@ -4,7 +4,7 @@
 //! with their times: the changes at the server, and the states that the registrations report.
 //! [`Registrations::check`] finds violations:
 //!
-//! - a state that names a node which never stood, or a node of another session
+//! - a state that names a node which never existed, or a node of another session
 //! - a registration without its node, or with other data than it wants, outside of faults
 //! - a node that a registration has left behind
 //! - a write that was confirmed and never made
@@ -62,9 +62,9 @@ impl Plan {
 /// The state that a registration reports.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum State {
-    /// The node does not stand, or not yet.
+    /// The node does not exist, or not yet.
     Absent,
-    /// The node stands.
+    /// The node exists.
     Standing {
         /// The path of the node at the server.
         path: String,
@@ -114,7 +114,7 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// The limit of the time in which a registration differs from the server outside of faults, and of that in which a
-    /// node without registration stands.
+    /// node without registration exists.
     pub patience: Duration,
     /// True if no session may lose its node outside of faults.
     pub kept_in_calm: bool,
@@ -139,7 +139,7 @@ impl Rules {
 pub type Registrations = Timeline<Event>;
 
 impl Timeline<Event> {
-    /// Returns the number of reported states with a node that stands.
+    /// Returns the number of reported states with a node that exists.
     #[must_use]
     pub fn standing(&self) -> usize {
         self.count(|event| matches!(event, Event::Tells(_, State::Standing { .. })))

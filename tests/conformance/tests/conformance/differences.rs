@@ -20,7 +20,7 @@ struct Difference {
     ends: Option<Version>,
 }
 
-/// On a tree with `/a`, whose children another connection watches.
+/// On a tree with `/a`, another connection watches its children.
 const DIFFERENCES: &[Difference] = &[
     Difference {
         what: "checkWatches looks at the watches of the connection that asks",
@@ -58,11 +58,11 @@ const DIFFERENCES: &[Difference] = &[
 
 /// Differences that no single request shows:
 ///
-/// - A session ends when its timeout is over. Apache rounds up to its next tick.
-/// - Times are those of the process.
+/// - A session ends when its timeout has ended. Apache rounds up to its next tick.
+/// - Times are the times of the process.
 /// - A `check` outside of a `multi` is answered if it succeeds. Apache never answers; from 3.9.3 on it refuses, and
 ///   closes the connection.
-/// - There is no SASL, and clients cannot send `createSession`.
+/// - SASL is missing, and clients cannot send `createSession`.
 /// - The burst that runs over the last sequence number is what is read at once. With
 ///   Apache it is what waits to be carried out.
 /// - The properties of Java in `envi`, latencies and folders are unknown, and `mntr` says less. The four-letter words

@@ -85,7 +85,7 @@ fn request(random: &mut StdRng, version: Version) -> Request {
 #[derive(Debug, Clone)]
 enum Step {
     Call(usize, Request),
-    /// The session ends and the client begins another.
+    /// The session ends and the client starts another.
     Again(usize),
     /// The session moves to a new connection.
     Move(usize),

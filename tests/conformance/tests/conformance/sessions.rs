@@ -1,4 +1,4 @@
-//! How sessions begin, move and end.
+//! How sessions start, move and end.
 
 use curator_test::wire::{ConnectRequest, OpCode, session_password};
 

@@ -120,7 +120,7 @@ struct Client {
     session: i64,
     password: Vec<u8>,
     xid: i32,
-    /// The newest transaction that a reply has told of.
+    /// The newest transaction that a reply has reported.
     zxid: i64,
     /// What it says it has seen when it sets its watches again.
     seen: i64,
@@ -171,7 +171,7 @@ impl Side {
         self.handshake(&request).await
     }
 
-    /// A client that goes on with the session of client `of`.
+    /// A client that continues with the session of client `of`.
     pub(crate) async fn attach(&mut self, of: usize, right_password: bool) -> usize {
         let client = self.clients[of].as_ref().expect("a client");
         let mut password = client.password.clone();

@@ -89,7 +89,7 @@ async fn a_recursive_watch_of_the_root_sees_the_tree() {
     .await;
 }
 
-/// As Apache 3.8 has it: the last watch set on a path counts, whatever it is. From 3.9 on each mode counts.
+/// As Apache 3.8 has it: the last watch set on a path counts, in any mode. From 3.9 on each mode counts.
 #[tokio::test]
 async fn a_watch_replaces_one_of_another_mode() {
     let of_the_others = [

@@ -97,7 +97,7 @@ impl ApacheClusterBuilder {
     /// Starts the servers and waits until all of them serve.
     ///
     /// # Errors
-    /// Those of [`ApacheServerBuilder::start`](super::ApacheServerBuilder::start), and [`ApacheError::InvalidOption`]
+    /// As [`ApacheServerBuilder::start`](super::ApacheServerBuilder::start), and [`ApacheError::InvalidOption`]
     /// for an impossible number of servers or ticks.
     pub fn start(self) -> Result<ApacheCluster, ApacheError> {
         if !SIZES.contains(&self.servers) {
@@ -193,7 +193,7 @@ const fn id(index: usize) -> usize {
 
 /// Several real Apache ZooKeeper servers that form one ensemble, for tests.
 ///
-/// Each server is a process like that of an [`ApacheServer`](super::ApacheServer), and ends like it. Its index, from 0,
+/// Each server is a process like an [`ApacheServer`](super::ApacheServer), and ends like it. Its index, from 0,
 /// names it. A start takes one or two seconds.
 ///
 /// All connections between the servers run through proxies, so that they can be [`cut`](Self::cut) in silence. Then the
@@ -228,7 +228,7 @@ impl ApacheCluster {
     /// Starts a cluster of 3 to 9 servers with the default options, and waits until all of them serve.
     ///
     /// # Errors
-    /// Those of [`ApacheClusterBuilder::start`].
+    /// The errors of [`ApacheClusterBuilder::start`].
     pub fn start(servers: usize) -> Result<Self, ApacheError> {
         Self::builder().servers(servers).start()
     }
@@ -362,7 +362,7 @@ impl ApacheCluster {
     /// Resumes a frozen server, like [`ApacheServer::thaw`](super::ApacheServer::thaw).
     ///
     /// # Errors
-    /// Those of [`freeze`](Self::freeze).
+    /// The errors of [`freeze`](Self::freeze).
     pub fn thaw(&self, index: usize) -> Result<(), ApacheError> {
         self.node(index)?.thaw()
     }
@@ -384,7 +384,7 @@ impl ApacheCluster {
     /// Cuts a follower off from the leader, and returns the leader. All other connections stay.
     ///
     /// # Errors
-    /// [`ApacheError::NoLeader`] if no other server leads, and those of [`cut`](Self::cut).
+    /// [`ApacheError::NoLeader`] if no other server leads, and the errors of [`cut`](Self::cut).
     pub fn cut_from_leader(&self, index: usize) -> Result<usize, ApacheError> {
         self.linked()?;
         self.node(index)?;
@@ -396,7 +396,7 @@ impl ApacheCluster {
     /// Cuts a server off from all others.
     ///
     /// # Errors
-    /// Those of [`cut`](Self::cut).
+    /// The errors of [`cut`](Self::cut).
     pub fn isolate(&self, index: usize) -> Result<(), ApacheError> {
         self.linked()?;
         self.each_other(index, |other| self.links.cut(index, other))

@@ -131,7 +131,7 @@ impl ClaimedPorts {
 }
 
 fn claim(address: SocketAddr) -> io::Result<(SocketAddr, UdpSocket)> {
-    // First, so that a look at a port never disturbs the start of the server that has claimed it.
+    // First, so that a check of a port never disturbs the start of the server that has claimed it.
     let claim = UdpSocket::bind(address)?;
     TcpListener::bind(address)?;
     Ok((address, claim))

@@ -165,7 +165,7 @@ impl ApacheServerBuilder {
 /// [`digest_sasl`](ApacheServerBuilder::digest_sasl).
 ///
 /// All calls are synchronous and may be made from any thread. In an asynchronous test [`start`](Self::start) and
-/// [`restart`](Self::restart) block its thread meanwhile.
+/// [`restart`](Self::restart) block its thread in the meantime.
 ///
 /// # The end of the process
 /// A drop of the value kills the process, even a frozen one, and removes the folder. If the test process dies without a
@@ -196,7 +196,7 @@ impl ApacheServer {
     /// Starts a server with the default options and waits until it serves.
     ///
     /// # Errors
-    /// Those of [`ApacheServerBuilder::start`].
+    /// The errors of [`ApacheServerBuilder::start`].
     pub fn start() -> Result<Self, ApacheError> {
         Self::builder().start()
     }
@@ -259,7 +259,7 @@ impl ApacheServer {
     /// Sessions survive: their timeouts start again when the server is back.
     ///
     /// # Errors
-    /// Those of [`ApacheServerBuilder::start`].
+    /// The errors of [`ApacheServerBuilder::start`].
     pub fn restart(&self) -> Result<(), ApacheError> {
         self.node.start()
     }
@@ -269,7 +269,7 @@ impl ApacheServer {
     /// A session that is attached again is granted a timeout within the new limits.
     ///
     /// # Errors
-    /// Those of [`ApacheServerBuilder::start`], and [`ApacheError::Io`] if the configuration cannot be written.
+    /// The errors of [`ApacheServerBuilder::start`], and [`ApacheError::Io`] if the configuration cannot be written.
     pub fn restart_with_session_timeouts(&self, min: Duration, max: Duration) -> Result<(), ApacheError> {
         self.node.set_options(&[
             ("minSessionTimeout", min.as_millis().to_string()),
@@ -281,7 +281,7 @@ impl ApacheServer {
     /// Stops the server, copies its data into an existing folder, and starts it again.
     ///
     /// # Errors
-    /// Those of [`restart`](Self::restart), and [`ApacheError::Io`] if the data cannot be copied.
+    /// The errors of [`restart`](Self::restart), and [`ApacheError::Io`] if the data cannot be copied.
     pub fn restart_and_save(&self, backup: &Path) -> Result<(), ApacheError> {
         self.node.restart_and_save(backup)
     }
@@ -291,7 +291,7 @@ impl ApacheServer {
     /// The server continues with the transaction numbers of the backup, so it refuses clients that have seen later ones.
     ///
     /// # Errors
-    /// Those of [`restart`](Self::restart), and [`ApacheError::Io`] if the data cannot be copied.
+    /// The errors of [`restart`](Self::restart), and [`ApacheError::Io`] if the data cannot be copied.
     pub fn restart_with_data(&self, backup: &Path) -> Result<(), ApacheError> {
         self.node.restart_with_data(backup)
     }
@@ -304,7 +304,7 @@ impl ApacheServer {
     ///
     /// # Errors
     /// [`ApacheError::NoNode`] if `parent` does not exist, after a mere restart; [`ApacheError::Io`] for an unknown
-    /// form of snapshot; and those of [`ApacheServerBuilder::start`].
+    /// form of snapshot; and the errors of [`ApacheServerBuilder::start`].
     pub fn restart_with_next_sequence(&self, parent: &str, next: i32) -> Result<(), ApacheError> {
         self.node.restart_with_next_sequence(parent, next)
     }
@@ -323,7 +323,7 @@ impl ApacheServer {
 
     /// Resumes a frozen process (`SIGCONT`).
     ///
-    /// It first answers the requests that have arrived meanwhile. Sessions that ran out of time during the freeze
+    /// It first answers the requests that have arrived in the meantime. Sessions that ran out of time during the freeze
     /// end soon, unless a request of their client is read first.
     ///
     /// # Errors

@@ -119,7 +119,7 @@ async fn reach(
         wait_for(changed).await;
     }
     if is_held {
-        // A client that gave up in the partition must not begin a session after it. Yield, so that the runtime sees the
+        // A client that gave up in the partition must not start a session after it. Yield, so that the runtime sees the
         // end of its socket.
         yield_now().await;
         up.receive(client, Duration::ZERO, Duration::ZERO);
@@ -254,7 +254,7 @@ impl Connection {
                 }
                 Some(Fault::CutReply) => {
                     chunk.bytes.truncate(chunk.bytes.len() / 2);
-                    // The client may have closed; the fault has happened all the same.
+                    // The client may have closed; the fault has happened anyway.
                     drop(self.down.send(&self.client, chunk.bytes));
                     return Err(Ending::Fault);
                 }

@@ -52,15 +52,15 @@ impl TestingServerBuilder {
         self
     }
 
-    /// Sets the shortest and the longest session timeout that a client gets, whatever it requests. In whole
+    /// Sets the shortest and the longest session timeout that a client gets, regardless of its request. In whole
     /// milliseconds, as on the wire.
     pub const fn session_timeouts(mut self, min: Duration, max: Duration) -> Self {
         self.session_timeouts = Some((min, max));
         self
     }
 
-    /// Sets the interval at which the server looks for childless containers that had children, and for nodes that have
-    /// outlived their time: 60 s by default, as with Apache. Such a node may stay this much longer.
+    /// Sets the interval at which the server searches for childless containers that had children, and for nodes that
+    /// have outlived their time: 60 s by default, as with Apache. Such a node may stay this much longer.
     pub const fn container_check_interval(mut self, interval: Duration) -> Self {
         self.container_check_interval = interval;
         self

@@ -31,7 +31,7 @@ pub(super) struct Change {
 /// must.
 #[derive(Debug, Clone)]
 pub(super) struct Stale {
-    /// The state when this began.
+    /// The state when this started.
     begin: View,
     /// All changes since.
     changes: Vec<Change>,

@@ -48,7 +48,7 @@ pub(super) struct Settings {
     pub(super) max_session_timeout: Duration,
     /// The id of the first session; not 0.
     pub(super) first_session_id: i64,
-    /// The wall clock when the core begins, in milliseconds since 1970.
+    /// The wall clock when the core starts, in milliseconds since 1970.
     pub(super) epoch_ms: i64,
     /// The interval at which empty containers and outlived nodes are deleted.
     pub(super) container_check_interval: Duration,
@@ -187,7 +187,7 @@ impl Core {
         id
     }
 
-    /// Removes a connection that the client has closed. Its session lives until its time is over.
+    /// Removes a connection that the client has closed. Its session lives until its time has ended.
     pub(super) fn closed(&mut self, connection: ConnectionId) {
         self.watches.remove_connection(connection);
         if let Some(Connection { session: Some(session), .. }) = self.connections.remove(&connection) {
@@ -288,7 +288,7 @@ impl Core {
         self.restart_stale_reads();
     }
 
-    /// Restarts the server without its data: nodes, sessions and transactions begin again.
+    /// Restarts the server without its data: nodes, sessions and transactions start again.
     pub(super) fn restart_empty(&mut self, zxid: i64, now: Duration) {
         self.tree = Tree::new();
         self.sessions.clear();

@@ -47,7 +47,7 @@ const WORDS: [(&[u8; 4], Answer); 15] = [
     (b"wchs", wchs),
 ];
 
-/// Returns the reply to the word that a connection begins with; `None` if it begins with a frame.
+/// Returns the reply to the word that a connection starts with; `None` if it starts with a frame.
 pub(super) fn word(bytes: [u8; 4]) -> Option<Answer> {
     WORDS.iter().find(|(word, _)| **word == bytes).map(|(_, answer)| *answer)
 }

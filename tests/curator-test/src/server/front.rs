@@ -204,7 +204,7 @@ impl Front {
         state.core.restart_empty(0, self.began.elapsed());
     }
 
-    /// Drops all connections, and replaces data and sessions by those of a backup.
+    /// Drops all connections, and replaces data and sessions by a backup's.
     pub(super) fn restore(&self, backup: &Backup) {
         let mut state = self.state.lock();
         state.peers.clear();

@@ -114,7 +114,7 @@ impl RequestLog {
     }
 }
 
-/// Returns the path in a request's body, for operations that begin with one.
+/// Returns the path in a request's body, for operations that start with one.
 pub(super) fn path_of(op: OpCode, body: &[u8]) -> Option<String> {
     use OpCode::{
         AddWatch, Check, CheckWatches, Create, Create2, CreateContainer, CreateTtl, Delete, Exists, GetAcl,

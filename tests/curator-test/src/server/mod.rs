@@ -155,8 +155,8 @@ impl TestingServer {
 
     /// Stops the server: all connections close and the port refuses new ones.
     ///
-    /// Data and sessions are kept for [`restart`](Self::restart); meanwhile no session ends. A frozen server is thawed
-    /// first.
+    /// Data and sessions are kept for [`restart`](Self::restart); in the meantime no session ends. A frozen server is
+    /// thawed first.
     pub fn stop(&self) {
         self.thaw();
         let (done, stopped) = blocking::channel();
@@ -169,7 +169,7 @@ impl TestingServer {
     /// Stops the server if it runs, waits for 20 ms and starts it again on the same port.
     ///
     /// Data and sessions are kept, and every session has its full time again. Connections and their watches are
-    /// dropped. Blocks the calling thread meanwhile.
+    /// dropped. Blocks the calling thread in the meantime.
     ///
     /// # Errors
     /// The operating system's error if it does not return the port.
@@ -185,7 +185,7 @@ impl TestingServer {
     /// until it has caught up with that; other clients get the reply that their session has expired.
     ///
     /// # Errors
-    /// Those of [`restart`](Self::restart).
+    /// The errors of [`restart`](Self::restart).
     pub fn restart_empty(&self) -> io::Result<()> {
         self.stop();
         self.front.restart_empty();
@@ -205,7 +205,7 @@ impl TestingServer {
     /// newer one. Use [`Backup::with_zxid`] for servers that accept all clients. Blocks the calling thread for 20 ms.
     ///
     /// # Errors
-    /// Those of [`restart`](Self::restart).
+    /// The errors of [`restart`](Self::restart).
     ///
     /// # Examples
     /// ```
@@ -224,9 +224,9 @@ impl TestingServer {
         self.listen()
     }
 
-    /// Makes reads lag, like those of a server that follows the leader late, or ends that.
+    /// Makes reads lag, as on a server that follows the leader late, or ends that.
     ///
-    /// Meanwhile a session sees the tree at the time of this call, or at the reply to its newest write or `sync`,
+    /// In the meantime a session sees the tree at the time of this call, or at the reply to its newest write or `sync`,
     /// whichever is newer. The start of a session counts as a write. Writes change the present tree. An event comes
     /// when the session sees its change.
     ///
@@ -266,7 +266,7 @@ impl TestingServer {
     /// Resumes a frozen server.
     ///
     /// Its clock has not stopped: overdue sessions end first, and only then does it read the requests that have arrived
-    /// meanwhile. Has no effect on a server that is not frozen.
+    /// in the meantime. Has no effect on a server that is not frozen.
     pub fn thaw(&self) {
         let thaw = self.frozen.lock().take();
         if let Some(thaw) = thaw {

@@ -69,7 +69,7 @@ impl Core {
                 return Err(Failure::Unreadable);
             }
             let path = body.string()?.to_owned();
-            // Apache sets no watch, whatever the request says.
+            // Apache sets no watch, regardless of the request.
             let _watch = body.bool()?;
             reads.push((op, path));
         }
@@ -97,7 +97,7 @@ impl Core {
 fn parts(body: &mut Reader<'_>) -> Result<Vec<Part>, Failure> {
     let mut parts = Vec::new();
     while let Some(op) = next_type(body)? {
-        // Apache fails on a null path before it looks at the parts.
+        // Apache fails on a null path before it checks the parts.
         body.clone().string()?;
         parts.push(match op {
             OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => {
@@ -133,7 +133,7 @@ fn next_type(body: &mut Reader<'_>) -> Result<Option<OpCode>, Failure> {
     Ok((!is_end).then_some(op))
 }
 
-/// Returns the result's type: a create with a `Stat` is a `create2`, whatever the request was.
+/// Returns the result's type: a create with a `Stat` is a `create2`, regardless of the request.
 const fn result_type(op: OpCode, result: &Done) -> i32 {
     match (op, result) {
         (OpCode::CreateContainer | OpCode::CreateTtl, Done::Created(..)) => OpCode::Create2.code(),

@@ -28,12 +28,12 @@ impl Sessions {
         Self { live: BTreeMap::new(), next_id: first_id }
     }
 
-    /// Replaces the sessions by those of a backup. New sessions still get ids that no session has had.
+    /// Replaces the sessions by a backup's. New sessions still get ids that no session has had.
     pub(super) fn restore(&mut self, backup: Self) {
         self.live = backup.live;
     }
 
-    /// Begins a session and returns its id.
+    /// Starts a session and returns its id.
     pub(super) fn create(&mut self, connection: ConnectionId, timeout: Duration, now: Duration) -> i64 {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1).max(1);

@@ -35,7 +35,7 @@ pub(crate) struct SimulatedNode {
 
 impl SimulatedServer {
     pub(crate) fn new(min_session_timeout: Duration, max_session_timeout: Duration) -> Self {
-        // The wall clock of a simulation begins in 1970.
+        // The wall clock of a simulation starts in 1970.
         let mut core = Core::new(Settings {
             tick: min_session_timeout / 2,
             min_session_timeout,

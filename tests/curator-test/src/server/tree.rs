@@ -327,7 +327,7 @@ impl Tree {
         self.overrun = undo.overrun;
     }
 
-    /// Drops the overrun counters: no more requests wait, and counters are those of the nodes.
+    /// Drops the overrun counters: no more requests wait, so the nodes' counters apply.
     pub(super) fn forget_overruns(&mut self) {
         self.overrun.clear();
     }

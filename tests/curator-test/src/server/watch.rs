@@ -34,7 +34,7 @@ struct Table {
 }
 
 impl Table {
-    /// Adds a watch. It replaces an earlier one of the same connection, whatever its mode.
+    /// Adds a watch. It replaces an earlier one of the same connection, regardless of its mode.
     fn add(&mut self, path: &str, connection: ConnectionId, mode: WatchMode) {
         self.by_path.entry(path.to_owned()).or_default().insert(connection, mode);
         self.by_connection.entry(connection).or_default().insert(path.to_owned());

@@ -5,7 +5,7 @@ use super::watch::{WatchKind, WatchMode};
 use crate::wire::{DecodeError, ErrorCode, EventKind, OpCode, Reader, Writer};
 
 impl Core {
-    /// Sets the watches that a returning client names. Those that would have fired meanwhile fire now.
+    /// Sets the watches that a returning client names. Those that would have fired in the meantime fire now.
     pub(super) fn set_watches(&mut self, caller: Caller, op: OpCode, body: &mut Reader<'_>) -> Result<Writer, Failure> {
         fn paths<'a>(body: &mut Reader<'a>) -> Result<Vec<&'a str>, DecodeError> {
             // Apache fails on a null list as on a null path.

@@ -32,7 +32,7 @@ impl Mode {
     }
 }
 
-/// The kind of node that a create makes: the operation decides it, whatever the mode.
+/// The kind of node that a create makes: the operation decides it, regardless of the mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Making {
     Plain,

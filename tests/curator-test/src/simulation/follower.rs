@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 /// (`LearnerSessionTracker`, `Learner.ping`, `LearnerHandler`). The leader pings its followers every half tick. A
 /// follower's reply names all sessions that have sent it anything since the ping before, and only then does the leader
 /// renew their timeouts. A write that the follower passes on renews nothing. The leader itself sees only a session's
-/// beginning and its move to another connection (`revalidateSession`).
+/// start and its move to another connection (`revalidateSession`).
 ///
 /// A session ends as soon as it may: Apache's leader rounds the time up to a tick.
 #[derive(Debug, Default)]

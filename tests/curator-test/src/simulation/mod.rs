@@ -75,7 +75,7 @@ impl SimulatedEnsemble {
         DefaultZooKeeperFactory::with_connector(SimulatedNetwork::new(Arc::clone(&self.world), client))
     }
 
-    /// Returns the time since the simulation began.
+    /// Returns the time since the simulation started.
     #[must_use]
     pub fn now(&self) -> Duration {
         self.world.now()
@@ -154,7 +154,7 @@ impl SimulatedEnsemble {
         self.world.restart(None);
     }
 
-    /// Restarts all servers without their data: nodes, sessions and transactions begin again.
+    /// Restarts all servers without their data: nodes, sessions and transactions start again.
     pub fn restart_empty(&self) {
         self.restart_empty_at(0);
     }

@@ -48,7 +48,7 @@ struct LinkStream {
     inbox: mpsc::UnboundedReceiver<FromServer>,
     /// Bytes that arrived and were not read yet.
     unread: Vec<u8>,
-    /// The beginning of a frame that is written in parts.
+    /// The start of a frame that is written in parts.
     unsent: Vec<u8>,
 }
 

@@ -21,7 +21,7 @@ const ELECTION: Duration = Duration::from_secs(5);
 
 pub(crate) struct Ground {
     cluster: ApacheCluster,
-    /// Those of each client, one for each server.
+    /// The proxies of each client, one for each server.
     proxies: Vec<Vec<FaultProxy>>,
     clients: Vec<CuratorFramework>,
     /// A client without proxies.

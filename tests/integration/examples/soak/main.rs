@@ -6,7 +6,7 @@
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `CURATOR_SOAK_SECONDS` | legs begin until so many seconds have passed: 600 without it, at least two legs |
+//! | `CURATOR_SOAK_SECONDS` | legs start until so many seconds have passed: 600 without it, at least two legs |
 //! | `CURATOR_SOAK_SEED` | the seed of the faults and the players; a fresh one without it |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]

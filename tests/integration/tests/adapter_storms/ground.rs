@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use curator_simulate::contenders::Recipe;
 
-/// Without credentials nobody may do anything below a storm's root.
+/// Without credentials no client may do anything below a storm's root.
 const CREDENTIALS: (&str, &str) = ("digest", "storm:of clients");
 const TICK: Duration = Duration::from_secs(1);
 const SESSIONS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
@@ -144,7 +144,7 @@ impl Ground {
         format!("{}/lock", self.root)
     }
 
-    /// A node of one of the clients, whose data is its path.
+    /// A node of one of the clients. Its data is its path.
     pub(crate) fn echo(&self, client: usize) -> String {
         format!("{}/echo-{client}", self.root)
     }
@@ -230,7 +230,7 @@ impl Ground {
         }
     }
 
-    /// Lets sequence numbers begin a little before their end, where that is possible.
+    /// Lets sequence numbers start a little before their end, where that is possible.
     pub(crate) fn near_the_last_number(&self) -> bool {
         let near = |part: &String| self.own_server().is_some_and(|server| server.set_next_sequence(part, i32::MAX - 6));
         self.recipe.parts(&self.path()).iter().all(near)
@@ -257,7 +257,7 @@ impl Ground {
         paths.extend((0..self.clients()).map(|client| self.echo(client)));
         paths.extend([self.path(), self.root.clone()]);
         for path in paths {
-            // What was left behind has been told.
+            // What was left behind has been reported.
             if let Err(error) = self.delete(&path).await {
                 drop(error);
             }

@@ -1,12 +1,12 @@
 //! Storms in real time, through either client and over TCP: what the simulated ones leave out.
 //!
 //! Clients contend for each recipe's lock, each behind a proxy that misbehaves on command, while sessions are killed,
-//! nodes deleted and servers restarted. Then the history is checked as in the simulation. A seed decides who does what
+//! nodes deleted and servers restarted. Then the history is checked as in the simulation. A seed decides what happens
 //! when, and is printed; but real time is not reproducible: a seed run again gives a similar storm, not the same.
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `CURATOR_STORM_SECONDS` | storms begin again until so many seconds have passed; one time without it |
+//! | `CURATOR_STORM_SECONDS` | storms start again until so many seconds have passed; one time without it |
 //! | `CURATOR_STORM_SEED` | the first seed; a fresh one without it |
 //! | `CURATOR_TEST_CLIENT` | `zookeeper-async` for that crate |
 //! | `CURATOR_STORM_LOG` | the logs of storms that went well are printed too |
@@ -29,7 +29,7 @@ fn variable<T>(name: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
     Some(read(&value).unwrap_or_else(|| panic!("{name} cannot be {value:?}")))
 }
 
-/// Storms of all recipes at once, again and again until the time is over.
+/// Storms of all recipes at once, again and again until the time has ended.
 fn storms(kind: &Kind) {
     let until = Instant::now()
         + variable("CURATOR_STORM_SECONDS", |value| value.parse().ok()).map_or(Duration::ZERO, Duration::from_secs);

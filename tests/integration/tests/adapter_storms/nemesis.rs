@@ -1,4 +1,4 @@
-//! Whoever does the worst to a storm's clients, with two hands.
+//! The nemesis, which does the worst to a storm's clients, with two hands.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl<'a> Nemesis<'a> {
         Self { scribe, ground, seed }
     }
 
-    /// Does its worst for a while. What it has begun is to be mended.
+    /// Does its worst for a while. What it has started is to be repaired.
     pub(crate) async fn rage(&self) {
         let wire = async {
             let mut random = StdRng::seed_from_u64(self.seed ^ 1 << 60);
@@ -65,7 +65,7 @@ impl<'a> Nemesis<'a> {
     }
 
     async fn break_the_wire(&self, random: &mut StdRng) {
-        // Whoever holds has the most to lose.
+        // A holder has the most to lose.
         let holder = if random.random() { self.ground.holder().await } else { None };
         let client = holder.unwrap_or_else(|| random.random_range(0..self.ground.clients()));
         let proxy = self.ground.proxy(client);
@@ -146,7 +146,7 @@ impl<'a> Nemesis<'a> {
             proxy.late_connect_answer(late);
             proxy.reset();
             sleep(late).await;
-            // What the crate begins now is answered at once, behind what is late.
+            // What the crate starts now is answered at once, behind what is late.
             proxy.late_connect_answer(Duration::ZERO);
             sleep(milliseconds(random, 50..500)).await;
         }
@@ -200,7 +200,7 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// Nothing passes meanwhile, so that it is known which nodes go with the session.
+    /// Nothing passes in the meantime, so that it is known which nodes go with the session.
     async fn kill_a_session(&self, random: &mut StdRng) {
         self.ground.hold_on();
         match self.ground.nodes().await {

@@ -98,7 +98,7 @@ async fn storm(seed: u64, recipe: Recipe, kind: &Kind) -> Outcome {
     scribe.outcome(&recipe.rules(PATIENCE, LATE))
 }
 
-/// Lets all do their work and the nemesis its own, then mends everything; whether all came to their end.
+/// Lets all do their work and the nemesis its own, then repairs everything; whether all came to their end.
 async fn contend(mut workers: JoinSet<()>, scribe: &Scribe, ground: &Ground, seed: u64) -> bool {
     let all = scribe.all_end(&mut workers);
     tokio::pin!(all);
@@ -116,7 +116,7 @@ async fn contend(mut workers: JoinSet<()>, scribe: &Scribe, ground: &Ground, see
     timeout(THE_END, all).await.is_ok()
 }
 
-/// Everything must be cleaned while the sessions live: nobody needs their end for that.
+/// Everything must be cleaned while the sessions live: it does not need their end.
 async fn check_what_is_left(scribe: &Scribe, ground: &Ground, clients: &[CuratorFramework]) {
     let mut nodes = Ok(Vec::new());
     let cleaned = until(LATE, async || {

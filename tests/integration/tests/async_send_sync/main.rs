@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::future::Ready;
 use std::marker::PhantomData;
 
-/// An expression's type. The inherent methods exist if the trait is implemented; otherwise those of [`Absent`] are called.
+/// An expression's type. The inherent methods exist if the trait is implemented; otherwise the methods of [`Absent`]
+/// are called.
 struct Of<T: ?Sized>(PhantomData<T>);
 
 impl<T: Send + ?Sized> Of<T> {

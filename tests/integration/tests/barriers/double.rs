@@ -95,7 +95,7 @@ on_every_server! {
         all_leave(entered.into_iter().map(|(member, _)| member).collect()).await;
     }
 
-    /// Curator at its head lets those that are late by more than the leavers need wait for ever.
+    /// Curator at its head lets those that are late by more than the leavers need wait forever.
     async fn late_member_of_fast_leavers_gets_in_and_out(env) {
         let path = env.path("barrier");
         let mut members = JoinSet::new();
@@ -143,12 +143,12 @@ on_every_server! {
         }
         assert_eq!(children(&client, &path).await.len(), 2);
         assert_eq!(in_time(second.leave()).await.unwrap().died, 0);
-        // A further call is told of the end.
+        // A further call reports the end.
         assert_eq!(in_time(first.leave_timeout(Duration::ZERO)).await.unwrap().unwrap().died, 0);
         assert_eq!(children(&client, &path).await, [""; 0]);
     }
 
-    /// In Curator the others wait for ever for a member that has died while it waited.
+    /// In Curator the others wait forever for a member that has died while it waited.
     async fn members_that_leave_do_not_wait_for_the_dead(env) {
         let (client, path) = (env.client().await, env.path("barrier"));
         let mut barriers = Vec::new();
@@ -262,7 +262,7 @@ on_every_server! {
         .await;
         let other = in_time(barrier(&client, &path, 2).enter()).await.unwrap();
         let first = in_time(&mut waiting).await.unwrap();
-        // A member that has entered is told.
+        // A member that has entered is notified.
         let node = in_time(other.round()).await.unwrap();
         assert!(node > Zxid::new(0) && first.is_held());
         let names = children(&client, &path).await;

@@ -26,8 +26,8 @@ async fn behind_proxy(server: &TestingServer) -> (FaultProxy, CuratorFramework) 
     (proxy, connected(options).await)
 }
 
-/// Lets a member die in an outage of the one that watches it, before or behind the reply that sets its watch. Returns the
-/// id that is reported.
+/// Lets a member die in an outage of the one that watches it, before or after the reply that sets its watch. Returns
+/// the id that is reported.
 async fn death_in_an_outage(is_watched: bool) -> String {
     let server = server();
     let (proxy, watcher) = behind_proxy(&server).await;
@@ -36,7 +36,7 @@ async fn death_in_an_outage(is_watched: bool) -> String {
     let (_dead, first) = (members.pop().unwrap(), members.pop().unwrap());
     let reads = proxy.replies(OpCode::GetData);
     if !is_watched {
-        // The reply to the read of the other member; the one before is that of `ready`.
+        // The reply to the read of the other member; the one before is the reply to the read of `ready`.
         proxy.refuse();
         proxy.drop_reply(OpCode::GetData, 2);
     }

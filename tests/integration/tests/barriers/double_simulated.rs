@@ -32,7 +32,7 @@ fn enter_beside(other: &str) -> String {
     })
 }
 
-/// A server received the create of a member's ended session before that of its next session.
+/// A server received the create of a member's ended session before the create of its next session.
 #[test]
 fn node_of_an_ended_session_is_replaced_by_that_of_the_next_one() {
     let name = enter_beside("other");

@@ -24,7 +24,7 @@ fn waiting(latch: &CountDownLatch) -> JoinHandle<Result<(), BarrierError>> {
 }
 
 on_every_server! {
-    /// Redisson's #2304 and #5349: a waiter missed its wake-up, and only the first listener was told.
+    /// Redisson's #2304 and #5349: a waiter missed its wake-up, and only the first listener was notified.
     async fn last_count_lets_all_waiters_pass(env) {
         let (one, two, path) = (env.client().await, env.client().await, env.path("latch"));
         let (ours, others) = (latch(&one, &path), latch(&two, &path));
@@ -44,7 +44,7 @@ on_every_server! {
         in_time(ours.wait()).await.unwrap();
         assert!(in_time(others.wait_timeout(Duration::ZERO)).await.unwrap().is_some());
         assert_eq!(in_time(others.count()).await.unwrap(), 0);
-        // A count of a round that is over changes nothing.
+        // A count of a round that has ended changes nothing.
         assert_eq!(in_time(ours.count_down()).await.unwrap(), 0);
         let round = in_time(ours.round()).await.unwrap();
         assert_eq!(children(&one, &format!("{path}/{round}")).await.len(), 3);
@@ -226,7 +226,7 @@ on_every_server! {
         env.kill_owner_of(&two, &node).await;
         assert_eq!(in_time(lost).await.unwrap().unwrap(), "host-1");
         in_time(participant.lost()).await;
-        // It counts in its next session all the same.
+        // It counts in its next session anyway.
         assert_eq!(in_time(participant.count_down()).await.unwrap(), 1);
         assert_eq!(in_time(others.count()).await.unwrap(), 1);
     }

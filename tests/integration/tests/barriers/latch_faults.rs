@@ -69,7 +69,7 @@ fn count_with_a_lost_reply_never_reaches_the_next_round() {
             assert!(soon(others.try_set_count(5)).await.unwrap());
             ensemble.repair(ONE);
             if let Err(error) = soon(counting).await.unwrap() {
-                // Its round is over, and the nodes of that are deleted.
+                // Its round has ended, and the nodes of that are deleted.
                 assert!(error.outcome_unknown(), "after {millis} ms: {error}");
             }
             let counted = counts(&ensemble, &others).await;
@@ -109,7 +109,7 @@ fn round_begins_once_whatever_its_connection_does() {
     }
 }
 
-/// Two calls at once, one of which loses replies: one of them begins the round.
+/// Two calls at once, one of which loses replies: one of them starts the round.
 #[test]
 fn one_of_two_calls_begins_the_round_whatever_their_connections_do() {
     let mut begun_by_ours = 0;
@@ -330,7 +330,7 @@ fn count_reaches_no_round_of_a_latch_that_was_deleted() {
     }
 }
 
-/// The notification of a begin comes behind the call of a wait, to a client that has watched the latch before.
+/// The notification of a start comes after the call of a wait, to a client that has watched the latch before.
 #[test]
 fn notification_of_the_begin_of_a_round_ends_no_wait_for_it() {
     let mut behind = 0;
@@ -355,7 +355,7 @@ fn notification_of_the_begin_of_a_round_ends_no_wait_for_it() {
     assert!(behind > 50, "{behind}");
 }
 
-/// The server of a client still shows a round that is over. A participant of that one would count in no round.
+/// The server of a client still shows a round that has ended. A participant of that one would count in no round.
 #[test]
 fn participant_on_a_server_that_lags_behind_joins_the_present_round() {
     play(1, async |ensemble| {

@@ -32,7 +32,7 @@ fn is_refused(state: &CacheState) -> bool {
     matches!(state, CacheState::Failed(CacheError::Framework(Error::NoAuth { .. })))
 }
 
-/// Decompresses by a look at the cache that waits for the data, from another thread.
+/// Decompresses by a read of the cache that waits for the data, from another thread.
 #[derive(Debug, Clone, Default)]
 struct Looking(Arc<OnceLock<CuratorCache>>);
 
@@ -247,7 +247,7 @@ on_every_server! {
         assert_eq!(contents(&cache), BTreeMap::from([(kid.clone(), b"grown".to_vec()), (new, b"new".to_vec())]));
         assert_eq!([cache.get(&root), cache.get(&dir)], [Lookup::NotLoaded, Lookup::NotLoaded]);
         assert_eq!(cache.children(&dir).unwrap().len(), 2);
-        // So does a cache that begins now, or that resumes.
+        // So does a cache that starts now, or that resumes.
         let fresh = loaded(&client, &root, CuratorCacheOptions::new().compressed()).await;
         let options = CuratorCacheOptions::new().compressed().resume(cache.snapshot().unwrap());
         for other in [fresh, loaded(&client, &root, options).await] {

@@ -353,7 +353,7 @@ async fn a_cache_loads_more_than_64_k_nodes() {
     cache.start().unwrap();
     in_time(cache.initialized()).await.unwrap();
     assert_eq!(cache.len(), NODES);
-    // The stream was not read meanwhile, and more events than its limit were dropped.
+    // The stream was not read in the meantime, and more events than its limit were dropped.
     let mut replay = Replay::default();
     let reported = replay.arrived(&mut events);
     assert_eq!((&reported[0], reported.len(), replay.0.len()), (&Reported::Reset, NODES + 2, NODES));

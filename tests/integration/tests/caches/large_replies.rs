@@ -99,7 +99,7 @@ async fn listing_that_is_too_large_keeps_the_known_children() {
     in_time(cache.caught_up()).await.unwrap();
     in_time(cache.synced()).await.unwrap();
     assert_eq!(cache.get("/tree/dir/kid").present().unwrap().data, b"x");
-    // A cache that begins now does not know them until the listing is smaller.
+    // A cache that starts now does not know them until the listing is smaller.
     let late = loaded(&stage.client, "/tree", CuratorCacheOptions::new()).await;
     assert_eq!((late.len(), late.get("/tree/dir/kid")), (3, Lookup::NotLoaded));
     let mut events = late.changes();

@@ -65,7 +65,7 @@ on_every_server! {
             kept.sort_by(|one, other| one.path.cmp(&other.path));
             assert_eq!(nodes, kept);
         }
-        // Each goes on.
+        // Each continues.
         client.delete().for_path(&format!("{root}/7")).await.unwrap();
         in_time(cache.caught_up()).await.unwrap();
         cache.close().await;
@@ -255,7 +255,7 @@ async fn a_closure_that_panics_or_blocks_holds_up_its_own_listener_alone() {
     assert!(reported[6] == "initialized" && !reported.iter().any(|call| call.ends_with("/tree/a=")), "{reported:?}");
     cache.remove_listener(blocking);
     released.send(()).unwrap();
-    // The call that runs goes on.
+    // The call that runs continues.
     assert_eq!(blocked.take(3).await, ["all /tree=", "create /tree=", "write /tree="]);
     client.delete().for_path("/tree/b").await.unwrap();
     assert_eq!(calls.take(2).await[0], "all /tree/b=");

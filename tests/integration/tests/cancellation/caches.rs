@@ -1,4 +1,4 @@
-//! The asynchronous methods of caches, dropped at every poll: the cache goes on, and its close leaves nothing.
+//! The asynchronous methods of caches, dropped at every poll: the cache continues, and its close leaves nothing.
 
 use curator_integration::lock_stage::QUIET;
 use curator_integration::operations::LONG;

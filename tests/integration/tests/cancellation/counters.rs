@@ -18,12 +18,12 @@ fn patient() -> RetryForever {
     RetryForever::new(Duration::from_millis(1)).unwrap()
 }
 
-/// A method of counters, with the value behind it. All begin at 5.
+/// A method of counters, with the value behind it. All start at 5.
 fn number(method: &'static str, post: i64, call: impl AsyncFn(&DistributedAtomicLong) + 'static) -> Row {
     let row = Row::new(method, async move |scene| {
         scene.stage.front.create().with_data(5_i64.to_be_bytes()).for_path(PATH).await.unwrap();
         let number = DistributedAtomicLong::new(scene.stage.client.clone(), PATH, patient()).unwrap();
-        // The marker stands, and the value is known.
+        // The marker exists, and the value is known.
         number.add(0).await.unwrap();
         scene.call(call(&number)).await;
         let behind = number.increment().await.unwrap().pre_value;
@@ -66,7 +66,7 @@ pub(crate) fn numbers() -> Vec<Row> {
     ]
 }
 
-/// A method of atomic values, with the value behind it. All begin at `old`.
+/// A method of atomic values, with the value behind it. All start at `old`.
 fn value(method: &'static str, post: &'static str, call: impl AsyncFn(&DistributedAtomicValue) + 'static) -> Row {
     Row::new(method, async move |scene| {
         scene.stage.front.create().with_data("old").for_path(PATH).await.unwrap();

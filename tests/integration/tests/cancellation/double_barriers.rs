@@ -1,5 +1,5 @@
 //! The asynchronous methods of double barriers, dropped at every poll: no node and no watch is left, and the other
-//! member goes on.
+//! member continues.
 
 use curator_framework::Zxid;
 use curator_integration::lock_stage::{Stage, TURN};

@@ -123,7 +123,7 @@ fn latch(
         drop(participant);
         sleep(QUIET).await;
         scene.assert_nothing_of_ours().await;
-        // All goes on: the count is made once, and the round ends.
+        // All continues: the count is made once, and the round ends.
         let begins = others.try_set_count(1).await.unwrap();
         assert!(!(begins && scene.completes && setup == Setup::Free));
         let round = others.round().await.unwrap();

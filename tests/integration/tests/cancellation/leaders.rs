@@ -58,7 +58,7 @@ fn latch(method: &'static str, lead: Lead, call: impl AsyncFn(&[LeaderLatch; 2])
             assert!(ours.has_leadership(), "{ours:?}");
         }
         assert!(ours.has_leadership() != other.has_leadership(), "{ours:?} {other:?}");
-        // A close goes on when its future is dropped.
+        // A close continues when its future is dropped.
         let is_closed = method.contains("close") && scene.is_called();
         assert_eq!(matches!(ours.state(), LeaderState::Closed), is_closed, "{ours:?}");
         ours.close().await;
@@ -142,7 +142,7 @@ fn selector(method: &'static str, is: Is, call: impl AsyncFn(&LeaderSelector) + 
         scene.call(call(&selector)).await;
         if let Some(running) = running {
             sleep(QUIET).await;
-            // A close goes on when its future is dropped.
+            // A close continues when its future is dropped.
             let is_closed = method == "LeaderSelector::close" && scene.is_called();
             assert_eq!(running.is_finished(), is_closed);
             selector.close().await;
@@ -187,7 +187,7 @@ fn observed(method: &'static str, call: impl AsyncFn(&LeaderObserver, &LeaderObs
         let late = observer(scene.stage.client.clone(), PATH);
         scene.call(call(&knows, &late)).await;
         sleep(QUIET).await;
-        // A close goes on when its future is dropped.
+        // A close continues when its future is dropped.
         let is_closed = method == "LeaderObserver::close" && scene.is_called();
         assert_eq!(matches!(*observed.borrow(), ObserverState::Closed), is_closed);
         knows.close().await;

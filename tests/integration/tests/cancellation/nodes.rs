@@ -1,4 +1,4 @@
-//! The asynchronous methods of nodes, groups and partitions, dropped at every poll: what stands goes on to stand, and
+//! The asynchronous methods of nodes, groups and partitions, dropped at every poll: existing nodes stay, and
 //! the closes of all leave nothing.
 
 use std::time::Duration;
@@ -14,14 +14,14 @@ use tokio::time::sleep;
 
 use crate::Row;
 
-/// A method of a node, and the data of the node behind the call. `None` if the node is gone.
+/// A method of a node, and the data of the node after the call. `None` if the node is gone.
 fn node(method: &'static str, behind: Option<&'static str>, call: impl AsyncFn(&PersistentNode) + 'static) -> Row {
     Row::new(method, async move |scene| {
         let node = PersistentNode::new(scene.stage.client.clone(), "/node", "first").unwrap();
         node.start().unwrap();
         scene.call(call(&node)).await;
         sleep(QUIET).await;
-        // The closing, and the write of data, go on when their futures are dropped.
+        // The closing, and the write of data, continue when their futures are dropped.
         let data = if scene.is_called() { behind } else { Some("first") };
         assert_eq!(scene.stage.own_nodes().len(), usize::from(data.is_some()));
         if let Some(data) = data {
@@ -46,7 +46,7 @@ pub(crate) fn nodes() -> Vec<Row> {
     ]
 }
 
-/// A method of a node with a time to live, and the data behind the call. The simulated server refuses such nodes, so
+/// A method of a node with a time to live, and the data after the call. The simulated server refuses such nodes, so
 /// each call ends with that refusal.
 fn ttl_node(method: &'static str, behind: &'static str, call: impl AsyncFn(&PersistentTtlNode) + 'static) -> Row {
     Row::new(method, async move |scene| {
@@ -79,7 +79,7 @@ struct Both {
     changes: Changes<MemberChange>,
 }
 
-/// A method of a member or a group, and whether the follower knows the member behind the call.
+/// A method of a member or a group, and whether the follower knows the member after the call.
 fn of_group(method: &'static str, behind: Option<bool>, call: impl AsyncFn(&mut Both) + 'static) -> Row {
     Row::new(method, async move |scene| {
         let group = group(scene.stage.front.clone(), "/group");

@@ -51,7 +51,7 @@ macro_rules! rows {
                     other.initialized().await.unwrap();
                 }
                 if method != "Shared::close" {
-                    // Both know the same, and it goes on.
+                    // Both know the same, and it continues.
                     let (ours, others) = ($of(shared.versioned_value()), $of(other.versioned_value()));
                     assert_eq!(ours, others);
                     let is_new = *ours.value() == $new;
@@ -60,7 +60,7 @@ macro_rules! rows {
                     sleep(QUIET).await;
                     assert_eq!(*$of(other.versioned_value()).value(), $last);
                 } else if scene.is_called() {
-                    // The closing goes on.
+                    // The closing continues.
                     assert_eq!(scene.stage.footprint().of_clients(), beside);
                     assert!(shared.$set($new).await.unwrap_err().to_string().contains("closed"));
                 }

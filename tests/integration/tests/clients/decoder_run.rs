@@ -141,7 +141,7 @@ fn feed(samples: &[Sample], random: &mut SmallRng) -> bool {
         input.extend(frame(&bytes, random));
     }
     let taken = decoder.feed(&input);
-    // What is left of the session goes on over the next connection.
+    // What is left of the session continues over the next connection.
     decoder.reopen();
     let _again = decoder.feed(&input);
     match taken {

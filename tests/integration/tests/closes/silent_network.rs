@@ -27,7 +27,7 @@ const ROUNDING: Duration = Duration::from_millis(10);
 /// A close that runs, with the closed object as its output: its drop must not be what deletes the node.
 struct Close(Pin<Box<dyn Future<Output = Box<dyn Any>>>>);
 
-/// Sets an object up, and returns its close, which does not begin before its first poll.
+/// Sets an object up, and returns its close, which does not start before its first poll.
 type Opened = Pin<Box<dyn Future<Output = Close>>>;
 
 type Open = fn(CuratorFramework) -> Opened;
@@ -306,7 +306,7 @@ const CLOSES: [(&str, Open); 29] = [
             let counter = DistributedAtomicLong::new(client, PATH, policy).unwrap();
             counter.increment().await.unwrap();
             Close(Box::pin(async move {
-                // The close waits for a change in flight, also if nothing polls it.
+                // The close waits for a change in flight, even if nothing polls it.
                 let mut change = Box::pin(counter.increment());
                 assert!(futures_util::poll!(&mut change).is_pending());
                 counter.release_marker().await;

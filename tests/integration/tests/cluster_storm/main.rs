@@ -1,5 +1,5 @@
 //! A client under load on a cluster of real servers that are killed, frozen and started again in turn: no call takes
-//! longer than its budget, nothing grows, credentials and watches go on working, and the client is back soon after a
+//! longer than its budget, nothing grows, credentials and watches keep working, and the client is back soon after a
 //! majority is.
 //!
 //! `CURATOR_STORM_SECONDS` makes the storm longer.
@@ -189,7 +189,7 @@ async fn watch(client: CuratorFramework, load: Arc<Load>) {
         if data == b"the end" {
             return;
         }
-        // Else it has to be set anew.
+        // Else it has to be set again.
         if let WakeReason::Event(_) = changed.await {
             load.events.fetch_add(1, Ordering::SeqCst);
         }

@@ -21,7 +21,7 @@ async fn client(server: &TestingServer) -> CuratorFramework {
 }
 
 /// The requests below a path, in the server's order. Not the removal of watches, which only one of the two clients can do:
-/// whoever waits no longer asks for it there.
+/// a client that stops waiting requests it there.
 fn requests(server: &TestingServer, path: &str) -> Vec<OpCode> {
     let below = |logged: &curator_test::LoggedRequest| logged.path.as_deref().is_some_and(|at| at.starts_with(path));
     let counted = |logged: &&curator_test::LoggedRequest| below(logged) && logged.op != OpCode::RemoveWatches;
@@ -164,7 +164,7 @@ async fn a_hand_over_between_sessions_needs_no_listing_either() {
     for (place, waiter) in line.into_iter().enumerate() {
         assert!(guard.release().await.unwrap().is_released());
         guard = waiter.await.unwrap();
-        // The grant itself took no request. Whoever is next but one looks meanwhile.
+        // The grant itself took no request. In the meantime the next waiter but one lists the queue.
         let expected: &[OpCode] = if place == last { &[] } else { &A_LOOK };
         eventually("it has looked", async || requests(&server, "/lock").len() > expected.len()).await;
         answered(&clients).await;
@@ -213,7 +213,7 @@ async fn a_departure_wakes_one_waiter_of_many() {
     server.clear_requests();
     assert!(guard.release().await.unwrap().is_released());
     let next = waiters.join_next().await.unwrap().unwrap();
-    // The one behind it is told by the process itself that it is the next, and its own node is watched already.
+    // The process itself notifies the next waiter that it is first, and its own node is watched already.
     assert_eq!(requests(&server, "/lock"), [OpCode::Delete]);
     waiters.abort_all();
     assert!(next.release().await.unwrap().is_released());

@@ -120,7 +120,7 @@ async fn member_watches_its_node_by_one_read_after_a_tenth_of_the_session_timeou
     assert_eq!(in_time(other.leave()).await.unwrap().died, 0);
     assert_eq!(in_time(leaving).await.unwrap().died, 0);
     eventually("the watches have fired", async || client.watchers() == 0).await;
-    // The notification of the own departure may make the watch read the node.
+    // The notification of its own departure may make the watch read the node.
     let (own, others): (Vec<_>, Vec<_>) = requests_of(&stage, session).into_iter().partition(is_read);
     assert!(own.len() <= 1, "{own:?}");
     assert!(others.iter().map(|(op, _)| *op).eq([Multi, GetData]), "{others:?}");
@@ -129,7 +129,7 @@ async fn member_watches_its_node_by_one_read_after_a_tenth_of_the_session_timeou
 #[tokio::test]
 async fn member_that_waits_long_to_leave_sends_four_requests() {
     let stage = Stage::new(PATH).await;
-    // A tenth of this timeout is the time after which a member that leaves looks at the others.
+    // A tenth of this timeout is the time after which a member that leaves checks the others.
     let leaver = connected(options(&stage.server).session_timeout(Duration::from_secs(3))).await;
     let enter = async |client: &CuratorFramework| {
         DistributedDoubleBarrier::new(client.clone(), PATH, 2).unwrap().enter().await.unwrap()
@@ -139,7 +139,7 @@ async fn member_that_waits_long_to_leave_sends_four_requests() {
     answered(std::slice::from_ref(&leaver)).await;
     stage.server.clear_requests();
     let leaving = tokio::spawn(async move { leaves.leave().await.unwrap() });
-    // The watch on the own node, which is gone by then, may begin with a read.
+    // The watch on its own node, which is gone by then, may start with a read.
     let is_of_leave = |(op, path): &(OpCode, Option<String>)| {
         *op != GetData || !path.as_deref().is_some_and(|path| path.ends_with("-member"))
     };

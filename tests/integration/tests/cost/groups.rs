@@ -67,7 +67,7 @@ async fn an_observer_reads_what_has_changed() {
     stage.observer.delete().for_path(&format!("{GROUP}/new")).await.unwrap();
     sees(&group, |seen| !seen.contains("new")).await;
     let leave = stage.requests().await;
-    // If the notification of the node precedes that of the listing by more than a moment, the node is read.
+    // If the notification of the node precedes the listing's by more than a moment, the node is read.
     let alternatives = [&[Delete, GetChildren][..], &[Delete, GetData, GetChildren]];
     assert!(alternatives.contains(&&*leave), "{leave:?}");
 }
@@ -179,7 +179,7 @@ async fn a_member_costs_its_node_and_its_observer() {
     assert_eq!([SetData, Exists, GetData].map(|op| count(&write, op)), [(1, 3); 3], "{write:?}");
     in_time(joining.close()).await;
     let close = stage.requests().await;
-    // The deletion is faster than the removal of the watch on the own node, or not.
+    // The deletion is faster than the removal of the watch on its own node, or not.
     let alternatives = [[(1, 3), (2, 3)], [(1, 4), (3, 4)]];
     assert!(alternatives.contains(&[Delete, RemoveWatches].map(|op| count(&close, op))), "{close:?}");
 }

@@ -10,7 +10,7 @@ use curator_test::wire::OpCode::{
 
 use crate::meter::Stage;
 
-/// A read, and another one behind a write that changes nothing.
+/// A read, and another one after a write that changes nothing.
 const CERTAIN: [OpCode; 5] = [GetData, Exists, Delete, GetData, Exists];
 
 fn latch(stage: &Stage) -> CountDownLatch {

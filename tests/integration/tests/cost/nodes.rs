@@ -1,4 +1,4 @@
-//! The cost of a node that stands. The table of `PersistentNode` has these numbers.
+//! The cost of a persistent node. The table of `PersistentNode` has these numbers.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn standing(client: &CuratorFramework, path: &str) -> (PersistentNode, Sta
     (node, stands)
 }
 
-/// Waits until another node stands than this one.
+/// Waits until another node exists than this one.
 async fn stands_again(node: &PersistentNode, before: &StandingNode) {
     let is_another = |state: &NodeState| matches!(state, NodeState::Standing(now) if now.czxid != before.czxid);
     node.watch().wait_for(is_another).await.unwrap();

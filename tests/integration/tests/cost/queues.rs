@@ -289,7 +289,7 @@ async fn waiter_that_is_not_polled_holds_up_no_other() {
     quiet(&stage.server).await;
     counted(&stage.server);
     between.abort();
-    // It looks at the first one, and is not polled from then on.
+    // It reads the first one's node, and is not polled from then on.
     eventually("the last looks", async || {
         assert!(!poll_once(last.as_mut()).await);
         stage.server.requests().iter().any(|one| one.op == OpCode::GetData)

@@ -69,7 +69,7 @@ async fn each_takes_it_once(what: &str, env: &Env, client: CuratorFramework, loc
     client.close().await;
 }
 
-/// A client whose session and releases outlive the requests that are sent before theirs.
+/// A client with a session and releases that outlive the requests that are sent before theirs.
 async fn patient(env: &Env, session: Duration) -> CuratorFramework {
     connected(builder(env.address()).session_timeout(session).max_close_wait(session)).await
 }
@@ -104,14 +104,14 @@ async fn paths_held_at_once(env: Env, count: usize) {
     let acquired = began.elapsed();
     assert!(guards.iter().all(|guard| guard.is_held()));
     assert_eq!(children(&observer, &env.path("many")).await.len(), count);
-    // Each is locked for everybody else.
+    // Each is locked for all other clients.
     for number in (0..count).step_by(count / 10) {
         let lock = InterProcessMutex::new(observer.clone(), env.path(&format!("many/{number}"))).unwrap();
         assert!(lock.try_acquire().await.unwrap().is_none());
     }
     eventually("all nodes are watched", async || client.watchers() == count).await;
     let watched = began.elapsed();
-    // Who loses one of them loses no other.
+    // The loss of one guard is not a loss of another.
     let deleted = guards.swap_remove(count / 2);
     observer.delete().for_path(deleted.node_path()).await.unwrap();
     assert_eq!(in_time(deleted.lost()).await, LossReason::NodeDeleted);
@@ -197,7 +197,7 @@ async fn requests_of_hand_offs(way: Way, queue: usize) -> BTreeMap<String, usize
     }
     let parents = way.parents("/lock");
     let nodes = || parents.iter().map(|parent| server.children(parent).map_or(0, |nodes| nodes.len())).sum::<usize>();
-    // Nothing has been sent for so many looks in a row; whoever is at the head of a semaphore has two nodes.
+    // Nothing has been sent for so many looks in a row; the contender at the head of a semaphore has two nodes.
     let settled = async |waiting: usize, looks: usize| {
         let mut same = (0, 0);
         eventually("all wait", async || {
@@ -245,7 +245,7 @@ async fn a_hand_off_costs_the_same_in_a_queue_of_any_length() {
         println!("{way}: {HAND_OFFS} hand-offs: {short:?} in a queue of 10, {long:?} in a queue of 400");
         let sum = |counts: &BTreeMap<String, usize>| counts.values().sum::<usize>();
         assert!(sum(&short) <= most && sum(&long) <= most, "{way}: {short:?}, {long:?}");
-        // A few more or less: whoever is the first in line needs no listing, and a node is looked at once.
+        // A few more or less: the first in line needs no listing, and a node is checked once.
         assert!(sum(&long) < sum(&short) + HAND_OFFS, "{way}: {short:?}, {long:?}");
     }
 }

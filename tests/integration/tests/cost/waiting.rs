@@ -27,7 +27,7 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
 }
 
-/// The client's process. It says what it does on its standard output, and goes on when a line comes in.
+/// The client's process. It says what it does on its standard output, and continues when a line comes in.
 async fn client(server: &str) {
     let go_on = || {
         let mut line = String::new();

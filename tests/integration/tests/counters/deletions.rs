@@ -182,7 +182,7 @@ async fn close_leaves_the_marker_to_a_caller_that_needs_its_proof() {
     assert_eq!(values(&in_time(number.add(5)).await.unwrap()), (0, 5));
     stage.proxy.drop_reply(OpCode::Multi, 2);
     stage.proxy.refuse();
-    // Each task is in the queue before the next one begins; the server answers the first later.
+    // Each task is in the queue before the next one starts; the server answers the first later.
     stage.proxy.latency(Duration::from_millis(50));
     let first = stage.add(&number);
     let sender = stage.add(&number);

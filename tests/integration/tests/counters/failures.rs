@@ -77,7 +77,7 @@ async fn outcome_is_known_if_the_write_was_never_sent() {
         if exists {
             client.create().with_data(5_i64.to_be_bytes()).for_path(PATH).await.unwrap();
         }
-        // The read, the create of the marker, or that of the node as 0.
+        // The read, the create of the marker, or the create of the node as 0.
         proxy.drop_reply(op, 1);
         let error = in_time(long(&client, PATH).increment()).await.unwrap_err();
         if error.outcome_unknown() {

@@ -32,7 +32,7 @@ pub(crate) fn values<T: Clone>(change: &AtomicChange<T>) -> (T, T) {
     (change.pre_value.clone(), change.post_value.clone())
 }
 
-/// Options of a client through a proxy, which tries for ever.
+/// Options of a client through a proxy, which tries forever.
 pub(crate) fn through(proxy: &FaultProxy, session: Duration) -> CuratorFrameworkBuilder {
     let retry = RetryForever::new(Duration::from_millis(50)).unwrap();
     builder(proxy.address()).session_timeout(session).retry_policy(retry)

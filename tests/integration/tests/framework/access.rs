@@ -1,4 +1,4 @@
-//! Who may do what with nodes that are created: the part of Curator's `TestCreate` that is about access control.
+//! The access to nodes that are created: the part of Curator's `TestCreate` that is about access control.
 
 use std::net::SocketAddr;
 
@@ -169,7 +169,7 @@ on_every_server! {
     }
 
     /// Curator's `TestCreate.testForbiddenAncestors` (CURATOR-715, CURATOR-728): what is above the nearest parent that is
-    /// there is not looked at, and a parent that is there is not made again.
+    /// there is not checked, and a parent that is there is not made again.
     async fn nothing_above_the_nearest_parent_has_to_be_readable(env) {
         let client = env.client().await;
         let forbidden = env.path("forbidden");

@@ -40,7 +40,7 @@ struct OnThreadEnd(mpsc::Sender<()>);
 
 impl Drop for OnThreadEnd {
     fn drop(&mut self) {
-        // Nobody may be interested any more.
+        // The receiver may have been dropped.
         self.0.send(()).ok();
     }
 }
@@ -68,8 +68,8 @@ on_every_server! {
         assert_eq!(children, ["0", "1", "2"]);
     }
 
-    /// Curator's `TestFrameworkBackground.testErrorListener`: a fault in what the user supplies reaches who waits for the
-    /// operation, and nobody else.
+    /// Curator's `TestFrameworkBackground.testErrorListener`: a fault in what the user supplies reaches the caller of
+    /// the operation, and no other listener.
     async fn fault_of_a_user_reaches_the_caller(env) {
         let client = connected(builder(env.address()).acl_provider(Faulty)).await;
         let (asker, path) = (client.clone(), env.path("faulty"));

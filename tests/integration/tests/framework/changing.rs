@@ -111,7 +111,7 @@ on_every_server! {
             });
             let outcomes = in_time(futures_util::future::join_all(all)).await;
             let outcomes: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
-            // What is missing below it is none of the caller's business.
+            // The caller does not learn of a node that is missing below it.
             let fine = |outcome: &Result<(), Error>| match outcome {
                 Ok(()) => true,
                 Err(error) => matches!(error, Error::NoNode { path } if *path == top),

@@ -10,7 +10,7 @@ use curator_integration::in_process::{client, options, server, simulated};
 use curator_recipes::{InterProcessMutex, LockOptions, RevokeOutcome, Revoker};
 use curator_test::{ClientId, SimulatedEnsemble};
 
-/// What somebody else has made anew at the path of a parent of ours is not ours to delete.
+/// This client must not delete a node that another client has created again at the path of its parent.
 #[tokio::test(start_paused = true)]
 async fn reaper_keeps_the_nodes_of_other_clients() {
     let ensemble = SimulatedEnsemble::new(1, Duration::from_millis(1));
@@ -33,7 +33,7 @@ async fn a_container_that_was_never_used_stays() {
     assert_eq!(ensemble.children("/app"), ["config"]);
 }
 
-/// For ever is a time too.
+/// Forever is a time too.
 #[tokio::test(start_paused = true)]
 async fn a_reap_interval_without_end_does_not_stop_the_cleaning() {
     let ensemble = SimulatedEnsemble::new(1, Duration::from_millis(1));
@@ -43,7 +43,7 @@ async fn a_reap_interval_without_end_does_not_stop_the_cleaning() {
     client.block_until_connected().await.unwrap();
     let mutex = InterProcessMutex::new(client, "/m").unwrap();
     for _ in 0..3 {
-        // Who waits for a node that nobody deletes waits for ever, since the session lives.
+        // A waiter for a node that is never deleted waits forever, since the session lives.
         drop(mutex.acquire_timeout(Duration::from_secs(30)).await.unwrap().expect("nobody cleans up any more"));
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
@@ -91,7 +91,7 @@ async fn a_released_lock_leaves_no_call_behind() {
     for _ in 0..100 {
         let mut claim = session.owned_node("/p", "node-", curator_framework::CreateMode::EphemeralSequential);
         claim.create(&curator_framework::recipe::NodeSpec::new(&[])).await.unwrap();
-        // Something shorter lived stands before it in the queue, as it does for every lock that was held.
+        // A job with a shorter life is before it in the queue, as it does for every lock that was held.
         claim.watch_node(Duration::from_secs(6));
         let kept = Arc::clone(&token);
         claim.when_held_for(Duration::from_secs(24 * 3600), move || drop(kept));

@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 
 use crate::ground::world;
 
-/// Tries again whatever the error, for ever.
+/// Tries again regardless of the error, forever.
 #[derive(Debug, Clone)]
 struct Always {
     pause: Duration,
@@ -39,7 +39,7 @@ impl RetryPolicy for Always {
 
 type Operation = fn(CuratorFramework, String) -> BoxFuture<'static, Result<(), Error>>;
 
-/// What cannot succeed at a path that has a child nobody may delete, and whose data is not ours.
+/// Operations that fail at a path with foreign data and a child that may not be deleted.
 const OPERATIONS: [(&str, Operation); 11] = [
     // `testBackgroundCreateWithConcurrentClose`
     ("create", |client, path| async move { client.create().for_path(&path).await.map(drop) }.boxed()),
@@ -125,7 +125,7 @@ on_every_server! {
         close_while_trying(&env, Duration::from_secs(100_000), 1).await;
     }
 
-    /// And `testBackgroundExistsWithConcurrentClose`: a look at a missing node is answered.
+    /// And `testBackgroundExistsWithConcurrentClose`: a check of a missing node is answered.
     async fn an_operation_that_waits_for_a_connection_ends_with_the_client(env) {
         let proxy = env.proxy();
         proxy.refuse();
@@ -165,7 +165,7 @@ on_every_server! {
         }
     }
 
-    /// And whatever comes after the close.
+    /// And each operation after the close.
     async fn an_operation_on_a_closed_client_is_refused_at_once(env) {
         let client = env.client().await;
         in_time(client.close()).await;

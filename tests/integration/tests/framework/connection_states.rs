@@ -1,4 +1,4 @@
-//! Which states a client goes through, and what its listeners are told of them.
+//! Which states a client goes through, and which of them its listeners get.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ on_every_server! {
     }
 
     /// Curator's `TestResetConnectionWithBackgroundFailure.testConnectionStateListener`: with a recipe at work. It runs a
-    /// leader's election there; here there is one who holds a lock and one who waits for it.
+    /// leader's election there; here it is a holder of a lock and a waiter.
     async fn an_outage_is_told_as_well_while_a_recipe_is_at_work(env) {
         let proxy = env.proxy();
         let client = builder(proxy.address()).session_timeout(SHORT).build().unwrap();
@@ -112,8 +112,8 @@ on_every_server! {
 }
 
 /// Curator's `TestEnabledSessionExpiredState.testSessionExpirationFromTimeout`, and its
-/// `TestConnectionStateManager.testSessionConnectionStateErrorPolicyWithExpirationPercent30`: Curator can be told to give
-/// a session up before the server does; here it always does, at three quarters of the timeout.
+/// `TestConnectionStateManager.testSessionConnectionStateErrorPolicyWithExpirationPercent30`: Curator can be set to
+/// give a session up before the server does; here it always does, at three quarters of the timeout.
 #[tokio::test(start_paused = true)]
 async fn a_silent_session_is_suspended_at_two_thirds_and_lost_at_three_quarters() {
     let ensemble = simulation(11);
@@ -129,7 +129,7 @@ async fn a_silent_session_is_suspended_at_two_thirds_and_lost_at_three_quarters(
     let suspended = start.elapsed();
     comes_to(&client, Lost).await;
     let lost = start.elapsed();
-    // What counts is when the request left, and the clock is looked at in whole milliseconds.
+    // What counts is when the request left, and the clock is read in whole milliseconds.
     let slack = Duration::from_millis(5);
     for (seen, expected) in [(suspended, TIMEOUT * 2 / 3), (lost, TIMEOUT * 3 / 4)] {
         assert!(seen <= expected + slack && seen + slack >= expected, "{seen:?}, not {expected:?}");
@@ -186,7 +186,7 @@ async fn a_handle_that_falls_silent_for_ever_is_replaced() {
     comes_to(&client, Lost).await;
     proxy.accept();
     comes_to(&client, Reconnected).await;
-    // The sessions that nobody speaks for any more are closed.
+    // The sessions without a client are closed.
     eventually("one session is left", async || server.sessions().len() == 1).await;
     assert_eq!(told.all(client).await, [Connected, Lost, Reconnected, Suspended, Lost, Reconnected]);
     eventually("none is left", async || server.sessions().is_empty()).await;
@@ -248,7 +248,7 @@ async fn a_late_first_connection_is_told_as_the_first_one() {
 }
 
 /// Curator's `TestFrameworkEdges.testBackgroundFailure`, `TestFramework.testConnectionState` and
-/// `testSessionLossWithLongTimeout`: the states of a long silence, and what is asked meanwhile.
+/// `testSessionLossWithLongTimeout`: the states of a long silence, and what is asked in the meantime.
 #[tokio::test(start_paused = true)]
 async fn a_long_silence_is_suspended_then_lost_then_reconnected() {
     let ensemble = SimulatedEnsemble::new(1, Duration::from_millis(5));

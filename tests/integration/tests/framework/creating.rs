@@ -99,7 +99,7 @@ on_every_server! {
         assert_eq!(client.get_data().for_path(&node).await.unwrap().0, b"three");
     }
 
-    /// CURATOR-719 of `TestCreate.testOrSetData`: somebody else creates and deletes at the same time.
+    /// CURATOR-719 of `TestCreate.testOrSetData`: another client creates and deletes at the same time.
     async fn creating_or_changing_at_once_is_safe(env) {
         let client = env.client().await;
         client.create().creating_parents_if_needed().for_path(&env.path("there")).await.unwrap();
@@ -131,13 +131,13 @@ on_every_server! {
         assert!(matches!(&other, Err(Error::NodeExists { path }) if *path == node), "{other:?}");
         let plain = client.create().with_data("same").for_path(&node).await;
         assert!(matches!(plain, Err(Error::NodeExists { .. })), "{plain:?}");
-        // Somebody has changed it, if only to the same data.
+        // Another client has changed it, if only to the same data.
         client.set_data().for_path(&node, "same").await.unwrap();
         let changed = create("same").for_path(&node).await;
         assert!(matches!(changed, Err(Error::NodeExists { .. })), "{changed:?}");
     }
 
-    /// Curator's `TestCreate.testBackgroundFaultInjectionHang`: the node, or its parents, are made by somebody else
+    /// Curator's `TestCreate.testBackgroundFaultInjectionHang`: the node, or its parents, are made by another client
     /// between our looks.
     async fn parents_that_appear_meanwhile_hang_no_create(env) {
         let (one, other) = (env.client().await, env.client().await);

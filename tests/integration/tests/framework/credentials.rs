@@ -22,7 +22,7 @@ fn digest(options: CuratorFrameworkBuilder, users: &[&str]) -> CuratorFrameworkB
     users.iter().fold(options, |options, user| options.authorization("digest", *user))
 }
 
-/// One node for each user that nobody else may read, and their paths.
+/// One node for each user that no other user may read, and their paths.
 async fn secrets(env: &Env) -> Vec<String> {
     let mut nodes = Vec::new();
     for user in USERS {
@@ -235,7 +235,7 @@ on_every_server! {
         in_time(client.close()).await;
     }
 
-    /// As above with a session that is killed while nobody can connect.
+    /// As above with a session that is killed while no client can connect.
     async fn the_next_session_has_the_credentials_too(env) {
         let nodes = secrets(&env).await;
         let (proxy, direct) = (env.proxy(), env.client().await);
@@ -294,7 +294,7 @@ async fn attempts_become_slow_when_the_credentials_are_refused() {
     client.close().await;
 }
 
-/// Returns how long an operation waits that begins before the server refuses the credentials.
+/// Returns how long an operation waits that starts before the server refuses the credentials.
 fn time_to_the_refusal() -> Duration {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {

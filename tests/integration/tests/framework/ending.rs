@@ -145,7 +145,7 @@ async fn a_close_in_a_partition_leaves_no_task_of_ours() {
     eventually("every task has ended", async || tasks() == before).await;
 }
 
-/// A client with a guaranteed delete under way that nobody waits for, cut off from its servers.
+/// A client with a guaranteed delete under way without a waiter, cut off from its servers.
 async fn with_a_delete_under_way(ensemble: &curator_test::SimulatedEnsemble, wait: Duration) -> CuratorFramework {
     let client = simulated(ensemble, CLIENT).max_close_wait(wait).build().unwrap();
     client.start().unwrap();
@@ -202,7 +202,7 @@ fn a_runtime_may_end_beneath_a_long_line() {
             tokio::spawn(async move {
                 let mutex = InterProcessMutex::new(client, format!("/locks/{number}")).unwrap();
                 let mut acquiring = std::pin::pin!(mutex.acquire());
-                // Behind its first poll it stands in line.
+                // After its first poll it is in the queue.
                 let first = futures_util::poll!(&mut acquiring);
                 assert!(first.is_pending());
                 asked.fetch_add(1, Ordering::SeqCst);

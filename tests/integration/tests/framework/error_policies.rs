@@ -1,4 +1,4 @@
-//! What a connection's states cost those who hold something: `ConnectionStateErrorPolicy`.
+//! What a connection's states cost holders: `ConnectionStateErrorPolicy`.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn with_the_standard_policy_a_hiccup_costs_the_lock() {
     assert!(matches!(old.reenter(), Err(LockError::LockLost { reason: LossReason::ConnectionError, .. })));
     comes_to(&client, ConnectionState::Reconnected).await;
     assert_eq!(client.session().await.unwrap().number(), session, "the session lives");
-    // What was lost stays lost, whatever becomes of the connection.
+    // What was lost stays lost, regardless of the connection.
     assert_eq!(old.lost().now_or_never(), Some(LossReason::ConnectionError));
     assert!(!old.is_held());
     assert_eq!(old.release().await.unwrap(), Release::AlreadyLost(LossReason::ConnectionError));
@@ -155,7 +155,7 @@ async fn a_waiter_keeps_its_place_under_the_standard_policy() {
     after.sort_unstable();
     assert_eq!(before, after);
     assert!(!waiter.is_finished());
-    // Until the old holder gives it back, nobody has it.
+    // Until the old holder gives it back, no client has it.
     assert!(!holder.is_held());
     drop(holder);
     let guard = tokio::time::timeout(TIMEOUT, waiter).await.unwrap().unwrap();

@@ -9,7 +9,7 @@ use curator_test::{FaultProxy, kill_session};
 
 use crate::ground::{GROUNDS, cut_off, exists, impatient, run, take_down};
 
-/// A guaranteed delete fails while nobody can connect and the session is killed. In the next session it is done.
+/// A guaranteed delete fails while no client can connect and the session is killed. In the next session it is done.
 async fn deleted_after_a_lost_session(
     env: &Env,
     proxy: &FaultProxy,
@@ -125,7 +125,7 @@ on_every_server! {
         assert!(exists(&direct, &changed).await);
     }
 
-    /// A delete whose future is dropped half-way goes on too, also after its client's next session began.
+    /// A delete continues when its future is dropped half-way, even after its client's next session started.
     async fn a_guaranteed_delete_that_is_dropped_goes_on(env) {
         let (proxy, direct) = (env.proxy(), env.client().await);
         let client = connected(impatient(&proxy)).await;

@@ -1,22 +1,22 @@
 //! Every operation against every fault at each of its requests: the right result or the right error, and no node that
-//! nobody asked for.
+//! no caller asked for.
 //!
 //! What is right follows from what the server has done when the client tries again:
 //!
 //! | operation | the last request was not applied | it was applied, and the client does not know |
 //! | --- | --- | --- |
 //! | any read | success | success: a read may be done twice |
-//! | plain create, also with parents | success | `NodeExists`: the second one meets the first |
+//! | plain create, with or without parents | success | `NodeExists`: the second one meets the first |
 //! | protected create | success | success with the first one's node, or with one of the new session if it was ephemeral |
 //! | idempotent create | success | success: the node is as it was to be |
 //! | create or set data | success | success: the second one sets the data |
-//! | plain delete, guaranteed or not, also with children | success | `NoNode`: the second one meets nothing |
+//! | plain delete, guaranteed or not, with or without children | success | `NoNode`: the second one meets nothing |
 //! | quiet delete | success | success |
 //! | set data with a version | success | `BadVersion`: the first one has changed it |
 //! | the same, idempotent | success | success: data and version are as they were to be |
-//! | set data, set the access control list, whatever the version | success | success: done twice |
+//! | set data, set the access control list, regardless of the version | success | success: done twice |
 //!
-//! A fault at an earlier request of an operation is mended by doing it again, so the result is success. An operation
+//! A fault at an earlier request of an operation is repaired by doing it again, so the result is success. An operation
 //! that is under way when its client is closed says `Closed`, applied or not; by the end of the close a protected node is
 //! deleted, and a guaranteed delete is done.
 
@@ -313,7 +313,7 @@ async fn with_a_fault(operation: &Operation, smooth: &Smooth, fault: Fault, at: 
     let op = smooth.requests[at];
     fault.plan(proxy, op, smooth.requests[..=at].iter().filter(|earlier| **earlier == op).count());
     if fault.expires() || fault.closes() {
-        // Those that are open stay; nobody comes back before it is allowed.
+        // Those that are open stay; no connection comes back before it is allowed.
         proxy.refuse();
     }
     let (runner, run) = (client.clone(), operation.run);
@@ -353,7 +353,7 @@ async fn with_a_fault(operation: &Operation, smooth: &Smooth, fault: Fault, at: 
             assert!(tree.iter().all(is_known), "{case}: {tree:?}");
         }
     } else {
-        // Whatever the answer, it is done.
+        // Regardless of the answer, it is done.
         eventually(&case, async || place.tree() == smooth.after).await;
         if let Ok(answer) = answer {
             match answer.strip_prefix("/t/_c_") {

@@ -31,7 +31,7 @@ pub(crate) fn impatient(proxy: &FaultProxy) -> CuratorFrameworkBuilder {
         .retry_policy(RetryNTimes::new(0, Duration::ZERO))
 }
 
-/// Breaks the connections, and lets nobody connect again.
+/// Breaks the connections, and refuses new connections.
 pub(crate) fn take_down(proxy: &FaultProxy) {
     proxy.refuse();
     proxy.reset();
@@ -44,7 +44,7 @@ pub(crate) async fn cut_off(proxy: &FaultProxy, client: &CuratorFramework) {
     in_time(state.wait_for(|state| *state == Some(ConnectionState::Suspended))).await.unwrap();
 }
 
-/// Everybody may do this much.
+/// Every client may do this much.
 pub(crate) fn world(permissions: Permission) -> Vec<Acl> {
     vec![Acl::new(permissions, "world", "anyone")]
 }

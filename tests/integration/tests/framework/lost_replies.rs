@@ -35,7 +35,7 @@ on_every_server! {
             let (path, stat) = in_time(create.for_path_with_stat(&node)).await.unwrap();
             assert_eq!((path, Some(stat)), (node.clone(), direct.check_exists().for_path(&node).await.unwrap()));
             assert_eq!(proxy.faults_done(), faults + 1);
-            // Somebody else's node stays somebody else's.
+            // Another client's node stays its own.
             lose(&proxy, OpCode::Create2, 1);
             let other = in_time(client.create().idempotent().with_data("other").for_path(&node)).await;
             assert!(matches!(other, Err(Error::NodeExists { .. })), "{other:?}");

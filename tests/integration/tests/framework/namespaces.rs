@@ -171,7 +171,7 @@ on_every_server! {
     }
 
     /// Curator's `TestFramework.testNamespaceInBackground`, `testBackgroundPathWithNamespace` (CURATOR-666) and
-    /// `testCustomCallback`: what comes back is the user's path, also where the namespace's name is repeated in it.
+    /// `testCustomCallback`: what comes back is the user's path, even where the namespace's name is repeated in it.
     async fn the_path_that_comes_back_is_the_users(env) {
         for background in GROUNDS {
             let (client, namespace) = in_namespace(&env, &format!("ns-{background}")).await;

@@ -85,7 +85,7 @@ on_every_server! {
         }
     }
 
-    /// Curator's `TestFramework.testConfigurableZookeeper`: what the client is to be made with reaches who makes it.
+    /// Curator's `TestFramework.testConfigurableZookeeper`: the options of the client reach the factory.
     async fn the_factory_is_given_the_clients_options(env) {
         let factory = Noting::default();
         let options = builder(env.address()).zookeeper_factory(factory.clone()).authorization("digest", "me:pass");
@@ -116,7 +116,7 @@ on_every_server! {
         in_time(client.close()).await;
     }
 
-    /// Somebody who is not served gets an error that says where and why.
+    /// A caller that is not served gets an error that says where and why.
     async fn an_error_names_the_server(env) {
         let proxy = env.proxy();
         let client = connected(impatient(&proxy)).await;

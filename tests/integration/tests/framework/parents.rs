@@ -1,4 +1,4 @@
-//! Parents of locks where the client has no containers: this client deletes what it has made when nobody uses it.
+//! Parents of locks where the client has no containers: this client deletes what it has made when no recipe uses it.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn is_gone(client: &CuratorFramework, path: &str) {
     eventually(path, async || !exists(client, path).await).await;
 }
 
-/// Makes the parents of a lock, and waits until they are reaped: whatever was due before was looked at.
+/// Makes the parents of a lock, and waits until they are reaped: everything that was due before was checked.
 async fn a_whole_round(client: &CuratorFramework, other: &CuratorFramework, path: &str) {
     use_lock(client, path).await;
     is_gone(other, path).await;

@@ -19,7 +19,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 
-/// Runs a look in a loop of its own, as a recipe does, and says how often it was tried. Each failure is told.
+/// Runs a look in a loop of its own, as a recipe does, and says how often it was tried. Each failure is reported.
 async fn looks(client: &CuratorFramework, on_failure: impl Fn()) -> usize {
     let mut retries = client.retry_loop();
     for tries in 1.. {
@@ -70,7 +70,7 @@ on_every_server! {
         assert_eq!(in_time(client.get_data().for_path(&path)).await.unwrap().0, b"data");
     }
 
-    /// Curator's `BasicTests.testExpiredSession`: one operation goes on in the next session.
+    /// Curator's `BasicTests.testExpiredSession`: one operation continues in the next session.
     async fn a_loop_goes_on_in_the_next_session(env) {
         let client = env.client().await;
         let path = env.path("mine");
@@ -79,7 +79,7 @@ on_every_server! {
         let mut retries = client.retry_loop();
         let first = retries.session().await.unwrap();
         env.kill_owner_of(&env.client().await, &path).await;
-        // What is not known yet is told to the next request.
+        // The next request reports what is not known yet.
         let error = loop {
             match in_time(first.exists(&path)).await {
                 Err(error @ Error::SessionExpired { .. }) => break error,
@@ -155,7 +155,7 @@ on_every_server! {
         let failed = in_time(work).await;
         assert!(matches!(failed, Err(Error::SessionExpired { .. })), "{failed:?}");
         assert_eq!(began.load(Ordering::SeqCst), 1);
-        // The client goes on.
+        // The client continues.
         assert!(in_time(client.check_exists().for_path(&path)).await.unwrap().is_none());
     }
 }
@@ -197,7 +197,7 @@ async fn the_end_of_the_session_escapes_a_policy_that_leaves_it_to_the_caller() 
 struct Losing {
     /// How many requests were submitted since this was set to 0.
     submitted: Arc<AtomicUsize>,
-    /// Which of them get through: those whose number is no multiple of this; 0 for all.
+    /// The requests that get through: their number is not a multiple of this; 0 for all.
     every: Arc<AtomicUsize>,
 }
 
@@ -244,7 +244,7 @@ const NESTED: [(&str, usize, Nested); 4] = [
     }),
 ];
 
-/// A client whose connection is lost again and again over its requests, and a node with a child.
+/// A client that loses its connection again and again over its requests, and a node with a child.
 async fn losing(server: &TestingServer) -> (CuratorFramework, Losing, Noting) {
     let losing = Losing::default();
     let policy = Noting::default();
@@ -263,7 +263,7 @@ async fn the_steps_of_an_operation_do_not_multiply_its_tries() {
         losing.submitted.store(0, Ordering::SeqCst);
         losing.every.store(every, Ordering::SeqCst);
         let outcome = in_time(operation(client.clone(), "/nested".to_owned())).await;
-        // Before the look: what an abandoned node needs is asked of nobody's policy.
+        // Before the look: the requests for an abandoned node ask no policy.
         losing.every.store(0, Ordering::SeqCst);
         assert!(matches!(outcome, Err(LockError::Framework(Error::ConnectionLoss { .. }))), "{name}: {outcome:?}");
         let asked = std::mem::take(&mut *policy.0.lock());

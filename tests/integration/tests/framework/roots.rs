@@ -12,7 +12,7 @@ use curator_test::wire::OpCode;
 
 use crate::ground::exists;
 
-/// A client whose paths are below `path`: by its connect string, by its options, later on, or by two of these.
+/// A client with paths below `path`: by its connect string, by its options, later on, or by two of these.
 async fn below(env: &Env, way: usize, above: &str, name: &str) -> CuratorFramework {
     let chroot = |chroot: &str| {
         CuratorFramework::builder(format!("{}{chroot}", env.address()))
@@ -75,7 +75,7 @@ on_every_server! {
             assert!(other.release().await.unwrap().is_released());
             let back = in_time(waiter).await.unwrap();
 
-            // Somebody deletes its node, under its other name.
+            // Another client deletes its node, under its other name.
             outside.delete().for_path(&format!("{above}/{name}{}", back.node_path())).await.unwrap();
             assert_eq!(in_time(back.lost()).await, LossReason::NodeDeleted);
             assert_eq!(back.release().await.unwrap(), Release::AlreadyLost(LossReason::NodeDeleted));

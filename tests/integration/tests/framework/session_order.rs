@@ -1,4 +1,4 @@
-//! What belongs to one session is never told after what belongs to the next one.
+//! Events of one session never arrive after events of the next one.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,13 +24,13 @@ const STORMS: u64 = 8;
 const STORM: Duration = Duration::from_secs(60);
 const NODE: &str = "/watched";
 
-/// Who was woken: the number of the session of the watch, and why.
+/// The waiters that woke: the number of the session of the watch, and the reason.
 type Woken = Rc<RefCell<Vec<(u64, WakeReason)>>>;
 
 /// Sets watches in one session after the other, as fast as they are woken, and changes the node that all watch.
 async fn watches(client: CuratorFramework, woken: Woken) {
     let mut newest = 0;
-    // The watches of the newest session that are looked at here; a task of its own waits for each of the others.
+    // The watches of the newest session that are checked here; a task of its own waits for each of the others.
     let mut open: Vec<Watch> = Vec::new();
     let mut waiting = JoinSet::new();
     loop {
@@ -41,7 +41,7 @@ async fn watches(client: CuratorFramework, woken: Woken) {
             Err(error) => panic!("{error}"),
         };
         if session.number() > newest {
-            // Whoever sees this session knows that nothing comes from those before it.
+            // After this session is seen, nothing comes from earlier ones.
             assert!(open.iter().all(Watch::has_fired), "a watch of session {newest} is open in {}", session.number());
             open.clear();
             newest = session.number();
@@ -67,7 +67,7 @@ async fn watches(client: CuratorFramework, woken: Woken) {
     while in_time(waiting.join_next()).await.is_some() {}
 }
 
-/// Hits a client until the storm is over.
+/// Hits a client until the storm has ended.
 async fn hits(ensemble: &SimulatedEnsemble, client: ClientId, seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let start = Instant::now();
@@ -91,7 +91,7 @@ async fn hits(ensemble: &SimulatedEnsemble, client: ClientId, seed: u64) {
     }
 }
 
-/// Whether what a listener was told is the story of so many sessions.
+/// Whether the states of a listener are the story of so many sessions.
 fn is_a_story(told: &[ConnectionState], sessions: u64) -> bool {
     let follows = |pair: &[ConnectionState]| {
         matches!(
@@ -121,7 +121,7 @@ async fn storm(seed: u64) -> u64 {
     }
     let both = [(ClientId(1), seed), (ClientId(2), seed ^ 0xff_ffff)];
     futures_util::future::join_all(both.map(|(client, seed)| hits(&ensemble, client, seed))).await;
-    // Whatever the newest hit leads to is over by then.
+    // All effects of the newest hit have ended by then.
     sleep(TIMEOUT * 2).await;
     let mut all_sessions = 0;
     for (client, told, woken) in clients {
@@ -154,7 +154,7 @@ fn in_storms_every_session_is_told_before_the_next() {
     assert!(sessions > STORMS * 4, "{sessions} sessions");
 }
 
-/// The framework ignores a handle that goes on with a session that is over.
+/// The framework ignores a handle that continues with a session that has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_that_is_over_has_no_listeners() {
     let server = TestingServer::start().unwrap();

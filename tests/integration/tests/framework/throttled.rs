@@ -92,7 +92,7 @@ impl Stage {
         let client = &self.client;
         for op in [OpCode::Create2, OpCode::GetChildren] {
             let member = GroupMember::new(client.clone(), format!("/group-{op}"), "ann").unwrap();
-            // It follows the group from the beginning, and joins when the group shows it.
+            // It follows the group from the start, and joins when the group shows it.
             let _group = member.watch();
             let join = async {
                 member.start().unwrap();

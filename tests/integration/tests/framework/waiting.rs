@@ -84,7 +84,7 @@ on_every_server! {
     }
 
     /// Curator's `TestFrameworkEdges.testBackgroundLatencyUnSleep`: the connection wakes a request that waits for it,
-    /// whatever the pauses of the policy.
+    /// regardless of the pauses of the policy.
     async fn what_waits_for_a_connection_runs_as_soon_as_it_is_there(env) {
         let proxy = env.proxy();
         let client = connected(builder(proxy.address()).connection_timeout(PATIENCE).retry_policy(InfinitePause)).await;

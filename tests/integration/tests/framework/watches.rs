@@ -1,5 +1,6 @@
 //! Watches: Curator's `TestWatcherRemovalManager`, `TestWatcherIdentity` and what of `TestWatchesBuilder` a client without
-//! a request to remove watches can do. There is no watcher object: each watch is a future, and dropping it removes it.
+//! a request to remove watches can do. A watcher object does not exist: each watch is a future, and dropping it removes
+//! it.
 
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ on_every_server! {
                 session.get_data_watched(&there).await.unwrap().watch
             };
             let joined = session.share_watch(&there).unwrap();
-            // Whoever joined stays when the first one goes.
+            // A waiter that joined stays when the first one goes.
             drop(first);
             client.set_data().for_path(&there, "x").await.unwrap();
             assert_eq!(in_time(joined).await, WakeReason::Event(EventType::NodeDataChanged));
@@ -93,7 +94,7 @@ on_every_server! {
     }
 
     /// Curator's `TestWatcherRemovalManager.testMissingNode` and `testMissingNodeInBackground`: a read that failed leaves
-    /// no watch; a look at a missing node does, for its creation.
+    /// no watch; a check of a missing node does, for its creation.
     async fn a_read_that_failed_leaves_no_watch(env) {
         let client = env.client().await;
         for background in GROUNDS {
@@ -167,7 +168,7 @@ on_every_server! {
     }
 
     /// Curator's `TestWatcherIdentity.testSameWatcherPerZKDocs` and `testSameCuratorWatcherPerZKDocs`: one change is one
-    /// word to each who waits.
+    /// event for each waiter.
     async fn each_waiter_is_woken_once(env) {
         let client = env.client().await;
         let path = node(&client, &env.path("node")).await;
@@ -204,7 +205,7 @@ on_every_server! {
         assert_eq!(in_time(watch).await, WakeReason::Event(EventType::NodeDataChanged));
     }
 
-    /// A connection that was lost wakes whoever waits, because what happened meanwhile is not known.
+    /// A connection that was lost wakes all waiters, because what happened in the meantime is not known.
     async fn watches_survive_a_reconnect(env) {
         let (proxy, direct) = (env.proxy(), env.client().await);
         let client = connected(builder(proxy.address()).session_timeout(Duration::from_secs(60))).await;

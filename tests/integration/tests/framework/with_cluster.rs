@@ -65,7 +65,7 @@ async fn without_a_majority_the_session_is_suspended_then_lost() {
     }
     comes_to(&client, ConnectionState::Suspended).await;
     comes_to(&client, ConnectionState::Lost).await;
-    // The one that is left does not take anybody.
+    // The one that is left does not take any client.
     block_in_place(|| {
         cluster.restart(leader).unwrap();
         cluster.wait_until_serving().unwrap();

@@ -1,4 +1,4 @@
-//! A client without containers, whatever it is made with.
+//! A client without containers, regardless of its options.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use curator_framework::spi::{
 };
 use curator_framework::{AddWatchMode, ConnectError, DefaultZooKeeperFactory, WatchKind};
 
-/// Makes sessions whose handles say that they have no containers.
+/// Makes sessions with handles that say that they have no containers.
 #[derive(Debug)]
 pub(crate) struct WithoutContainers(pub(crate) DefaultZooKeeperFactory);
 

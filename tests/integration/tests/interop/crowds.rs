@@ -19,7 +19,7 @@ const PROCESSES: usize = 4;
 /// A hundredth of it is not longer than [`COUNTS`].
 const SESSION: Duration = Duration::from_secs(10);
 const LEASES: usize = 4;
-/// The time of a job under a lease, and the time in which a look for other contenders counts, in milliseconds.
+/// The time of a job under a lease, and the time in which a search for other contenders counts, in milliseconds.
 const WORK: usize = 5;
 const COUNTS: usize = 100;
 /// The most jobs of a client beside a queued thread: while its look still counts, of one turn, and of the leases that it

@@ -9,7 +9,7 @@ use curator_recipes::InterProcessReadWriteLock;
 use crate::peer::Peer;
 use crate::record::{Clock, Report};
 
-/// Long enough for somebody who would come in to do so.
+/// Long enough for a contender that is wrongly granted to come in.
 const A_WHILE: Duration = Duration::from_millis(200);
 
 on_every_server! {
@@ -38,8 +38,8 @@ on_every_server! {
     }
 }
 
-/// CURATOR-621, in Java's Curator before 5.5: the read node of a downgrade stands behind who waits, so a queued writer
-/// gets in, whoever it is. Nothing can be done about it on this side.
+/// CURATOR-621, in Java's Curator before 5.5: the read node of a downgrade is queued last, so any queued
+/// writer is granted. This side cannot prevent it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_queued_writer_gets_in_over_javas_before_curator_5_5() {
     let env = Env::new(Kind::InProcess);

@@ -10,7 +10,7 @@ async fn end_session(env: &Env, peer: &Peer) {
     kill_session(env.address(), peer.session().await).await.unwrap();
 }
 
-/// The mutex of a process whose session ends goes to the other one, which waits for it.
+/// When the session of a process ends, its mutex goes to the other process, which waits for it.
 async fn the_holder_loses_it(env: &Env, victim: &Peer, other: &Peer, client: &CuratorFramework, path: &str) -> i64 {
     let before = victim.thread("holder").acquire("mutex", path).await;
     let mut waiter = other.thread("waiter");
@@ -22,7 +22,7 @@ async fn the_holder_loses_it(env: &Env, victim: &Peer, other: &Peer, client: &Cu
     token
 }
 
-/// A process whose session ends while it waits, is served when its turn comes, with a new node.
+/// A process that loses its session while it waits is served when its turn comes, with a new node.
 async fn the_waiter_joins_again(env: &Env, victim: &Peer, other: &Peer, client: &CuratorFramework, path: &str) {
     let mut waiter = victim.thread("second");
     waiter.begin_to_acquire("mutex", path);
@@ -40,7 +40,7 @@ async fn the_waiter_joins_again(env: &Env, victim: &Peer, other: &Peer, client: 
     env.wait_for_children(client, path, 0).await;
 }
 
-/// Java's holder does not notice that it holds nothing any more: `isAcquiredInThisProcess` goes on to say so.
+/// Java's holder does not notice that it holds nothing any more: `isAcquiredInThisProcess` continues to say so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mutex_of_javas_ended_session_is_ours() {
     let env = Env::new(Kind::InProcess);

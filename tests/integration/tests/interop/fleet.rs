@@ -107,7 +107,7 @@ fn leases_of(round: &[(Duration, Step)]) -> usize {
 #[derive(Debug, Default)]
 struct Account {
     grants: usize,
-    /// From the first request to the grant, also when refusals are between them.
+    /// From the first request to the grant, even when refusals are between them.
     longest_wait: Duration,
     refused: usize,
     /// Of these, with enough leases free at the end of the budget, as far as the clients have reported.

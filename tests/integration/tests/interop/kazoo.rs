@@ -1,4 +1,4 @@
-//! kazoo's `Lock` and our mutex on one path: each is told the name of the other's nodes.
+//! kazoo's `Lock` and our mutex on one path: each gets the name of the other's nodes.
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ use crate::record::{Report, check, rules};
 const SHORT: Duration = Duration::from_secs(4);
 const LONG: Duration = Duration::from_secs(60);
 
-/// A kind, the folder of its queue, and how many nodes who has it has there.
+/// A kind, the folder of its queue, and the number of nodes that a holder has there.
 const KINDS: [(&str, &str, usize); 5] = [
     ("mutex", "", 1),
     ("write", "", 1),

@@ -7,11 +7,11 @@ use curator_recipes::{InterProcessSemaphoreV2, LockError, SemaphoreOptions, Sema
 
 use crate::peer::Peer;
 
-/// Long enough for somebody who would come in to do so.
+/// Long enough for a contender that is wrongly granted to come in.
 const A_WHILE: Duration = Duration::from_millis(200);
 
-/// `SemaphoreProtocol::Direct`: Java's waiter counts all nodes, also that of a direct waiter behind it, which waits for
-/// Java's.
+/// `SemaphoreProtocol::Direct`: Java's waiter counts all nodes, including the node of a direct waiter behind it, which
+/// waits for Java's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_a_limit_of_one_java_and_a_direct_client_block_each_other() {
     let env = Env::new(Kind::InProcess);
@@ -87,8 +87,8 @@ async fn numbers_of_our_leases_do_not_disturb_java() {
     java.end().await;
 }
 
-/// `InterProcessSemaphoreV2`, "Several leases at once": Java's `acquire(qty)` takes its turn anew for each lease, ours
-/// keeps it. Each can have one of two leases then and wait for the other's. Who gives up lets the other one go on.
+/// `InterProcessSemaphoreV2`, "Several leases at once": Java's `acquire(qty)` takes its turn again for each lease, ours
+/// keeps it. Each can have one of two leases then and wait for the other's. When one gives up, the other continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn javas_several_leases_and_ours_block_each_other_until_one_gives_up() {
     let env = Env::new(Kind::InProcess);
@@ -106,7 +106,7 @@ async fn javas_several_leases_and_ours_block_each_other_until_one_gives_up() {
         async move { semaphore.acquire_many(2).await.unwrap() }
     });
     env.wait_for_children(&client, &locks, 2).await;
-    // Java gets one, and stands behind us for the next.
+    // Java gets one, and waits behind us for the next.
     assert!(both.remove(0).release().await.unwrap().is_released());
     eventually("we have the turn", async || {
         children(&client, &leases).await.len() == 3 && children(&client, &locks).await.len() == 2

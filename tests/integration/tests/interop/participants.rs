@@ -11,7 +11,7 @@ async fn seen_by_java(thread: &mut Thread, kind: &str, path: &str) -> Vec<String
     answer.split(' ').map(ToOwned::to_owned).collect()
 }
 
-/// Java's nodes belong to Java's session; the holders are told.
+/// Returns the language of each participant, by its session, and whether it holds.
 fn of_whom(participants: &[Participant], java: i64) -> Vec<(&'static str, bool)> {
     let whose = |one: &Participant| (if one.session == SessionId::new(java) { "java" } else { "rust" }, one.holds);
     participants.iter().map(whose).collect()

@@ -1,4 +1,4 @@
-//! A process that does what it is told.
+//! A process that obeys commands.
 //!
 //! A line to it is `THREAD VERB ARGUMENTS`, a line from it is `> THREAD ANSWER`. Each of its threads does one thing at a
 //! time. What all of them know:
@@ -58,7 +58,7 @@ pub(crate) struct Peer {
     threads: Threads,
 }
 
-/// Who hears which thread of the process. Empty when the process has ended.
+/// The listener of each thread of the process. Empty when the process has ended.
 type Threads = Arc<Mutex<Option<HashMap<String, UnboundedSender<String>>>>>;
 
 /// One of its threads.
@@ -114,7 +114,7 @@ impl Peer {
         peer
     }
 
-    /// A thread of this name, which nobody else must hear.
+    /// A thread of this name, which no other caller may use.
     pub(crate) fn thread(&self, name: &str) -> Thread {
         let (voice, answers) = unbounded_channel();
         if let Some(threads) = &mut *self.threads.lock() {
@@ -142,7 +142,7 @@ impl Peer {
         assert!(in_time(process.wait()).await.unwrap().success());
     }
 
-    /// Kills it as `kill -9` does. Its session goes on until the server ends it.
+    /// Kills it as `kill -9` does. Its session continues until the server ends it.
     pub(crate) async fn kill(mut self) {
         self.process.kill().await.unwrap();
     }
@@ -155,7 +155,7 @@ impl Thread {
 
     /// Tells it what to do, and does not wait for it.
     pub(crate) fn begin(&self, what: &str) {
-        // If it was killed there is no answer.
+        // If it was killed, no answer comes.
         drop(self.input.send(Some(format!("{} {what}\n", self.name))));
     }
 
@@ -176,7 +176,7 @@ impl Thread {
         self.answer().await.unwrap_or_else(|| panic!("{:?} has ended before it did {what}", self.language))
     }
 
-    /// Waits until it holds what it was told to acquire; gives its fencing token.
+    /// Waits until it holds what it was to acquire; gives its fencing token.
     pub(crate) async fn holds(&mut self) -> i64 {
         let answer = self.answer().await.unwrap();
         let token = answer.strip_prefix("held ").unwrap_or_else(|| panic!("{:?} says {answer}", self.language));
@@ -203,7 +203,7 @@ impl Thread {
     }
 }
 
-/// Gives each line to who hears that thread. Other lines are for nobody.
+/// Routes each line to the listener of its thread. Other lines are dropped.
 async fn hand_out(output: ChildStdout, threads: Threads) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -258,7 +258,7 @@ async fn classes(jars: &str) -> PathBuf {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     match std::fs::rename(folder.path(), &classes) {
         Ok(()) => drop(folder.keep()),
-        // Somebody else was faster.
+        // Another process was faster.
         Err(_) => assert!(classes.exists()),
     }
     classes

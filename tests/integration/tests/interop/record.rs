@@ -116,7 +116,7 @@ pub(crate) fn history(reports: &[Report]) -> Locks {
     history
 }
 
-/// Nothing happened that must not, and everybody had its turns.
+/// Nothing happened that must not, and every thread had its turns.
 pub(crate) fn check(what: &str, reports: &[Report], rules: &Rules) {
     let history = history(reports);
     let found = history.check(rules);
@@ -136,7 +136,7 @@ fn mode(kind: &str) -> Mode {
     }
 }
 
-/// The rules of a kind. Java tells no tokens of some, and those of several leases do not grow.
+/// The rules of a kind. Java reports no tokens of some, and the tokens of several leases do not grow.
 pub(crate) fn rules(kind: &str) -> Rules {
     match kind.split(':').collect::<Vec<_>>()[..] {
         ["mutex" | "kazoo" | "read" | "write" | "downgrade"] => Rules::mutex(PATIENCE),

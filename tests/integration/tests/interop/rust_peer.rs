@@ -21,7 +21,7 @@ use crate::peer::Peer;
 use crate::queues::{Workers, queue};
 use crate::record::Clock;
 
-/// What the process is told: the server and its session.
+/// The arguments of the process: the server and its session.
 const ROLE: &str = "CURATOR_INTEROP_PEER";
 const TEST: &str = "rust_peer::a_process_of_its_own_acquires_and_releases";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -65,13 +65,13 @@ fn a_process_of_its_own_acquires_and_releases() {
 }
 
 pub(crate) fn say(thread: &str, answer: &str) {
-    // In one piece, and not behind what the test runner has begun to say.
+    // In one piece, and not behind what the test runner has started to say.
     let mut output = std::io::stdout().lock();
     output.write_all(format!("\n> {thread} {answer}\n").as_bytes()).unwrap();
     output.flush().unwrap();
 }
 
-/// Connects the process to the server that it was told.
+/// Connects the process to the server of its arguments.
 pub(crate) async fn connect() -> CuratorFramework {
     let role = std::env::var(ROLE).unwrap();
     let (address, session) = role.split_once(' ').unwrap();

@@ -26,7 +26,7 @@ async fn each_sees_what_the_other_sets() {
         in_time(seen.wait_for(|now| *now.value() == back)).await.unwrap();
     }
 
-    // Who is not up to date sets nothing, on either side.
+    // A client that is not up to date sets nothing, on either side.
     let old = count.versioned_value().unwrap();
     assert_eq!(thread.ask(&format!("count set {path} 1000")).await, "set");
     assert!(!count.try_set_count(&old, 5).await.unwrap());
@@ -76,7 +76,7 @@ async fn a_limit_that_either_changes_counts_for_both() {
     assert!(!waiter.is_finished());
     assert_eq!(sets.ask(&format!("count set {limit} 3")).await, "set");
     let further = in_time(waiter).await.unwrap();
-    // Java lowers it: who comes next waits until two of three are back.
+    // Java lowers it: the next one waits until two of three are back.
     assert_eq!(sets.ask(&format!("count set {limit} 2")).await, "set");
     in_time(count.watch().wait_for(|now| *now.value() == 2)).await.unwrap();
     assert_eq!(sets.ask(&format!("count limits {limit} 2 {path}")).await, "is 2");

@@ -6,7 +6,7 @@ use curator_integration::on_every_server;
 use crate::peer::{Peer, Thread};
 use crate::record::{Report, check, history, rules};
 
-/// What two threads of each process compete for, how often, and the folder of those who wait.
+/// What two threads of each process compete for, how often, and the folder of the waiters.
 struct Contest {
     kind: &'static str,
     java: [&'static str; 2],
@@ -58,7 +58,7 @@ const CONTESTS: [Contest; 5] = [
         queue: "/locks",
         keeps: ["", "semaphore-mutex"],
     },
-    // Also against those who want the first of its locks only.
+    // Against contenders for the first of its locks alone, too.
     Contest {
         kind: "multi",
         java: ["multi", "mutex"],

@@ -97,7 +97,7 @@ async fn drop_once(future: impl Future<Output: std::fmt::Debug>, mut holds: impl
     .await;
 }
 
-/// The record is newer than the leader knows, but its resignation is recorded all the same.
+/// The record is newer than the leader knows, but its resignation is recorded anyway.
 #[tokio::test]
 async fn a_clean_end_behind_a_dropped_proclaim_has_no_delay() {
     let server = server();

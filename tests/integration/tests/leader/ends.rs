@@ -53,7 +53,7 @@ async fn a_latch_that_is_not_eligible_ends_with_its_client() {
     assert!(matches!(led, Err(LeaderError::Closed { .. })), "{led:?}");
 }
 
-/// The client may be started later than the recipes that stand on it.
+/// The client may be started later than the recipes that use it.
 #[tokio::test]
 async fn a_latch_and_an_observer_wait_for_the_start_of_their_client() {
     let server = server();

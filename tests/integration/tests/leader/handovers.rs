@@ -61,7 +61,7 @@ on_every_server! {
         }
     }
 
-    /// The leader goes on leading.
+    /// The leader keeps leading.
     async fn hand_over_to_a_candidate_that_is_gone_keeps_the_term(env) {
         let path = env.path("latch");
         let (clients, latches) = three(&env, &path).await;
@@ -100,7 +100,7 @@ on_every_server! {
         drop(guard);
     }
 
-    /// Java's latches know no wish: the leader goes on leading, and the candidate leads in its turn.
+    /// Java's latches know no wish: the leader keeps leading, and the candidate leads in its turn.
     async fn hand_over_to_a_latch_of_another_implementation_keeps_the_term(env) {
         let path = env.path("latch");
         let (clients, latches) = three(&env, &path).await;

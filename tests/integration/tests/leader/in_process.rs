@@ -15,7 +15,7 @@ use crate::stage::{SHORT, Terms, end_of, leaders, leads, named, one_leads, start
 
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Curator's `TestLeaderLatch.testGetChildrenHitsNoNode` (CURATOR-724): the server starts anew, without any data.
+/// Curator's `TestLeaderLatch.testGetChildrenHitsNoNode` (CURATOR-724): the server starts again, without any data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn latches_join_again_on_a_server_without_data() {
     let server = server();
@@ -94,7 +94,7 @@ async fn protected_work_is_dropped_before_a_resigning_leaders_node_is_deleted() 
     assert!(matches!(ended, Err(LeaderError::LeadershipLost { reason: TermEnd::Resigned, .. })), "{ended:?}");
 }
 
-/// Behind the last sequence number the order is that of creation.
+/// After the last sequence number the order is the order of creation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn latches_lead_in_order_at_the_end_of_the_sequence_numbers() {
     let server = server();
@@ -120,7 +120,7 @@ async fn latches_lead_in_order_at_the_end_of_the_sequence_numbers() {
     }
 }
 
-/// A candidate alone leaves no watch but those of its own node and path, and none when it is closed.
+/// A candidate alone leaves only the watches of its node and path, and none when it is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closed_election_leaves_no_watch() {
     let server = server();

@@ -101,7 +101,7 @@ fn latch_leaves_one_node_or_none_at_any_moment_of_its_join() {
     }
 }
 
-/// A term is over at three quarters of the session's timeout, and the next leader begins behind it.
+/// A term has ended at three quarters of the session's timeout, and the next leader starts behind it.
 #[test]
 fn term_is_over_before_the_next_one_begins() {
     for seed in 0..20 {
@@ -135,7 +135,7 @@ fn term_is_over_before_the_next_one_begins() {
     }
 }
 
-/// The term of a selector is dropped at the deadline, whatever it does.
+/// The term of a selector is dropped at the deadline, even if its work continues.
 #[test]
 fn run_is_cancelled_at_the_deadline() {
     struct Inside(Arc<AtomicUsize>);
@@ -381,7 +381,7 @@ fn unread_changes_are_dropped_with_a_marker() {
     });
 }
 
-/// A time that is over before the task has seen it counts too.
+/// A time that has ended before the task has seen it counts too.
 #[test]
 fn leader_that_abstains_for_no_time_resigns() {
     play(7, async |ensemble| {
@@ -411,7 +411,7 @@ fn hand_over_that_is_given_up_at_any_moment_leaves_one_leader() {
                 latches.push(named(client, PATH, id));
                 until("it is in the queue", || ensemble.children(PATH).len() == latches.len()).await;
             }
-            // Behind the look after the own node.
+            // After the candidates have read their nodes.
             sleep(SESSION).await;
             let chosen = latches[0].participants().await.unwrap().pop().unwrap();
             assert_eq!(*chosen.id(), *"chosen");

@@ -179,7 +179,7 @@ impl Drop for Term {
     }
 }
 
-/// Begins the terms of one selector.
+/// Starts the terms of one selector.
 #[derive(Debug, Clone)]
 pub(crate) struct Begin {
     id: String,
@@ -189,7 +189,7 @@ pub(crate) struct Begin {
 
 impl Begin {
     pub(crate) fn term(&self, leadership: &Leadership) -> Term {
-        // Another thread of the test may interrupt the term before the work begins.
+        // Another thread of the test may interrupt the term before the work starts.
         let is_interrupted = leadership.ended().now_or_never() == Some(TermEnd::Resigned);
         assert!(leadership.is_held() || is_interrupted, "a term begins after its end: {leadership:?}");
         let others = self.inside.fetch_add(1, Ordering::SeqCst);
@@ -241,7 +241,7 @@ impl Terms {
         in_time(self.reports.recv()).await.unwrap()
     }
 
-    /// Waits for the beginning of a term, and returns the selector's id and the term's number.
+    /// Waits for the start of a term, and returns the selector's id and the term's number.
     pub(crate) async fn begins(&mut self) -> (String, FencingToken) {
         match self.next().await {
             Report::Began { id, term, .. } => (id, term),

@@ -83,7 +83,7 @@ async fn resignation_tells_that_the_node_was_deleted_before() {
     assert_eq!(in_time(resigning).await.unwrap(), Some(lost));
 }
 
-/// The work blocks its thread until the session is over, and returns.
+/// The work blocks its thread until the session has ended, and returns.
 #[test]
 fn work_that_ends_behind_the_loss_is_not_done_in_its_term() {
     play(async {

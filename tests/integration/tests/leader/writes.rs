@@ -109,7 +109,7 @@ on_every_server! {
         let observer = latch.observe().unwrap();
         let seen = sees(&mut observer.watch(), |leader| leader.token == leadership.token()).await;
         assert_eq!(seen.data, None);
-        // The election goes on.
+        // The election continues.
         assert!(in_time(latch.resign()).await.unwrap().is_some());
         assert!(leads(&latch).await.token() > leadership.token());
         assert_eq!(client.get_data().for_path(&path).await.unwrap().0, b"mine");

@@ -10,7 +10,7 @@ use curator_recipes::{
 use curator_test::TestingServer;
 use curator_test::wire::OpCode;
 
-/// A list for the parents, whose paths have the namespace before them, and another one for the rest.
+/// A list for the parents, with paths that have the namespace before them, and another one for the rest.
 #[derive(Debug)]
 struct ByPath {
     parent: String,

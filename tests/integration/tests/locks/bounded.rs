@@ -1,4 +1,4 @@
-//! A server that is silent from any moment on makes nobody wait longer than was said.
+//! A server that is silent from any moment on makes no caller wait longer than its limit.
 
 use std::time::{Duration, Instant};
 
@@ -337,7 +337,7 @@ fn waiter_between_two_listings_knows_of_the_holder() {
     }
 }
 
-/// The first reply shows the holder, whatever the waiter does next.
+/// The first reply shows the holder, regardless of the waiter's next step.
 #[test]
 fn from_the_first_reply_on_the_waiter_knows_of_the_holder() {
     for milliseconds in 8..60 {
@@ -430,7 +430,7 @@ fn try_whose_node_is_deleted_creates_another_one() {
 }
 
 on_every_server! {
-    /// The same soon after a real server froze, and nothing is left when it goes on.
+    /// The same soon after a real server froze, and nothing is left when it continues.
     async fn frozen_server_holds_up_no_client(env) {
         const SLACK: Duration = Duration::from_secs(8);
         let env = env.alone();

@@ -1,4 +1,4 @@
-//! From writing to reading, without anybody in between.
+//! From writing to reading, without another writer in between.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, SimulatedEnsemble, TestingServer};
 use tokio::task::JoinHandle;
 
-/// Long enough for whoever is wrongly let in to come in.
+/// Long enough for a contender that is wrongly granted to come in.
 const A_WHILE: Duration = Duration::from_millis(150);
 
 fn writer(client: &CuratorFramework, path: &str) -> JoinHandle<WriteGuard> {
@@ -60,7 +60,7 @@ on_every_server! {
         let queued = writer(&theirs, &path);
         env.wait_for_children(&ours, &path, 3).await;
         let reading = in_time(writing.downgrade()).await.unwrap();
-        // Who reads and stands before the writer gets in, the writer does not.
+        // A reader queued before the writer is granted, and the writer is not.
         let early = in_time(early).await.unwrap();
         eventually("the write node is gone", async || children(&ours, &path).await.len() == 3).await;
         tokio::time::sleep(A_WHILE).await;
@@ -82,7 +82,7 @@ on_every_server! {
             LockOwner::scope(async {
                 let writing = lock.write_lock().acquire().await.unwrap();
                 let reading = in_time(lock.read_lock().acquire()).await.unwrap();
-                // Their names begin with random ids, by which equal numbers are sorted.
+                // Their names start with random ids, by which equal numbers are sorted.
                 seen[usize::from(reading.node_name() < writing.node_name())] = true;
                 let queued = writer(&client, &path);
                 env.wait_for_children(&client, &path, 3).await;
@@ -269,7 +269,7 @@ on_every_server! {
     }
 }
 
-/// Where numbers do not tell the order the write node stays, and stands for the reader.
+/// Where numbers do not tell the order the write node stays, and holds for the reader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn near_the_end_of_the_sequence_numbers_a_downgrade_keeps_the_writers_node() {
     let server = TestingServer::start().unwrap();

@@ -1,4 +1,4 @@
-//! Jepsen's set, in ZooKeeper itself: writers read it under a mutex, stand still without looking at their lock, and write
+//! Jepsen's set, in ZooKeeper itself: writers read it under a mutex, pause without a check of their lock, and write
 //! it back with one element more, while nodes are deleted, sessions are killed and clients are cut off for longer than
 //! their sessions live. Writes that are guarded lose no element; plain ones do.
 
@@ -25,7 +25,7 @@ const STORM: Duration = Duration::from_secs(90);
 /// What came of a storm.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
-    /// Elements whose writer was told that they were written.
+    /// Elements that were reported to their writers as written.
     written: usize,
     lost: usize,
     /// Writes that were refused because the lock was lost, as the server said and not the holder's own clock.
@@ -68,7 +68,7 @@ async fn write_elements(
         match written {
             Ok(()) => drop(tally.lock().0.insert(element)),
             Err(LockError::LockLost { .. }) if held => tally.lock().1 += 1,
-            // It may be in the set or not: nobody was told that it is.
+            // It may be in the set or not: no writer got a confirmation.
             Err(_) => {}
         }
         drop(timeout(SESSION, guard.release()).await);

@@ -32,7 +32,7 @@ async fn is_held_until_its_node_is_deleted(client: &CuratorFramework, held: &(im
     assert!(in_time(held.verify()).await.is_err(), "{node}");
 }
 
-/// Checks a thing that its owner gives up, also when its session ends later.
+/// Checks a thing that its owner gives up, even when its session ends later.
 async fn is_not_lost_once_it_is_given_up(
     client: CuratorFramework,
     held: &(impl Held + Sync),

@@ -52,7 +52,7 @@ on_every_server! {
         assert!(in_time(mutex.acquire()).await.unwrap().release().await.unwrap().is_released());
     }
 
-    /// With retries the acquire begins anew.
+    /// With retries the acquire starts again.
     async fn a_node_that_seems_missing_is_made_again_as_the_policy_allows(env) {
         let path = env.path("lock");
         let client = connected(builder(env.address()).retry_policy(RetryNTimes::new(1, Duration::ZERO))).await;
@@ -81,7 +81,7 @@ on_every_server! {
         let failed = in_time(mutex.acquire()).await;
         assert!(matches!(failed, Err(LockError::Framework(Error::NoNode { .. }))), "{failed:?}");
         let left = children(&direct, &path).await;
-        // The session expires on the server meanwhile.
+        // The session expires on the server in the meantime.
         env.kill_owner_of(&direct, &format!("{path}/{}", left[0])).await;
         assert_eq!(children(&direct, &path).await, [""; 0]);
         proxy.accept();

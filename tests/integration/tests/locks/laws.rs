@@ -65,7 +65,7 @@ on_every_server! {
         }
     }
 
-    /// Curator's `TestInterProcessMutexBase.testKilledSession`; there the first one goes on believing.
+    /// Curator's `TestInterProcessMutexBase.testKilledSession`; there the first one keeps believing.
     async fn a_killed_session_hands_the_lock_to_the_other_object_of_the_same_client(env) {
         let root = env.path("locks");
         let observer = env.client().await;
@@ -89,7 +89,7 @@ on_every_server! {
     /// Curator's `TestInterProcessMutexBase.testContainerCleanup`.
     async fn parents_of_an_unused_lock_are_deleted(env) {
         let root = env.path("locks");
-        // A client without containers: the server deletes those of the other.
+        // A client without containers: the server deletes the other client's containers.
         let options = builder(env.address()).zookeeper_factory(curator_framework::ZooKeeperAsyncFactory);
         let client = connected(options.reap_interval(Duration::from_millis(10))).await;
         for which in Which::ALL {
@@ -223,7 +223,7 @@ on_every_server! {
         }
     }
 
-    /// A lock of whatever kind in whatever kind of collection, each with its own errors.
+    /// A lock of any kind in any kind of collection, each with its own errors.
     async fn a_closed_client_is_told_by_every_lock(env) {
         let client = env.client().await;
         let locks: Vec<Box<dyn InterProcessLock>> =
@@ -436,7 +436,7 @@ on_every_server! {
         }
     }
 
-    /// A create whose reply was lost, and then its session, in a namespace: no lock on the node of the old session.
+    /// A create that lost its reply, and then its session, in a namespace: no lock on the node of the old session.
     async fn a_node_of_an_ended_session_is_not_trusted_in_a_namespace(env) {
         let namespace = env.path("ns");
         let proxy = env.proxy();
@@ -462,7 +462,7 @@ on_every_server! {
         assert!(guard.release().await.unwrap().is_released());
     }
 
-    /// Children that are no contenders do not count, whichever lock. (Curator's semaphore counts them all.)
+    /// Children that are not contenders do not count, for any lock. (Curator's semaphore counts them all.)
     async fn foreign_children_do_not_count(env) {
         let root = env.path("locks");
         let client = env.client().await;

@@ -97,7 +97,7 @@ on_every_server! {
                     1 => in_time(multi.try_acquire()).await,
                     _ => in_time(multi.acquire_timeout(Duration::from_secs(20))).await,
                 };
-                // What is given back goes in the background, and would be in the way of who asks once.
+                // What is given back goes in the background, and would be in the way of a single try.
                 env.wait_for_children(&client, &path, 0).await;
                 env.wait_for_children(&client, &env.path("second"), 0).await;
                 assert!(matches!(outcome, Err(LockError::Framework(Error::NotStarted))), "{outcome:?}");

@@ -59,7 +59,7 @@ on_every_server! {
         let guard = mutex.acquire().await.unwrap();
         let node = first.check_exists().for_path(guard.node_path()).await.unwrap().unwrap();
         assert_eq!(node.ephemeral_owner, 0);
-        // Whose session it is tells an ephemeral node.
+        // An ephemeral node shows its session.
         let mode = CreateMode::Ephemeral;
         first.create().with_mode(mode).for_path(&env.path("mine")).await.unwrap();
         env.kill_owner_of(&second, &env.path("mine")).await;

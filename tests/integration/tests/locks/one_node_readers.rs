@@ -274,7 +274,7 @@ async fn an_error_ends_the_readers_that_were_there_when_the_attempt_began() {
     let mut late = Box::pin(read.acquire());
     assert!(futures_util::poll!(late.as_mut()).is_pending());
     in_time(first).await.unwrap_err();
-    // Its own attempt has just begun.
+    // Its own attempt has just started.
     assert!(futures_util::poll!(late.as_mut()).is_pending());
     in_time(late).await.unwrap_err();
 }

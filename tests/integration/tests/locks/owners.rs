@@ -43,7 +43,7 @@ async fn a_writer_may_always_read() {
     assert_eq!(waited, None, "in that round a writer that reads waited for itself");
 }
 
-/// Both at once, by one owner: the read waits for the write and stands beside it.
+/// Both at once, by one owner: the read waits for the write and exists beside it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_and_a_read_of_one_owner_at_once_do_not_block_each_other() {
     let server = server();

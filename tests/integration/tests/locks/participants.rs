@@ -1,4 +1,4 @@
-//! Who holds a lock and who waits for it.
+//! The holders and the waiters of a lock.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ on_every_server! {
     }
 }
 
-/// Near the end of the counter the order is that of creation; the number is still the server's.
+/// Near the end of the counter the order is the order of creation; the number is still the server's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn near_the_end_of_the_sequence_numbers_the_order_is_that_of_creation() {
     let server = TestingServer::start().unwrap();

@@ -188,7 +188,7 @@ fn with_the_crate_zookeeper_async_only_its_own_target_shows_the_password_of_a_se
     let (_, leaks) = runs_with_digest(|options| options.zookeeper_factory(ZooKeeperAsyncFactory));
     let (of_crate, ours): (Vec<_>, Vec<_>) = leaks.iter().partition(|line| line.target.starts_with(CRATE));
     assert!(ours.is_empty(), "{ours:#?}");
-    // Otherwise the crate is mended, and its docs can be too.
+    // Otherwise the crate is repaired, and its docs can be too.
     assert!(!of_crate.is_empty());
     assert!(
         of_crate.iter().all(|line| line.text.contains("Connected") && !line.text.contains(PASSWORD)),

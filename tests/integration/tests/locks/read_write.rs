@@ -8,7 +8,7 @@ use curator_integration::env::{builder, children, connected, eventually, in_time
 use curator_integration::on_every_server;
 use curator_recipes::{InterProcessReadWriteLock, LockError, LockOptions, LockOwner, ParticipantKind, Release};
 
-/// Who is inside.
+/// The readers and writers that are inside.
 #[derive(Debug, Default)]
 struct Inside {
     readers: AtomicUsize,
@@ -45,7 +45,7 @@ on_every_server! {
         tasks.shutdown().await;
     }
 
-    /// Curator's `TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed`, where it waits for ever.
+    /// Curator's `TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed`, where it waits forever.
     async fn an_upgrade_is_an_error(env) {
         let client = env.client().await;
         let lock = InterProcessReadWriteLock::new(client.clone(), env.path("lock")).unwrap();
@@ -64,7 +64,7 @@ on_every_server! {
             assert!(in_time(lock.write_lock().acquire()).await.unwrap().release().await.unwrap().is_released());
         })
         .await;
-        // Nobody in particular waits as anybody.
+        // Without an owner, the write waits for the read.
         let reading = lock.read_lock().acquire().await.unwrap();
         assert!(lock.write_lock().try_acquire().await.unwrap().is_none());
         assert!(reading.release().await.unwrap().is_released());
@@ -174,7 +174,7 @@ on_every_server! {
         assert!(!reader.is_finished() && !second.is_finished() && !late.is_finished());
         assert!(first.release().await.unwrap().is_released());
         let reading = in_time(reader).await.unwrap();
-        // A later look: whoever was wrongly let in has told by then.
+        // A later look: a contender that was wrongly granted has reported it by then.
         assert_eq!(lock.participants().await.unwrap().iter().filter(|one| one.holds).count(), 1);
         assert!(!second.is_finished() && !late.is_finished());
         assert!(reading.release().await.unwrap().is_released());
@@ -184,7 +184,7 @@ on_every_server! {
         assert!(in_time(late).await.unwrap().release().await.unwrap().is_released());
     }
 
-    /// A base path with the name of a half in it confuses nobody (Curator's `getParticipantNodes` it does).
+    /// A base path with the name of a half in it does no harm (it confuses Curator's `getParticipantNodes`).
     async fn the_folders_name_does_not_matter(env) {
         let client = connected(builder(env.address())).await;
         let lock = InterProcessReadWriteLock::new(client.clone(), env.path("__READ__0/__WRIT__1")).unwrap();

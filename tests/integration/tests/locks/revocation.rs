@@ -33,7 +33,7 @@ on_every_server! {
         let path = env.path("lock");
         let (first, second) = (env.client().await, env.client().await);
         let (options, mut asked) = revocable();
-        // The nodes of a revocable lock begin empty, as Curator's.
+        // The nodes of a revocable lock start empty, as Curator's.
         let mutex = InterProcessMutex::with_options(first, &path, options.data("not written")).unwrap();
         let guard = mutex.acquire().await.unwrap();
         let nodes = mutex.participant_nodes().await.unwrap();
@@ -72,19 +72,19 @@ on_every_server! {
             let asked = guard.revocation_requested();
             tokio::pin!(asked);
             assert!(futures_util::FutureExt::now_or_never(asked.as_mut()).is_none());
-            // Other data is no request.
+            // Other data is not a request.
             client.set_data().for_path(&node, "something").await.unwrap();
             eventually("it is watched again", async || client.watched_paths().contains(&node)).await;
             assert!(futures_util::FutureExt::now_or_never(asked.as_mut()).is_none());
             assert_eq!(revoke(&client, &node).await, RevokeOutcome::Requested);
             in_time(asked).await;
-            // Who asks later hears it too.
+            // A later call resolves too.
             in_time(guard.revocation_requested()).await;
             assert!(guard.release().await.unwrap().is_released());
         }
     }
 
-    /// The marker is there before anybody looks.
+    /// The marker is there before the first read.
     async fn a_request_before_the_first_look_is_told(env) {
         let path = env.path("lock");
         let client = env.client().await;
@@ -231,7 +231,7 @@ on_every_server! {
         assert!(guard.release().await.unwrap().is_released());
     }
 
-    /// A request while there is no connection is told after the reconnect.
+    /// A request without a connection is reported after the reconnect.
     async fn a_request_during_an_outage_is_told_afterwards(env) {
         let proxy = env.proxy();
         let direct = env.client().await;

@@ -76,7 +76,7 @@ on_every_server! {
             assert_eq!(held.release().await.unwrap(), Release::Released);
             assert!(in_time(next).await.unwrap().unwrap().release().await.unwrap().is_released());
             assert_all_is_well(which, &client, &root).await;
-            // Nobody sees to that client any more, which is an error for all who go on using it.
+            // No task serves that client any more, which is an error for all later calls.
             for outcome in [
                 in_time(lock.acquire()).await.map(Some),
                 in_time(lock.try_acquire()).await,
@@ -162,7 +162,7 @@ on_every_server! {
         }
     }
 
-    /// On a thread that has no runtime, while that of its client lives.
+    /// On a thread that has no runtime, while its client's runtime lives.
     async fn a_guard_dropped_outside_of_any_runtime_is_released(env) {
         let root = env.path("locks");
         let (client, other) = (env.client().await, env.client().await);
@@ -174,7 +174,7 @@ on_every_server! {
         assert_no_waiters(&client).await;
     }
 
-    /// The runtime stands still until it is entered again.
+    /// The runtime stops until it is entered again.
     async fn a_guard_dropped_beside_its_runtime_is_released_when_that_goes_on(env) {
         let root = env.path("locks");
         let other = env.client().await;
@@ -219,7 +219,7 @@ on_every_server! {
                 assert_all_is_well(which, &observer, &root).await;
             }
         }
-        // The end of a runtime that is not the client's harms nobody; its waits end.
+        // The end of a runtime that is not the client's harms no client; its waits end.
         let held = in_time(Which::Mutex.lock(&observer, &root).acquire()).await.unwrap();
         let waiting = Which::Mutex.lock(&client, &root);
         let wait = other.spawn(async move { waiting.acquire().await });

@@ -1,4 +1,4 @@
-//! What the locks tell those who listen to `tracing`.
+//! The events of locks for `tracing`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -81,7 +81,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
 }
 
 impl Listener {
-    /// The events with this message, with what stands in these fields.
+    /// The events with this message, with the values of these fields.
     fn of<const N: usize>(&self, message: &str, fields: [&str; N]) -> Vec<[String; N]> {
         let told = self.told.lock();
         let matching = told.iter().filter(|told| told.fields.get("message").is_some_and(|text| text == message));
@@ -145,7 +145,7 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
         assert!(are_seconds(&listener.of("lock released", ["held_s"]).concat()));
         assert!(are_seconds(&listener.of("lock acquire", ["wait_s"]).concat()));
 
-        // An inner acquire of an owner is none.
+        // An inner acquire of an owner is not a grant.
         let before = listener.of("lock granted", []).len();
         LockOwner::scope(async {
             let outer = mutex.acquire().await.unwrap();
@@ -331,7 +331,7 @@ fn a_lock_that_is_held_for_long_is_warned_of_once() {
         let semaphore = InterProcessSemaphoreV2::with_options(client.clone(), "/semaphore", 2, options).unwrap();
         eventually("a warning", async || !listener.warnings().is_empty()).await;
         let lease = semaphore.acquire().await.unwrap();
-        // It is due after whatever else of the first guard would be.
+        // It is due after any other warning of the first guard.
         eventually("another warning", async || listener.warnings().len() > 1).await;
         let told = listener.of("a lock is held for long", ["path", "node", "held_for_more_than_s"]);
         assert_eq!(told, [["/lock", guard.node_path(), "0.04"], ["/semaphore", lease.node_path(), "0.04"]]);
@@ -460,7 +460,7 @@ fn acquires_of_others_are_not_warned_of() {
     });
 }
 
-/// A call that the program makes while it is told of an event.
+/// A call that the program makes while it gets an event.
 #[derive(Default)]
 struct Call {
     made: AtomicUsize,
@@ -543,7 +543,7 @@ fn a_subscriber_may_acquire_the_lock_that_a_task_waits_for() {
 }
 
 /// The policy takes `Suspended` for a loss. A lock that is granted between the error state and its report is held, and its
-/// own loss is told later.
+/// own loss is reported later.
 #[test]
 fn a_lock_that_is_granted_during_the_report_of_losses_is_not_reported() {
     run_with_calls_at("lock lost", async |listener, call| {

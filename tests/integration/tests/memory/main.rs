@@ -22,7 +22,7 @@ const MOST: usize = 8 * KIB;
 const WAITERS: usize = 500;
 const LOCKS: usize = 1000;
 const ROUNDS: usize = 6;
-/// Less than this is no leak: the path of a node alone is longer.
+/// Less than this is not a leak: the path of a node alone is longer.
 const LEAST_LEAK: usize = 40;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -36,7 +36,7 @@ fn allocated() -> usize {
 async fn each(count: usize, before: usize, settled: impl AsyncFn() -> bool) -> usize {
     let began = Instant::now();
     let (mut last, mut looks) = (0, 0);
-    // What comes and goes meanwhile is less than this.
+    // What comes and goes in the meantime is less than this.
     while looks < 5 {
         assert!(began.elapsed() < PATIENCE, "it does not come to rest");
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -25,7 +25,7 @@ async fn czxid(client: &CuratorFramework) -> Option<i64> {
     client.check_exists().for_path(PATH).await.unwrap().map(|stat| stat.czxid)
 }
 
-/// The task waits for a session while the connection is lost, if a change of the data was tried meanwhile.
+/// The task waits for a session while the connection is lost, if a change of the data was tried in the meantime.
 #[test]
 fn node_does_not_stand_behind_the_end_of_its_session() {
     play(1, async |ensemble| {

@@ -153,7 +153,7 @@ async fn refusal_reaches_a_caller_that_looks_late() {
     assert!(matches!(set, Err(NodeError::Framework(Error::NoAuth { .. }))), "{set:?}");
 }
 
-/// The node stood before, so the server had older data of this object.
+/// The node existed before, so the server had older data of this object.
 #[tokio::test]
 async fn refusal_of_a_node_that_stood_reaches_its_caller() {
     let server = server();
@@ -262,7 +262,7 @@ fn node_of_a_runtime_that_has_ended_is_deleted() {
     }
 }
 
-/// The write that is to mend it is refused.
+/// The write that is to repair it is refused.
 #[tokio::test]
 async fn foreign_data_that_cannot_be_mended_is_reported() {
     let server = server();

@@ -37,7 +37,7 @@ fn reads(server: &TestingServer) -> Vec<LoggedRequest> {
     server.requests().into_iter().filter(|request| kinds.contains(&request.op)).collect()
 }
 
-/// The server starts anew, without any data.
+/// The server starts again, without any data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_and_members_stand_again_on_a_server_without_data() {
     let server = server();
@@ -151,7 +151,7 @@ async fn group_is_followed_on_a_server_without_persistent_watches() {
     assert_eq!((session.epoch(), MANY - server.refusals_left()), (epoch, asked));
 }
 
-/// Decompresses nothing, and waits as long as it is told to.
+/// Decompresses nothing, and waits for the given time.
 #[derive(Debug, Clone, Default)]
 struct Slow {
     waits: Arc<AtomicBool>,
@@ -257,7 +257,7 @@ async fn group_that_may_not_be_read_is_told_and_followed_later() {
     let group = curator_integration::following::group(client.clone(), "/group");
     in_time(group.watch().wait_for(|state| matches!(state, GroupState::Failed(_)))).await.unwrap();
     assert!(group.members().is_none());
-    // A member may join all the same.
+    // A member may join anyway.
     let member = joined(&client, "/group", "ann").await;
     server.clear_requests();
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -397,7 +397,7 @@ async fn stale_group_shows_no_member_that_a_later_listing_lacks() {
     assert!(seen.is_ok(), "{:?} after {} listings", *group.watch().borrow(), reads(&server).len());
 }
 
-/// The watch on a node that stands fires during the pause after a refused request.
+/// The watch on an existing node fires during the pause after a refused request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stale_node_ends_with_its_deletion_and_with_its_session() {
     let server = server();

@@ -99,7 +99,7 @@ async fn reconnect_costs_standing_nodes_no_request_of_their_own() {
     }
 }
 
-/// In a new session a node stands again after one round trip, with two requests.
+/// In a new session a node exists again after one round trip, with two requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_session_has_its_nodes_after_one_round_trip() {
     const DELAY: Duration = Duration::from_millis(150);
@@ -221,7 +221,7 @@ async fn node_that_is_deleted_each_time_does_not_spin() {
     eventually("it stands", async || server.exists("/test/foo")).await;
 }
 
-/// Two clients mend each other's data.
+/// Two clients repair each other's data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_nodes_that_mend_each_other_do_not_spin() {
     let server = server();

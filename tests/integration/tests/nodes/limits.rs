@@ -22,7 +22,7 @@ on_every_server! {
         in_time(node.set_data("smaller")).await.unwrap();
         assert_eq!(text_of(&client, &path).await.unwrap(), "smaller");
         assert_eq!(stat_of(&client, &path).await.unwrap().czxid, standing.czxid.get());
-        // The refused data is not that of the next session's node.
+        // The refused data is not the data of the next session's node.
         in_time(node.set_data(vec![b'x'; ABOVE])).await.unwrap_err();
         kill_session(env.address(), standing.session.unwrap().get()).await.unwrap();
         stands_again(&node, &standing).await;

@@ -1,4 +1,4 @@
-//! Nodes that stand, and groups: Curator's own tests and what they leave out, on the in-process server, on Apache
+//! Persistent nodes, and groups: Curator's own tests and what they leave out, on the in-process server, on Apache
 //! ZooKeeper, and under simulated faults.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]

@@ -69,7 +69,7 @@ on_every_server! {
         assert_eq!(members.iter().map(|member| member.owned().len()).sum::<usize>(), 1);
     }
 
-    /// `test_party_session_failure`: kazoo's partitioner fails for ever. Here the run joins again in the next session.
+    /// `test_party_session_failure`: kazoo's partitioner fails forever. Here the run joins again in the next session.
     async fn a_failed_session_is_not_the_end(env) {
         let (path, ledger, client) = (env.path("work"), Ledger::default(), env.client().await);
         let members = [Member::new(&client, &path, "0", 3, &ledger)];

@@ -160,7 +160,7 @@ async fn a_panic_of_work_ends_the_run_and_leaves_no_item_locked() {
 }
 
 on_every_server! {
-    /// Each item moves once its work has returned, and the other work goes on: 100 items, ten members.
+    /// Each item moves once its work has returned, and the other work continues: 100 items, ten members.
     async fn all_items_of_a_leaving_fleet_end_with_the_last_member(env) {
         let (path, ledger, client) = (env.path("work"), Ledger::default(), env.client().await);
         let options = || PartitionOptions::new().settle(Duration::from_millis(100));

@@ -61,7 +61,7 @@ impl Moments {
     }
 }
 
-/// Runs a partition, with work that goes on for some time when it is revoked.
+/// Runs a partition, with work that continues for some time when it is revoked.
 fn slow(partition: Partition, ledger: &Ledger, moments: &Moments, stays: Duration) -> Member {
     let (running, ledger, moments) = (partition.clone(), ledger.clone(), moments.clone());
     let run = tokio::spawn(async move {
@@ -136,7 +136,7 @@ fn an_item_stays_owned_when_its_work_has_returned_and_moves_at_once() {
     });
 }
 
-/// The work of one item blocks the thread until its session is over.
+/// The work of one item blocks the thread until its session has ended.
 #[test]
 fn no_work_is_polled_behind_the_deadline() {
     play(1, async |ensemble| {
@@ -189,7 +189,7 @@ fn a_member_that_restarts_before_the_others_settle_moves_nothing() {
         let bob = member(&two, "bob", 10, &ledger);
         become_calm([&ann, &bob], 10, &ledger).await;
         assert_eq!((ledger.begun(), ledger.owners()), (begun + 5, owners));
-        // Each change begins the wait anew.
+        // Each change starts the wait again.
         let cat = member(&two, "cat", 10, &ledger);
         sleep(SETTLE - MOVE).await;
         let dan = member(&two, "dan", 10, &ledger);

@@ -19,10 +19,10 @@ struct Book {
     owners: BTreeMap<String, Owner>,
     /// The newest token of each item.
     tokens: BTreeMap<String, FencingToken>,
-    /// The number of works that have begun.
+    /// The number of works that have started.
     begun: usize,
     violations: Vec<String>,
-    /// Works that have begun beside the work of an earlier owner.
+    /// Works that have started beside the work of an earlier owner.
     beside: Vec<(Owner, String)>,
     /// The zxid up to which a member is excused: an administrator has ended its session on the server.
     excused: BTreeMap<String, Zxid>,
@@ -52,7 +52,7 @@ impl Drop for Work {
 }
 
 impl Ledger {
-    /// Records that a member begins to work on an item.
+    /// Records that a member starts to work on an item.
     pub(crate) fn begin(&self, id: &str, item: &OwnedItem) -> Work {
         let (name, token, is_owned) = (item.name().to_owned(), item.token(), item.is_held());
         let owner = Owner { id: id.to_owned(), token };
@@ -71,7 +71,7 @@ impl Ledger {
         Work { ledger: self.clone(), item: name, owner }
     }
 
-    /// Excuses a member for work that has begun before this transaction: an administrator has ended its session. The
+    /// Excuses a member for work that has started before this transaction: an administrator has ended its session. The
     /// member learns of that with its next event, perhaps after the next owner.
     pub(crate) fn excuse(&self, id: &str, zxid: Zxid) {
         self.0.lock().excused.insert(id.to_owned(), zxid);
@@ -87,7 +87,7 @@ impl Ledger {
         self.owners().into_iter().filter(|(_, owner)| owner == id).map(|(item, _)| item).collect()
     }
 
-    /// Returns the number of works that have begun.
+    /// Returns the number of works that have started.
     pub(crate) fn begun(&self) -> usize {
         self.0.lock().begun
     }

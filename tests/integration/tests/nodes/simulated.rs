@@ -55,7 +55,7 @@ fn node_is_one_or_none_whatever_its_connection_does() {
                 }
             };
             for mode in MODES {
-                // A sequential node is found behind a lost reply by its id alone.
+                // A sequential node is found after a lost reply by its id alone.
                 for is_protected in
                     [false, true].into_iter().filter(|&is_protected| is_protected || !mode.is_sequential())
                 {
@@ -123,7 +123,7 @@ fn name_is_missing_for_two_round_trips_at_most_if_the_client_is_back_before_its_
     assert!(unbroken > 20, "unbroken in {unbroken} of 40");
 }
 
-/// A client that is cut off: its node goes with its session, and another client's node stands; the first one waits.
+/// A client that is cut off: its node goes with its session, and another client's node exists; the first one waits.
 #[test]
 fn one_of_two_nodes_stands_at_a_path_whatever_the_network_does() {
     for seed in 0..40 {
@@ -177,7 +177,7 @@ fn deleted_node_stands_again_within_two_round_trips() {
     }
 }
 
-/// A clock that jumps, as on a host that slept: the node stands in the next session.
+/// A clock that jumps, as on a host that slept: the node exists in the next session.
 #[test]
 fn node_of_a_host_that_slept_stands_again() {
     for seed in 0..20 {

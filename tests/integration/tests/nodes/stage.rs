@@ -39,7 +39,7 @@ pub(crate) fn is_standing(node: &PersistentNode) -> bool {
     matches!(node.state(), NodeState::Standing(_))
 }
 
-/// Waits until the node stands.
+/// Waits until the node exists.
 pub(crate) async fn stands(node: &PersistentNode) -> StandingNode {
     in_time(node.created()).await.unwrap()
 }
@@ -49,7 +49,7 @@ pub(crate) async fn reaches(node: &PersistentNode, wanted: impl FnMut(&NodeState
     in_time(node.watch().wait_for(wanted)).await.unwrap().clone()
 }
 
-/// Waits until the node stands with another `czxid`.
+/// Waits until the node exists with another `czxid`.
 pub(crate) async fn stands_again(node: &PersistentNode, before: &StandingNode) -> StandingNode {
     let again = |state: &NodeState| matches!(state, NodeState::Standing(now) if now.czxid != before.czxid);
     match reaches(node, again).await {
@@ -87,7 +87,7 @@ pub(crate) async fn text_of(client: &CuratorFramework, path: &str) -> Option<Str
     }
 }
 
-/// Options of a client through a proxy, which tries for ever.
+/// Options of a client through a proxy, which tries forever.
 pub(crate) fn through(proxy: &FaultProxy, session: Duration) -> CuratorFrameworkBuilder {
     let retry = RetryForever::new(Duration::from_millis(50)).unwrap();
     builder(proxy.address()).session_timeout(session).retry_policy(retry)

@@ -67,7 +67,7 @@ async fn node_outlives_its_time_until_it_is_closed() {
         assert!(server.exists("/test"));
     }
     in_time(node.close()).await;
-    // The server deletes both nodes, when their time is over.
+    // The server deletes both nodes, when their time has ended.
     assert!(server.exists("/test") && server.exists("/test/touch"));
     eventually("their time is over", async || !server.exists("/test")).await;
 }
@@ -83,7 +83,7 @@ async fn touch_node_that_is_deleted_is_created_again() {
         eventually("it is touched", async || server.exists("/test/touch")).await;
         other.delete().for_path("/test/touch").await.unwrap();
     }
-    // Without the child the server may have deleted the node meanwhile, which is mended too.
+    // Without the child the server may have deleted the node in the meantime, which is repaired too.
     eventually("both stand", async || server.exists("/test/touch")).await;
     let standing = in_time(node.created()).await.unwrap();
     tokio::time::sleep(TTL * 3).await;

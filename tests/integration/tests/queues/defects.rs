@@ -57,8 +57,8 @@ on_every_server! {
         assert_eq!(taken, texts(0..PRODUCERS * 25));
     }
 
-    // Defect 8: Java's consumer is never told of its connection. A consumer that waits has nothing to tell: it continues when
-    // the connection is back.
+    // Defect 8: Java's consumer never learns of its connection. A consumer that waits has nothing to report: it
+    // continues when the connection is back.
     async fn holder_is_told_that_the_connection_is_lost_and_the_consumer_continues(env) {
         let (direct, path, proxy) = (env.client().await, env.path("queue"), env.proxy());
         let retry = RetryNTimes::new(1, Duration::from_millis(50));

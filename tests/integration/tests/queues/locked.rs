@@ -156,7 +156,7 @@ on_every_server! {
         nothing(&mut consumer).await;
     }
 
-    // Defect 4, and rule 6 of Java's consumers: they look again when the list of children changes.
+    // Defect 4, and rule 6 of Java's consumers: they check again when the list of children changes.
     async fn item_that_is_given_back_wakes_the_other_consumers(env) {
         let (client, path) = (env.client().await, env.path("queue"));
         let queue = locked(&client, &path);

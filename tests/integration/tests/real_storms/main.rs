@@ -1,8 +1,8 @@
 //! Processes that change a set under a lock, on a cluster of real servers, while servers and processes are killed and
-//! stopped: an element may only be lost by a writer whose fence is ignored.
+//! stopped: only a writer with an ignored fence may lose an element.
 //!
 //! Each process reads the set, sleeps, and writes it back with one element more, all under one `InterProcessMutex`. The
-//! set is kept twice: one copy refuses reads and writes whose fencing token is older than one it has seen, the other
+//! set is kept twice: one copy refuses reads and writes with a fencing token older than one it has seen, the other
 //! takes everything. `CURATOR_STORM_SECONDS` makes the storm longer; its seed is printed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
@@ -29,7 +29,7 @@ const PATH: &str = "/storm/set";
 const PROCESSES: usize = 5;
 const SESSION: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a process of the storm is told: the servers, and where the set is.
+/// The arguments of a process of the storm: the servers, and where the set is.
 const ROLE: &str = "CURATOR_STORM_WRITER";
 
 #[test]
@@ -54,7 +54,7 @@ fn no_element_is_lost_among_writes_that_carry_a_valid_fence() {
 
     nemesis(&cluster, &set, &mut writers, &role, StdRng::seed_from_u64(seed), Duration::from_secs(seconds));
 
-    // In the calm after it everybody gets on.
+    // In the calm after it every process makes progress.
     let calm = set.state.lock().accepted.len();
     let began = Instant::now();
     until("writes in the calm", || set.state.lock().accepted.len() >= calm + 10 * PROCESSES);
@@ -107,7 +107,7 @@ fn until(what: &str, look: impl Fn() -> bool) {
     }
 }
 
-/// Kills, freezes and cuts off for a while, one thing after the other, then mends everything.
+/// Kills, freezes and cuts off for a while, one thing after the other, then repairs everything.
 fn nemesis(
     cluster: &ApacheCluster,
     set: &SharedSet,
@@ -331,7 +331,7 @@ fn write_elements(role: &str) {
         let client = connected(connect_string).await;
         let mutex = InterProcessMutex::new(client.clone(), PATH).unwrap();
         loop {
-            // Sessions end and servers are away: that is no reason to give up.
+            // Sessions end and servers are away: the writer tries again.
             let Ok(guard) = mutex.acquire().await else { continue };
             set.ask(format_args!("granted {}", guard.token().czxid().get()));
             set.ask(format_args!("read"));

@@ -72,7 +72,7 @@ async fn majority_goes_on_whatever_happens_to_one_server() {
         written.push(path);
     };
 
-    // Cut off in silence, the leader is replaced; when mended it follows.
+    // Cut off in silence, the leader is replaced; when repaired it follows.
     let first = cluster.wait_until_serving().unwrap();
     write(first, "start").await;
     cluster.isolate(first).unwrap();
@@ -104,7 +104,7 @@ async fn majority_goes_on_whatever_happens_to_one_server() {
     cluster.thaw(third).unwrap();
     until_whole(&cluster);
 
-    // A follower that is killed bothers nobody; two that are killed bother all.
+    // A follower that is killed bothers no client; two that are killed bother all.
     let leader = cluster.wait_until_serving().unwrap();
     let followers: Vec<usize> = (0..3).filter(|index| *index != leader).collect();
     cluster.kill(followers[0]).unwrap();
@@ -143,9 +143,9 @@ fn impossible_clusters_and_servers_are_refused() {
     assert!(matches!(error, ApacheError::NotInstalled { .. }), "{error}");
 }
 
-/// The session timeout of those who are cut off.
+/// The session timeout of the clients that are cut off.
 const SESSION: Duration = Duration::from_secs(6);
-/// How long the follower that is cut off goes on, in ticks: much longer than any session lives.
+/// How long the follower that is cut off continues, in ticks: much longer than any session lives.
 const SYNC_LIMIT: u32 = 40;
 const HOLDERS: u32 = 6;
 
@@ -160,7 +160,7 @@ struct Contest {
 
 /// What became of the old holder when the waiter was granted.
 struct Verdict {
-    /// The reason that it was told, and how long before.
+    /// The reason of the loss that was reported, and how long before.
     told: Option<(LossReason, Duration)>,
     still_held: bool,
     /// How many reads of the old holder were answered behind the cut.
@@ -169,7 +169,7 @@ struct Verdict {
     node: String,
 }
 
-/// What the contests and the one who cuts tell each other.
+/// What the contests and the nemesis report to each other.
 #[derive(Clone)]
 struct Signals {
     /// All holders and waiters are connected.
@@ -196,7 +196,7 @@ impl Contest {
         let old = in_time(mutex.acquire()).await.unwrap();
         let node = old.node_path().to_owned();
 
-        // A watch tells when, so that a late look at it harms nothing.
+        // A watch tells when, so that a late check of it harms nothing.
         let (tell, lost) = watch::channel(None);
         let (stop, mut stopped) = watch::channel(());
         let holding = tokio::spawn({
@@ -245,7 +245,7 @@ async fn cut_off_from_the_leader(
     let holder = cluster.server(follower).unwrap();
     let others = (0..cluster.servers()).filter(|index| *index != follower);
     let waiter = others.map(|index| cluster.server(index).unwrap().to_string()).collect::<Vec<_>>().join(",");
-    // It lives on its server's word longer than that server goes on.
+    // It lives on its server's word longer than that server continues.
     let witness = connected(&holder.to_string(), Duration::from_secs(60)).await;
 
     let (ready, mut is_ready) = mpsc::unbounded_channel();

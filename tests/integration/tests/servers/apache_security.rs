@@ -47,7 +47,7 @@ async fn writes(client: &Client, path: &str) -> Result<(), Error> {
     client.create(path, b"", &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await.map(drop)
 }
 
-/// Who the server takes the client for, but for its address.
+/// The names that the server has for the client, without its address.
 async fn names(client: &Client) -> Vec<String> {
     let users = client.list_auth_users().await.unwrap();
     users.iter().filter(|user| user.scheme() != "ip").map(|user| format!("{}:{}", user.scheme(), user.user())).collect()
@@ -103,7 +103,7 @@ async fn client_refuses_a_server_that_it_does_not_trust() {
         let refused = over_tls(&server, tls(&authority, Some(&own))).await;
         assert!(refused.is_err(), "{which}");
         if which == "a foreign authority's" {
-            // All that was wrong was whom the client trusts.
+            // The authority that the client trusts was the only fault.
             over_tls(&server, tls(&foreign, Some(&own))).await.unwrap();
         }
     }

@@ -244,7 +244,7 @@ impl Victim {
         .await
     }
 
-    /// Goes on with its session on a new connection.
+    /// Continues with its session on a new connection.
     async fn attach_again(&mut self, address: SocketAddr) -> io::Result<()> {
         self.stream = tokio::net::TcpStream::connect(address).await?;
         let answer = shake_hands(&mut self.stream, attach(&self.session)).await?;

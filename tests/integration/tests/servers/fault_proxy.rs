@@ -103,7 +103,7 @@ async fn not_within_a_while<T>(what: impl Future<Output = T>) -> bool {
     timeout(A_WHILE, what).await.is_err()
 }
 
-/// Looks again and again, on real time.
+/// Checks again and again, on real time.
 async fn until(what: &str, done: impl Fn() -> bool) {
     let began = Instant::now();
     while !done() {
@@ -155,7 +155,7 @@ async fn lost_reply_leaves_the_node_behind() {
     assert!(server.exists("/a"));
     assert_eq!(proxy.connections(), 0);
 
-    // Once only: the same session goes on.
+    // Once only: the same session continues.
     let mut client = Client::attach(proxy.address(), client.session.session_id).await.unwrap();
     client.create("/b").await.unwrap();
     assert_eq!(proxy.faults_done(), 1);
@@ -352,7 +352,7 @@ async fn refused_client_is_closed_and_others_stay() {
 
 #[tokio::test]
 async fn client_is_reset_when_the_server_is_down() {
-    // Nobody listens there, and no other test can.
+    // No server listens there, and no other test can.
     let taken = TcpSocket::new_v4().unwrap();
     taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let proxy = FaultProxy::start(taken.local_addr().unwrap()).unwrap();

@@ -125,7 +125,7 @@ fn quick() -> TestingServer {
 async fn zookeeper_async(server: &TestingServer) -> ZooKeeper {
     let address = server.connect_string();
     let client = within(ZooKeeper::connect(&address, Duration::from_secs(10), |_| {})).await.unwrap();
-    // The client comes back before its session has begun; the answer to a request does not.
+    // The client comes back before its session has started; the answer to a request does not.
     within(client.exists("/", false)).await.unwrap();
     client
 }

@@ -149,7 +149,7 @@ on_every_server! {
         assert_eq!(state, ConnectionState::Suspended);
         proxy.accept();
         assert_eq!(next(&mut states).await, ConnectionState::Reconnected);
-        // The next thing that is told is the next change, once.
+        // The next report is the next change, once.
         other.set_data().for_path(&path, 12_i32.to_be_bytes()).await.unwrap();
         assert_eq!(next(&mut changes).await, 12);
         assert!(count.try_set_count(&count.versioned_value().unwrap(), 13).await.unwrap());
@@ -166,7 +166,7 @@ on_every_server! {
         for value in 0..10 {
             proxy.refuse();
             env.restart().await;
-            // It is changed while the other is away, whose watch is gone.
+            // It is changed while the other is away, and the other's watch is gone.
             in_time(two.set_count(value)).await.unwrap();
             proxy.accept();
             eventually("it is read again", async || one.count().unwrap() == value).await;

@@ -252,7 +252,7 @@ on_every_server! {
     }
 }
 
-/// The server of the next connection lags: it lacks what was applied behind the lost reply.
+/// The server of the next connection lags: it lacks what was applied after the lost reply.
 #[test]
 fn lost_reply_applies_once_though_the_next_server_lags() {
     for millis in 0..400 {

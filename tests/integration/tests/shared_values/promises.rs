@@ -31,7 +31,7 @@ on_every_server! {
         assert_eq!(value.versioned_value().version(), 4, "one of the changes was made twice");
     }
 
-    /// Also if there is no retry.
+    /// Even without a retry.
     async fn lost_reply_is_an_unknown_outcome_without_a_retry(env) {
         let (proxy, path) = (env.proxy(), env.path("value"));
         let client = connected(builder(proxy.address()).retry_policy(RetryNTimes::new(0, Duration::ZERO))).await;
@@ -73,7 +73,7 @@ on_every_server! {
         value.start().unwrap();
         value.initialized().await.unwrap();
         owner.set_acl().with_acl(Acl::creator_all()).for_path(&path).await.unwrap();
-        // The server tells no changes to those who may not read them.
+        // The server sends no changes to clients that may not read them.
         owner.set_data().for_path(&path, "secret").await.unwrap();
         proxy.reset();
         eventually("reading it again fails", async || stranger.watchers() == 0).await;

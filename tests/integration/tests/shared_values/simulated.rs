@@ -1,5 +1,5 @@
-//! Faults under a simulated network and paused time. Waiting for a listener blocks the runtime, so that time stands
-//! still meanwhile.
+//! Faults under a simulated network and paused time. Waiting for a listener blocks the runtime, so that time does
+//! not advance in the meantime.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn next<T>(told: &Receiver<T>) -> T {
     told.recv_timeout(PATIENCE).unwrap()
 }
 
-/// Resolves when the value's task has read a value, and has told the listeners of it.
+/// Resolves when the value's task has read a value, and has notified the listeners of it.
 async fn is_seen(value: &SharedValue, wanted: &[u8]) {
     value.watch().wait_for(|value| value.value() == wanted).await.unwrap();
     // The copy has a write of this object already: a notification and a read follow.
@@ -66,7 +66,7 @@ async fn a_reconnect_without_a_change_reads_again_and_tells_nothing() {
         until("it is read again", || ensemble.watch_count() == 1).await;
     }
     assert!(!watch.has_changed().unwrap());
-    // The first thing that is told is the change.
+    // The first report is the change.
     value.set_value("changed").await.unwrap();
     is_seen(&value, b"changed").await;
     assert_eq!(next(&changes), b"changed");
@@ -256,7 +256,7 @@ async fn an_end_leaves_no_task_and_no_watch() {
     assert!(format!("{:?}", client.connection_state_listenable()).contains("listeners: 0"));
 }
 
-/// A client whose last clone goes with the value ends its session.
+/// When a client's last clone is dropped with the value, its session ends.
 #[tokio::test(start_paused = true)]
 async fn the_values_own_task_does_not_keep_the_client() {
     let ensemble = SimulatedEnsemble::new(8, LATENCY);

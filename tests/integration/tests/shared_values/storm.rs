@@ -83,7 +83,7 @@ async fn storm(seed: u64) -> (Steps, i32) {
     (all, stored)
 }
 
-/// What was told as made was made, and what was told as not made was not.
+/// What was reported as made was made, and what was reported as not made was not.
 #[test]
 fn no_step_is_lost_or_made_in_secret() {
     let from = u64::from(rand::random::<u32>());

@@ -28,7 +28,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const SESSION: Duration = Duration::from_secs(3);
-/// What nobody may read in a log.
+/// Texts that must not be in a log.
 const PASSWORD: &str = "hunter2";
 const DATA: &str = "top-drawer";
 
@@ -109,7 +109,7 @@ fn promised() -> BTreeMap<String, (String, BTreeSet<String>)> {
     for (level, (names, fields)) in
         rows.filter(|(level, _)| ["trace", "debug", "info", "warn", "error"].contains(level))
     {
-        // What a field can be stands in parentheses.
+        // The values of a field are in parentheses.
         let fields = fields.split('(').next().unwrap();
         for name in quoted(names) {
             let fields = quoted(fields).into_iter().map(str::to_owned).collect();
@@ -199,7 +199,7 @@ async fn lead_and_fail(client: &CuratorFramework, log: &Log) {
     log.comes_to("an election cannot be observed").await;
 }
 
-/// Nodes that stand, and do not, in each way that is logged.
+/// Persistent nodes that exist, and do not, in each way that is logged.
 async fn register_and_fail(client: &CuratorFramework, server: &TestingServer, log: &Log) {
     let started = |path: &str| {
         let node = PersistentNode::new(client.clone(), path, "").unwrap();
@@ -405,7 +405,7 @@ async fn live_through_everything(log: &Log) {
     log.comes_to("the node that is held cannot be watched").await;
     assert!(guard.release().await.unwrap().is_released());
 
-    // Nobody may delete anything below the path, so the node of the dropped guard stays.
+    // No client may delete anything below the path, so the node of the dropped guard stays.
     let guard = timeout(PATIENCE, mutex.acquire()).await.unwrap().unwrap();
     let read_only = vec![Acl::new(Permission::READ | Permission::ADMIN, "world", "anyone")];
     client.set_acl().with_acl(read_only).for_path("/lock").await.unwrap();

@@ -366,7 +366,7 @@ impl Reader {
                 return self.end(id, streams).await;
             }
             1 => {
-                // The close goes on when its future is dropped.
+                // The close continues when its future is dropped.
                 let soon = self.time(0..200);
                 let _closed = timeout(soon, watched.cache.close()).await;
                 sleep(BUDGET).await;

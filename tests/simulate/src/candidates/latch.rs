@@ -18,7 +18,7 @@ struct Standing {
 }
 
 impl Campaigner {
-    /// Stands for election with one latch.
+    /// Runs in an election with one latch.
     pub(super) async fn latch(&mut self, is_last: bool) {
         let (eligible, is_eligible) = watch::channel(true);
         let mut options = LeaderLatchOptions::new().id(self.id()).eligible(is_eligible);

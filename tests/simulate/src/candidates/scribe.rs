@@ -29,7 +29,7 @@ pub struct Book {
     candidates: BTreeMap<Candidate, (ClientId, Presence)>,
     /// All terms so far, each of which may still believe that it leads.
     terms: Vec<(Candidate, Leadership)>,
-    /// The number of hand-overs that go on.
+    /// The number of hand-overs that continue.
     hand_overs: u32,
 }
 
@@ -95,7 +95,7 @@ impl Scribe {
         })
     }
 
-    /// Counts a hand-over while it goes on.
+    /// Counts a hand-over while it continues.
     pub async fn during_hand_over<T>(&self, hand_over: impl Future<Output = T>) -> T {
         self.read(|book| book.hand_overs += 1);
         let outcome = hand_over.await;
@@ -143,7 +143,7 @@ impl scribe::Book for Book {
     fn catch_up(record: &mut Record<Self>, ensemble: &SimulatedEnsemble) {
         for (at, change) in ensemble.take_changes() {
             match change {
-                // A persistent node is not a candidate's, whatever its name.
+                // A persistent node is not a candidate's, regardless of its name.
                 Change::Created { path, node } if node.session != 0 => {
                     record.event(at, Event::Created { node: name(&path).to_owned(), czxid: node.czxid });
                 }

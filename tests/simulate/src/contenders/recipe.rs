@@ -36,7 +36,7 @@ pub enum Recipe {
     SemaphoreMutex,
     /// `InterProcessSemaphoreV2` with this many leases.
     Semaphore(usize, SemaphoreProtocol),
-    /// `InterProcessSemaphoreV2` of whose leases some take several at once.
+    /// `InterProcessSemaphoreV2`: some contenders take several leases at once.
     Many(SemaphoreProtocol),
 }
 
@@ -113,7 +113,7 @@ pub enum Lock {
     Many(InterProcessSemaphoreV2),
 }
 
-/// How long somebody waits for a lock.
+/// The time for which a contender waits for a lock.
 #[derive(Debug, Clone, Copy)]
 pub enum Verb {
     Acquire,
@@ -166,7 +166,7 @@ impl Lock {
         })
     }
 
-    /// In which manner somebody may want it.
+    /// A mode in which a contender may want the lock.
     pub fn mode(&self, random: &mut StdRng) -> Mode {
         match self {
             Self::ReadWrite(_) if random.random_range(0..5) < 3 => Mode::Shared,
@@ -291,7 +291,7 @@ impl Guard {
         matches!(self, Self::Mutex(_) | Self::Write(_) | Self::Read(_) | Self::Multi(_))
     }
 
-    /// Whether others read beside it. (At the end of the sequence numbers a writer's node stands for its reader.)
+    /// Whether others read beside it. (At the end of the sequence numbers a writer's node holds for its reader.)
     pub fn is_shared(&self) -> bool {
         matches!(self, Self::Read(guard) if guard.node_name().contains("__READ__"))
     }

@@ -22,7 +22,7 @@ pub struct Book {
     holding: Vec<(Attempt, Arc<Guard>)>,
     /// Nodes that the servers have deleted, each with the time.
     revoked: Vec<(String, Duration)>,
-    /// Those of them that waited.
+    /// The deleted nodes of contenders that waited.
     ruled_out: Vec<String>,
 }
 
@@ -34,8 +34,8 @@ impl Scribe {
     ///
     /// With `late`, contenders may be late to record an event, but not by as much as this time. Then each grant asks all
     /// that count as holders for their state. A holder whose guard is not held has lost the lock before, and must be
-    /// notified. A grant that is over when it is recorded, or whose node was deleted a moment ago, does not count. Its
-    /// holder must be notified as well.
+    /// notified. A grant that has ended when it is recorded, or whose node was deleted a moment ago, does not count.
+    /// Its holder must be notified as well.
     pub fn new(recovery: Duration, late: Option<Duration>) -> Self {
         let scribe = Self::of(None, recovery);
         scribe.read(|book| book.late = late);
@@ -65,7 +65,7 @@ impl Scribe {
         Attempt(self.begins(|number| (Attempt(number), Step::Asked(mode))))
     }
 
-    /// Notes a grant, unless it is over already.
+    /// Notes a grant, unless it has ended already.
     pub async fn granted(&self, attempt: Attempt, guard: &Arc<Guard>) -> bool {
         let counts = self.write(|record, now| {
             let (late, revoked) = (record.book.late, record.book.revoked_at(guard));
@@ -112,14 +112,14 @@ impl Scribe {
                 record.leaves(now, attempt, Step::Revoked);
             }
             record.book.replace(attempt, guard);
-            // Where the writer's node stands for its reader, others see a writer still.
+            // Where the writer's node holds for its reader, others see a writer still.
             if guard.is_shared() {
                 record.event(now, (attempt, Step::Downgraded(guard.fencing_token())));
             }
         });
     }
 
-    /// Before it releases: whether the holder was told that its node was taken away, if it was.
+    /// Before it releases: whether the holder was notified that its node was taken away, if it was.
     pub async fn was_told(&self, attempt: Attempt, guard: &Guard) -> bool {
         let revoked = self.read(|book| book.revoked_at(guard)).is_some();
         revoked && self.is_told(attempt, guard).await

@@ -62,7 +62,7 @@ impl Registrant {
                 match self.call(timeout(Duration::from_secs(20), member.set_data(data.clone()))).await {
                     Ok(Ok(())) => self.scribe.wrote(registration, data),
                     Ok(failed) => self.scribe.may_fail(failed),
-                    // The data is wanted all the same.
+                    // The data is wanted anyway.
                     Err(_elapsed) => {}
                 }
             }
@@ -74,7 +74,7 @@ impl Registrant {
         match self.one_of(4) {
             0 => drop(member),
             1 => {
-                // A close that is dropped goes on by itself.
+                // A close that is dropped continues by itself.
                 let soon = self.time(0..200);
                 let _closed = self.call(timeout(soon, member.close())).await;
             }

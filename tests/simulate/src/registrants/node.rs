@@ -55,7 +55,7 @@ impl Registrant {
             10 => ("stays".to_owned(), CreateMode::Persistent, false),
             _ => ("stays-".to_owned(), CreateMode::PersistentSequential, true),
         };
-        // Two registrations that mend the data of one node would write it without an end.
+        // Two registrations that repair the data of one node would write it without an end.
         let mends = mends && name != "stays";
         let options = if mends { options } else { options.foreign_data(ForeignData::Keep) };
         let options = if is_protected { options.protected() } else { options };
@@ -94,7 +94,7 @@ impl Registrant {
                     match self.call(timeout(soon, node.set_data(data.clone()))).await {
                         Ok(Ok(())) => self.scribe.wrote(registration, data),
                         Ok(failed) => self.scribe.may_fail(failed),
-                        // The data is wanted all the same.
+                        // The data is wanted anyway.
                         Err(_elapsed) => {}
                     }
                 }
@@ -107,7 +107,7 @@ impl Registrant {
         match self.one_of(4) {
             0 => drop(node),
             1 => {
-                // A close that is dropped goes on by itself.
+                // A close that is dropped continues by itself.
                 let soon = self.time(0..200);
                 let _closed = self.call(timeout(soon, node.close())).await;
             }

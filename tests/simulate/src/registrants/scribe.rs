@@ -1,4 +1,4 @@
-//! The notes on nodes that stand.
+//! The notes on persistent nodes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -184,7 +184,7 @@ impl Scribe {
 
 impl scribe::Book for Book {
     type Event = Event;
-    /// The rules of nodes, and those of the items.
+    /// The rules of nodes, and of the items.
     type Rules = (Rules, elections::Rules);
 
     fn timeline(&mut self) -> &mut Timeline<Event> {

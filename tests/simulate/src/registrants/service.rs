@@ -17,7 +17,7 @@ use super::{Registrant, Scribe};
 
 /// The name of the service.
 pub(crate) const SERVICE: &str = "web";
-/// The time between two looks at the instances of a cache.
+/// The time between two checks of the instances of a cache.
 const LOOK: Duration = Duration::from_millis(300);
 
 type Instance = ServiceInstance<String>;

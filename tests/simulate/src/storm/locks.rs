@@ -39,7 +39,7 @@ pub(super) async fn storm(seed: u64, recipe: Recipe, weather: Weather) -> Outcom
     weather::relieve(&stage.field);
     let mut rules = recipe.rules(PATIENCE, SESSION).no_loss_in_calm();
     if recipe != Recipe::Multi {
-        // There and back of a listing. The parts of a multi lock that are held look at their nodes later.
+        // There and back of a listing. The parts of a multi lock that are held check their nodes later.
         rules = rules.on_its_way(stage.latency * 2);
     }
     // Tokens are transactions.

@@ -1,4 +1,4 @@
-//! One storm over nodes that stand.
+//! One storm over persistent nodes.
 
 mod players;
 
@@ -36,7 +36,7 @@ impl Subject for Book {}
 
 /// Runs one storm.
 pub(super) async fn storm(seed: u64, presence: Presence, weather: Weather) -> Outcome {
-    // A node of an earlier registration that returns with a backup is not that of the present one.
+    // A node of an earlier registration that returns with a backup is not the node of the present one.
     // The servers drop the events of a node that clients may not read, with the watches, so a group does not hear of changes.
     let weather = Weather { hardship: weather.hardship.without_backups().without_denials(), ..weather };
     // At the end of the numbers the servers do not count the changes of a parent: a watch that is set again misses them.
@@ -117,7 +117,7 @@ pub(super) async fn storm(seed: u64, presence: Presence, weather: Weather) -> Ou
     stage.end(&(Rules::new(PATIENCE).no_loss_in_calm(), rules_of_items)).await
 }
 
-/// Returns the parents of the nodes; the first one is that of nodes with an id.
+/// Returns the parents of the nodes; the first one is the parent of nodes with an id.
 fn parts(presence: Presence, items: &[String]) -> Vec<String> {
     match presence {
         Presence::Nodes | Presence::Group => vec![PATH.to_owned(), DEEP.to_owned()],

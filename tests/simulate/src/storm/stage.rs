@@ -176,7 +176,7 @@ fn client_options(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramewor
     options.default_data("").reap_interval(None)
 }
 
-/// Reads go on while a server is cut off, and prove nothing.
+/// Reads continue while a server is cut off, and prove nothing.
 pub(super) async fn read(client: CuratorFramework, longest: u64, mut random: StdRng) {
     loop {
         let _unanswered = timeout(Duration::from_secs(1), client.check_exists().for_path("/")).await;

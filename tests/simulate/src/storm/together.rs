@@ -75,7 +75,7 @@ fn members(seed: u64, workers: u32) -> (usize, Option<(usize, Duration)>) {
     (members, quorum)
 }
 
-/// Runs a storm of workers. Those of one client share something.
+/// Runs a storm of workers. The workers of one client share something.
 async fn run<E: Recorded, S: Clone, W>(
     mut stage: Stage<Timeline<E>>,
     share: impl Fn(u32, &CuratorFramework, &str) -> S,

@@ -26,7 +26,7 @@ pub(crate) fn long_children(parent: &str) -> [String; 2] {
     ["a", "b"].map(|last| format!("{parent}/{}{last}", "long".repeat(SMALL_REPLY / 7)))
 }
 
-/// Returns `true` if a path is that of a long child.
+/// Returns `true` if a path is a long child's.
 pub(crate) fn is_long_child(path: &str) -> bool {
     path.rsplit_once('/').is_some_and(|(parent, _)| long_children(parent).iter().any(|long| long == path))
 }
@@ -44,7 +44,7 @@ pub(super) struct Weather {
     pub(super) reads: Option<u64>,
     /// The sequence numbers come to their end.
     pub(super) numbers_end: bool,
-    /// The servers may lose all data, and their transactions begin anew.
+    /// The servers may lose all data, and their transactions start again.
     pub(super) loses_data: bool,
     /// One holds for very long, and the others for a moment.
     pub(super) uneven: bool,
@@ -287,7 +287,7 @@ async fn throttle(field: &Field<impl Subject>, random: &mut StdRng) {
     }
 }
 
-/// Does its worst for a while, then mends everything.
+/// Does its worst for a while, then repairs everything.
 async fn nemesis(field: &Field<impl Subject>, weather: Weather, random: &mut StdRng) {
     if weather.calm {
         return;
@@ -335,7 +335,7 @@ async fn nemesis(field: &Field<impl Subject>, weather: Weather, random: &mut Std
                     .scribe
                     .fault(format_args!("the server of {client:?} is behind for a while"), Duration::from_secs(6));
                 ensemble.stale_reads(client);
-                // It falls behind again and again, and loses its connection meanwhile.
+                // It falls behind again and again, and loses its connection in the meantime.
                 for _ in 0..random.random_range(1..12) {
                     sleep(Duration::from_millis(random.random_range(20..500))).await;
                     ensemble.reset(client);

@@ -73,7 +73,7 @@ impl Worker<Event> {
         self.scribe.judge(error, error.is_retryable());
     }
 
-    /// Begins to enter with a new id.
+    /// Starts to enter with a new id.
     fn enters(&self, gathering: &Gathering) -> (Member, DistributedDoubleBarrier) {
         let id = |number| format!("member-{number}");
         let number = self.scribe.begins(|number| Event::Enters(Member(number), id(number)));
@@ -114,7 +114,7 @@ impl Worker<Event> {
         self.leave(member, entered).await;
     }
 
-    /// Stays between enter and leave, and may wait for the death of another member meanwhile.
+    /// Stays between enter and leave, and may wait for the death of another member in the meantime.
     async fn stay(&mut self, entered: &BarrierMember) {
         let time = self.time(0..3000);
         if self.one_of(3) > 0 {
@@ -203,7 +203,7 @@ impl Worker<Event> {
                 self.scribe.note(format_args!("worker {} removes the barrier: {lost:?}", self.number));
                 self.lose_a_reply();
                 if self.one_of(2) == 0 {
-                    // One that was lost before may stand until its session ends.
+                    // One that was lost before may exist until its session ends.
                     self.call(plain, owned.release(), |released| released.is_released().then_some(false), brief).await;
                 }
             }

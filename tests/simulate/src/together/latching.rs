@@ -128,7 +128,7 @@ impl Worker<Event> {
 
     async fn participate(&mut self, latch: &CountDownLatch, brief: Option<Duration>) {
         let name = format!("worker-{}", self.number);
-        // Its count is one of the round that it joins, also if that ends before.
+        // Its count is one of the round that it joins, even if that ends before.
         let call = self.begins(|call| Event::Counts(call, None));
         let (time, drops) = (self.time(0..2000), self.one_of(3) == 0);
         let joins_and_counts = async {
@@ -138,7 +138,7 @@ impl Worker<Event> {
             if drops { Ok(None) } else { participant.count_down().await.map(Some) }
         };
         match timeout(brief.unwrap_or(LIMIT), joins_and_counts).await {
-            // A server that is behind lets a participant join a round that is over. Then it does not count.
+            // A server that is behind lets a participant join a round that has ended. Then it does not count.
             Ok(Ok(Some(remaining))) if remaining > 0 => return self.scribe.event(Event::Counted(call, remaining)),
             // It may have been lost.
             Ok(Err(error)) => {

@@ -170,7 +170,7 @@ struct Consuming {
     consumer: QueueConsumer<String>,
     /// The number of items that it may have taken.
     may_have: usize,
-    /// The times of its beginning and of its newest deliveries: at most a batch.
+    /// The times of its start and of its newest deliveries: at most a batch.
     times: Vec<Duration>,
 }
 

@@ -87,7 +87,7 @@ impl Tree {
     }
 
     /// Applies events in order, and returns the changes of the locks. `details` has the contents of the nodes that
-    /// could be read. A `first` look at the nodes is not a change.
+    /// could be read. The `first` read of the nodes is not a change.
     pub(crate) fn apply(
         &mut self,
         events: &[Event],

@@ -119,7 +119,7 @@ impl History {
         all
     }
 
-    /// Begins a comparison with a server. `None` if the client has seen nothing that a server can confirm or refute.
+    /// Starts a comparison with a server. `None` if the client has seen nothing that a server can confirm or refute.
     ///
     /// The first round asks for the node with the newest change, which usually is the newest write too, and for the newest
     /// deletion if it is newer than this write.

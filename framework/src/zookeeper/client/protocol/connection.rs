@@ -61,7 +61,7 @@ pub(super) struct Connection<T> {
     pub(super) skips: usize,
     /// The moment from which the watches are set again, because the server was too busy.
     pub(super) throttled_until: Option<Duration>,
-    /// The server has no majority. It may have writes that the ensemble does not keep, so these are no part of the history.
+    /// The server has no majority. It may have writes that the ensemble does not keep, so the history leaves them out.
     pub(super) read_only: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Compares requests and replies with those of Java's client and Apache's server, byte for byte.
+//! Compares requests and replies with the bytes of Java's client and Apache's server.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;

@@ -35,7 +35,7 @@ pub(crate) struct Settings {
 pub(crate) enum Event<T> {
     /// The connection can be used: the session is attached, logged in, and its watches are set again.
     Connected { reattached: Reattached, read_only: bool },
-    /// A server grants a shorter timeout, counted from the connect request. This holds also if the connection breaks
+    /// A server grants a shorter timeout, counted from the connect request. This holds even if the connection breaks
     /// before it can be used.
     Shortened { sent: Duration, timeout: Duration },
     /// The session is attached, and the connection must log in by SASL.
@@ -46,7 +46,7 @@ pub(crate) enum Event<T> {
     Reply(T, Reply),
     /// A watch has fired.
     Notification(WatchedEvent),
-    /// The session is over.
+    /// The session has ended.
     Ended(SessionEnd),
     /// The server has closed the session on request.
     Closed,
@@ -121,7 +121,7 @@ impl<T> Protocol<T> {
         self.connection.as_ref().is_some_and(|connection| matches!(connection.phase, Phase::Ready))
     }
 
-    /// Begins a connection: the connect request is the first output.
+    /// Starts a connection: the connect request is the first output.
     pub(crate) fn open(&mut self, now: Duration) {
         debug_assert!(self.connection.is_none(), "one connection at a time");
         self.output.clear();

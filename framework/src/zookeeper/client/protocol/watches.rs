@@ -187,7 +187,7 @@ impl<T> Protocol<T> {
             self.history.notified(&event, before);
         }
         self.watching.hear(&event, oldest, is_restoring);
-        // At most one event for each watch, however many the server sends. The others are those of subscribers.
+        // At most one event for each watch, however many the server sends. The others are for subscribers.
         if was_armed && is_restoring {
             self.watching.held_back.push(event);
         } else if was_armed && is_ready {

@@ -15,8 +15,8 @@ pub(super) struct Watching {
     pub(super) base: Option<i64>,
     /// Events that arrived while watches were set again. They follow the next `Connected`, even on a later connection.
     pub(super) held_back: Vec<WatchedEvent>,
-    /// Events that are either those of changes or replays for watches that are set again, which subscribers must not hear
-    /// twice. The next frame decides.
+    /// Events of changes that may be replays for watches that are set again. Subscribers must not get a replay. The
+    /// next frame decides.
     undecided: Vec<WatchedEvent>,
 }
 
@@ -34,7 +34,7 @@ impl Watching {
     }
 
     /// Notifies subscribers of the undecided events, apart from those that the server has replayed ahead of its reply to
-    /// this request. The replays stand directly ahead of the reply, and each repeats an event that subscribers got.
+    /// this request. The replays come directly before the reply, and each repeats an event that subscribers got.
     pub(super) fn decide<T>(&mut self, oldest: Option<&Outstanding<T>>, xid: i32) {
         let undecided = std::mem::take(&mut self.undecided);
         let replayed = match oldest {

@@ -23,7 +23,7 @@ fn waiting(barrier: &DistributedBarrier) -> JoinHandle<Result<(), BarrierError>>
 }
 
 on_every_server! {
-    /// Redisson's #5349: only the first listener was told.
+    /// Redisson's #5349: only the first listener was notified.
     async fn removal_lets_all_waiters_pass(env) {
         let (one, two, path) = (env.client().await, env.client().await, env.path("barrier"));
         let (ours, others) = (barrier(&one, &path), barrier(&two, &path));
@@ -138,7 +138,7 @@ on_every_server! {
         assert!(in_time(barrier.is_set()).await.unwrap());
     }
 
-    /// Curator's barrier of a dead owner stands for ever.
+    /// Curator's barrier of a dead owner exists forever.
     async fn barrier_falls_with_the_session_of_its_owner(env) {
         let (one, two, path) = (env.client().await, env.client().await, env.path("barrier"));
         let owned = in_time(barrier(&one, &path).set_owned()).await.unwrap();
@@ -165,7 +165,7 @@ on_every_server! {
                 true => assert_eq!(in_time(owned.release()).await.unwrap(), lost),
                 false => drop(owned),
             }
-            // Behind the delete in the background, if there is one.
+            // After the delete in the background, if there is one.
             in_time(one.create().with_mode(CreateMode::EphemeralSequential).for_path(&env.path("mark"))).await.unwrap();
             assert!(in_time(barrier(&one, &path).wait_on_barrier_timeout(MOMENT)).await.unwrap().is_none());
             assert!(next.is_held());

@@ -127,7 +127,7 @@ async fn close_during_a_first_login_leaves_no_task_when_the_server_falls_silent(
     assert_eq!((tasks(), server.connects().len()), (0, 2));
 }
 
-/// The session is granted when most of the time for the attempt is over: half of the time for closing.
+/// The session is granted when most of the time for the attempt has ended: half of the time for closing.
 #[tokio::test]
 async fn close_leaves_no_task_when_the_first_session_is_granted_late() {
     let server = Scripted::start(|frame, peer| match (frame.connection, frame.op()) {

@@ -53,7 +53,7 @@ async fn longer_limit_of_a_restarted_server_does_not_lengthen_a_session() {
     guard.verify().await.unwrap();
 }
 
-/// A connection breaks behind the reply to the first part of the watches.
+/// A connection breaks after the reply to the first part of the watches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_change_is_lost_when_watches_are_set_again_over_two_connections() {
     const WATCHES: usize = 30;
@@ -104,7 +104,7 @@ async fn no_change_is_lost_when_watches_are_set_again_over_two_connections() {
 /// re-attach of a holder. The new leader has never heard of that, and ends the session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attach_at_a_deposed_leader_does_not_move_the_deadline() {
-    // A leader that thaws looks for its followers within a tick, and serves no longer than that.
+    // A leader that thaws checks for its followers within a tick, and serves no longer than that.
     let (tick, timeout) = (3 * SECOND, 20 * SECOND);
     let cluster = ApacheCluster::builder().tick(tick).sync_limit(2).session_timeouts(2 * SECOND, 60 * SECOND);
     let cluster = block_in_place(|| cluster.start().unwrap());

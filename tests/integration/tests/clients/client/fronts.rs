@@ -18,7 +18,7 @@ use super::scripted::{Port, Scripted, Then};
 const LIMIT: usize = 5;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A port whose backlog is full: the system drops each SYN.
+/// A port with a full backlog: the system drops each SYN.
 pub(crate) struct FullBacklog {
     pub(crate) address: SocketAddr,
     _listener: tokio::net::TcpListener,
@@ -92,7 +92,7 @@ async fn assert_modest(servers: &str, closes: bool) {
     }
     if closes {
         timeout(2 * SECOND, client.close()).await.expect("close has a limit");
-        // Without a task there is no attempt either.
+        // Without a task no attempt follows.
         assert_eq!(tasks(), 0, "tasks of a closed client");
     }
     drop(client);

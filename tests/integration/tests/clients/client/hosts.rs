@@ -68,7 +68,7 @@ async fn holder_leaves_a_silent_server_within_two_thirds_of_its_timeout() {
     assert!(rounds.iter().all(|without| *without > TIMEOUT / 6), "{rounds:?}");
 }
 
-/// Claims that begin and end again and again, as those of timed acquires, do not hide the silence.
+/// Claims that start and end again and again, as in timed acquires, do not hide the silence.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_that_come_and_go_do_not_hide_a_silent_server() {
     let server = TestingServer::start().unwrap();

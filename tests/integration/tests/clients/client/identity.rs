@@ -53,7 +53,7 @@ async fn claim_does_not_settle_on_the_node_of_another_session() {
     }
 }
 
-/// A node under the contender's own prefix, in another session, stands at the head of the queue.
+/// A node under the contender's own prefix, in another session, is at the head of the queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn contender_does_not_adopt_the_node_of_another_session() {
     let server = TestingServer::start().unwrap();

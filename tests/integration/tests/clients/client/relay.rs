@@ -47,7 +47,7 @@ impl Passing<'_> {
     }
 }
 
-/// Where the timeout stands in a connect request.
+/// The position of the timeout in a connect request.
 pub(crate) const ASKED_TIMEOUT: usize = 12;
 
 /// Starts a relay before a server.

@@ -19,7 +19,7 @@ fn server() -> TestingServer {
     TestingServer::builder().tick(Duration::from_millis(500)).session_timeouts(sessions.0, sessions.1).start().unwrap()
 }
 
-/// A relay whose later connections ask for `granted` and then do as `later` says.
+/// A relay. Its later connections ask for `granted` and then do as `later` says.
 fn shortening(
     server: SocketAddr,
     granted: Duration,
@@ -77,7 +77,7 @@ async fn guard_is_lost_when_a_reconnect_that_breaks_early_grants_less() {
     assert_lost_before_the_next_grant(&server, &relay).await;
 }
 
-/// The client does not go on with a session of 1 s, but the server counts by it.
+/// The client does not continue with a session of 1 s, but the server counts by it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guard_is_lost_when_a_reconnect_grants_less_than_the_minimum() {
     let server = server();

@@ -98,7 +98,8 @@ async fn break_within_the_first_part_of_the_watches_loses_no_change() {
     assert_no_change_is_lost(Break::AtFirstReply).await;
 }
 
-/// The part that was not sent is replayed from the zxid of the first break, not from that of the first part's reply.
+/// The part that was not sent is replayed from the zxid of the first break, not from the zxid of the first part's
+/// reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn break_between_two_parts_of_the_watches_loses_no_change() {
     assert_no_change_is_lost(Break::BehindFirstReply).await;
@@ -123,7 +124,7 @@ async fn parts_of_the_watches_are_below_the_frame_limit() {
     drop(watches);
 }
 
-/// A server that sends events for ever while watches are restored does not fill the client's memory.
+/// A server that sends events forever while watches are restored does not fill the client's memory.
 #[tokio::test]
 async fn events_of_paths_without_a_watch_are_not_held_back() {
     const EVENTS: usize = 1000;

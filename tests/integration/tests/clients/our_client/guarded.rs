@@ -66,7 +66,7 @@ on_every_server! {
         assert!(matches!(*cause, Error::NodeExists { .. }), "{cause}");
     }
 
-    /// Of several locks each is looked at.
+    /// Of several locks each is checked.
     async fn a_multi_lock_writes_only_while_all_of_it_is_held(env) {
         let proxy = env.proxy();
         let client = connect(second(proxy.address())).await;
@@ -85,7 +85,7 @@ on_every_server! {
             let error = guard.transaction().check("/").delete(&missing).commit().await.unwrap_err();
             let LockError::Framework(Error::Transaction { index: 1, operation, .. }) = error else { panic!("{error}") };
             assert_eq!(operation, format!("delete {missing}"));
-            // Whatever the server says comes late.
+            // Each message of the server comes late.
             proxy.latency(Duration::from_millis(500));
             direct.delete().for_path(guard.iter().nth(lost).unwrap().node_path()).await.unwrap();
             assert!(guard.is_held(), "it has not heard of it");
@@ -155,7 +155,7 @@ on_every_server! {
         direct.create().creating_parents_if_needed().with_data("old").for_path(&node).await.unwrap();
         for deleted in [true, false] {
             let guard = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
-            // Whatever the server says comes late.
+            // Each message of the server comes late.
             proxy.latency(Duration::from_millis(500));
             if deleted {
                 direct.delete().for_path(guard.node_path()).await.unwrap();
@@ -166,7 +166,7 @@ on_every_server! {
             let error = in_time(guard.transaction().set_data(&node, "new").commit()).await.unwrap_err();
             match error {
                 LockError::LockLost { reason, .. } => assert_eq!(deleted, reason == LossReason::NodeDeleted, "{reason}"),
-                // The server has cut the connection of the session that is over.
+                // The server has cut the connection of the session that has ended.
                 LockError::Framework(error) => assert!(!deleted && error.outcome_unknown(), "{error}"),
                 other => panic!("{other}"),
             }
@@ -176,7 +176,7 @@ on_every_server! {
         }
     }
 
-    /// The set of which Jepsen's tests lose elements, in ZooKeeper itself. A holder reads it, stands still for longer than its
+    /// The set of which Jepsen's tests lose elements, in ZooKeeper itself. A holder reads it, stops for longer than its
     /// session lives, and writes it back with one element more, after the next one has done the same.
     async fn a_holder_that_was_stopped_overwrites_the_next_ones_element_unless_its_write_is_guarded(env) {
         let direct = env.client().await;
@@ -185,7 +185,7 @@ on_every_server! {
             direct.create().creating_parents_if_needed().with_data("first").for_path(&node).await.unwrap();
             let (address, path, set) = (env.address(), lock.clone(), node.clone());
             let stopped = std::thread::spawn(move || {
-                // Nothing of this runtime runs while its only thread stands still.
+                // Nothing of this runtime runs while its only thread is blocked.
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 runtime.block_on(async {
                     let client = connect(second(address).session_timeout(Duration::from_secs(2))).await;
@@ -226,8 +226,8 @@ on_every_server! {
     }
 }
 
-/// Stands still for a while, and says whether the next holder has written meanwhile; by a runtime of its own, so that the
-/// caller's goes on standing still.
+/// Blocks its thread for a while, and says whether the next holder has written in the meantime; by a runtime of its
+/// own, so that the caller's stays blocked.
 fn client_sees_end(set: &str, address: std::net::SocketAddr, wait: Duration) -> bool {
     std::thread::sleep(wait);
     let set = set.to_owned();

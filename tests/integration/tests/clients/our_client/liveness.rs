@@ -31,7 +31,7 @@ async fn leader_that_is_alone_does_not_keep_a_session() {
     }
     let session = client.session().await.unwrap();
     let mut ended = std::pin::pin!(session.ended());
-    // Also when it is asked for one again and again.
+    // Even when it is asked for one again and again.
     let end = in_time(async {
         loop {
             tokio::select! {

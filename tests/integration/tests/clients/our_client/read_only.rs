@@ -37,7 +37,7 @@ async fn read_only_client_reads_from_a_cut_off_server_and_writes_after_its_repai
     assert_eq!(in_time(reader.get_data().for_path("/node")).await.unwrap().0, b"data");
     let refused = in_time(reader.set_data().for_path("/node", "new")).await.unwrap_err();
     assert!(matches!(refused, Error::ZooKeeper { code: -119, .. }), "{refused}");
-    // Who may not, is not connected.
+    // A client without that option is not connected.
     let writer = client(&server, false);
     assert!(in_time(writer.get_data().for_path("/node")).await.is_err());
     for index in [1, 2] {

@@ -55,7 +55,7 @@ fn member(config: &EnsembleConfig, client: &str) -> (String, String) {
     (line, number)
 }
 
-/// Whose session it is that is not to be cut: the first server that neither leads nor serves us. All are the same else.
+/// A server that may be cut off: the first one that neither leads nor serves us. The others are equal.
 fn expendable(cluster: &ApacheCluster) -> String {
     let leader = block_in_place(|| cluster.wait_until_serving()).unwrap();
     cluster.server((leader + 1) % cluster.servers()).unwrap().to_string()
@@ -72,7 +72,7 @@ async fn a_server_goes_and_comes_and_clients_follow() {
     assert_eq!(old.client_addresses(), all);
     assert_eq!(old.members().len(), 3);
 
-    // Both clients follow; a client that was not told to does not.
+    // Both clients follow; a client without the option does not.
     let providers = [0, 1, 2].map(|_| FixedEnsembleProvider::new(cluster.connect_string() + "/chroot"));
     administrator.create().for_path("/chroot").await.unwrap();
     let session = Duration::from_secs(20);
@@ -158,7 +158,7 @@ async fn a_whole_ensemble_is_named_and_what_is_wrong_is_told() {
     }
 }
 
-/// What it is good for: the only server that the client was given is gone for ever.
+/// What it is good for: the only server that the client was given is gone forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_moves_to_servers_that_only_the_ensemble_knew() {
     let cluster = cluster();
@@ -177,7 +177,7 @@ async fn a_client_moves_to_servers_that_only_the_ensemble_knew() {
     }
     let sessions = [clients[0].session().await.unwrap(), clients[1].session().await.unwrap()];
     block_in_place(|| cluster.kill(index)).unwrap();
-    // Our client asks for the list at each attempt, so its session goes on; that of the crate ends.
+    // Our client asks for the list at each attempt, so its session continues; the crate's session ends.
     for ((client, first), number) in clients.iter().zip(sessions).zip([1, 2]) {
         if number == 2 {
             in_time(first.ended()).await;
@@ -216,7 +216,7 @@ async fn watch_of_an_ensemble_tracker_survives_reconnects_and_ends_with_the_clie
     in_time(client.close()).await;
     assert_eq!(client.watchers(), 0);
     eventually("the session is closed", async || server.watch_count() == 0).await;
-    // Who does not follow does not read it. A server that is alone says nothing.
+    // A client that does not follow does not read it. A server that is alone says nothing.
     server.clear_requests();
     let client = connected(server.address()).await;
     client.check_exists().for_path("/").await.unwrap();

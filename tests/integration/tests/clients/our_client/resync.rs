@@ -27,7 +27,7 @@ pub(super) async fn subscribe(session: &Session, path: &str, known: &Shared) -> 
     session.subscribe(path, AddWatchMode::PersistentRecursive, Some(resync)).await.unwrap()
 }
 
-/// Connects a client whose session outlives a server that is busy with thousands of nodes.
+/// Connects a client with a session that outlives a server that is busy with thousands of nodes.
 pub(super) async fn patient(address: SocketAddr) -> CuratorFramework {
     env::connected(second(address).session_timeout(Duration::from_secs(60))).await
 }
@@ -222,7 +222,7 @@ on_every_server! {
         let (client, other) = (env::connected(second(proxy.address())).await, env.client().await);
         let session = client.session().await.unwrap();
         let root = env.path("tree");
-        // It proves that the servers have no other history, whatever becomes of the tree.
+        // It proves that the servers have no other history, regardless of the tree.
         let stable = env.path("stable");
         other.create().creating_parents_if_needed().for_path(&stable).await.unwrap();
         session.sync(&stable).await.unwrap();

@@ -33,7 +33,7 @@ fn tls(authority: &TestAuthority, own: Option<&TestCertificate>) -> TlsOptions {
     }
 }
 
-/// What an operation says about why there is no connection, within the time for that.
+/// The reason that an operation gives for a missing connection, within the time for that.
 async fn refusal(builder: CuratorFrameworkBuilder) -> String {
     let client = builder.build().unwrap();
     client.start().unwrap();
@@ -71,7 +71,7 @@ async fn a_lock_over_tls_with_a_client_certificate() {
     next.transaction().set_data("/mine", "changed").commit().await.unwrap();
     let plain = connected(options(server.connect_string())).await;
     assert!(matches!(plain.get_data().for_path("/mine").await, Err(Error::NoAuth { .. })));
-    // The same session, on a connection that is made anew.
+    // The same session, on a connection that is made again.
     let session = one.session().await.unwrap();
     tokio::task::block_in_place(|| server.restart().unwrap());
     in_time(session.connected()).await.unwrap();
@@ -89,7 +89,7 @@ async fn what_is_wrong_with_a_certificate_or_a_port_is_told_within_the_connectio
     let secure = |authority, own| options(&address).tls(tls(authority, own));
     let strange = foreign.client_certificate("worker").unwrap();
     let old = authority.expired_client_certificate("worker").unwrap();
-    // Who asks, and what the error says; each of them waits as long as it takes to be connected.
+    // The client, and the text of the error; each of them waits as long as it takes to be connected.
     let mut all = vec![
         ("a server of a foreign authority", secure(&foreign, Some(&own)), &address, "UnknownIssuer"),
         ("no certificate of the client", secure(&authority, None), &address, "TLS"),
@@ -211,7 +211,7 @@ async fn a_login_by_sasl_owns_its_nodes_and_a_wrong_one_is_told() {
     bob.create().with_acl(acl).for_path("/bobs").await.unwrap();
     assert!(matches!(eve.get_data().for_path("/bobs").await, Err(Error::NoAuth { .. })));
     let guard = in_time(InterProcessMutex::new(bob.clone(), "/lock").unwrap().acquire()).await.unwrap();
-    // On every connection anew.
+    // On every connection again.
     let session = bob.session().await.unwrap();
     tokio::task::block_in_place(|| server.restart().unwrap());
     in_time(async {
@@ -224,7 +224,7 @@ async fn a_login_by_sasl_owns_its_nodes_and_a_wrong_one_is_told() {
     assert_eq!(session.epoch(), 2);
     assert!(in_time(guard.release()).await.unwrap().is_released());
     let error = refusal(options(&plain).sasl(login("bob", "wrong"))).await;
-    // The server closes the connection behind its reply, which is lost with the connection now and then.
+    // The server closes the connection after its reply, which is lost with the connection now and then.
     let is_named = ["did not accept the credentials", "without an answer"].iter().any(|words| error.contains(words));
     assert!(error.contains(&plain) && is_named, "{error}");
     // A session without a login ends at its first request.

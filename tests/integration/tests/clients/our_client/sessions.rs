@@ -50,7 +50,7 @@ async fn an_ended_session_is_closed_on_the_server_and_one_that_was_given_up_too(
     let client = connected(server.address()).await;
     drop(client);
     eventually("the session of a dropped client is closed", async || server.sessions().is_empty()).await;
-    // A connect that nobody waits for any more.
+    // A connect without a waiter.
     for _ in 0..10 {
         let client = second(server.address()).build().unwrap();
         client.start().unwrap();

@@ -138,7 +138,7 @@ async fn a_provider_that_blocks_occupies_one_thread() {
     for _attempt in 0..4 {
         drop(in_time(listener.accept()).await.unwrap());
     }
-    // The fifth attempt has begun, so the fourth has asked.
+    // The fifth attempt has started, so the fourth has asked.
     let _fifth = in_time(listener.accept()).await.unwrap();
     assert_eq!((provider.calls(), provider.most()), (2, 1));
     provider.then(Next::Supplies);

@@ -1,4 +1,4 @@
-//! Watches: in order, removed when nobody waits, and those that stay.
+//! Watches: in order, removed without a waiter, and those that stay.
 
 use curator_framework::{
     AddWatchMode, ConnectionState, Error, EventType, PersistentEvent, PersistentWatcher, WakeReason, WatchedEvent,
@@ -18,8 +18,8 @@ async fn changed(watcher: &mut PersistentWatcher) -> (EventType, String) {
     }
 }
 
-/// Curator's `TestWatchesBuilder.testRemoveWatch`, `testRemoveAllWatches` and their like: a watch is removed with the last who
-/// waits for it.
+/// Curator's `TestWatchesBuilder.testRemoveWatch`, `testRemoveAllWatches` and their like: a watch is removed with its
+/// last waiter.
 #[tokio::test]
 async fn a_watch_that_is_dropped_is_removed_from_the_server() {
     let server = TestingServer::start().unwrap();
@@ -134,7 +134,7 @@ async fn a_watch_that_is_dropped_in_an_outage_is_removed_after_it() {
 }
 
 on_every_server! {
-    /// On that rests the hand-over of a lock: whoever's own node went first does not have the lock.
+    /// On that rests the hand-over of a lock: a contender whose node went first does not have the lock.
     async fn events_come_in_the_order_in_which_they_happened(env) {
         const NODES: usize = 200;
         let (client, other) = (connected(env.address()).await, connected(env.address()).await);
@@ -150,7 +150,7 @@ on_every_server! {
                 let watch = session.exists_watched(path).await.unwrap().1;
                 watches.push(async move { watch.await; number });
             }
-            // Each is looked at once, so that from now on they come in the order in which they are woken.
+            // Each is polled once, so that from now on they come in the order in which they are woken.
             for _ in 0..NODES {
                 std::future::poll_fn(|cx| {
                     assert!(watches.poll_next_unpin(cx).is_pending());
@@ -160,7 +160,7 @@ on_every_server! {
             }
             // All at once, so that their events come in one burst.
             let deletes = paths.iter().map(curator_framework::CuratorOp::delete);
-            // Whatever tokio's budget says: it would put some back.
+            // Regardless of tokio's budget, which would put some back.
             let seen = tokio::task::coop::unconstrained(watches.by_ref().collect::<Vec<_>>());
             let (deleted, seen) = tokio::join!(other.transaction().operations(deletes).commit(), in_time(seen));
             assert_eq!(deleted.unwrap().len(), NODES);

@@ -24,7 +24,7 @@ impl Clock for Seconds {
     }
 }
 
-/// The crate answers such a request itself, also when no server can be reached.
+/// The crate answers such a request itself, even when no server can be reached.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_that_the_crate_refuses_does_not_move_the_deadline() {
     let server = TestingServer::start().unwrap();

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use curator_framework::{CuratorFrameworkBuilder, ZooKeeperAsyncFactory};
 use curator_integration::env;
 
-/// The options of the tests, with this client whatever `CURATOR_TEST_CLIENT` says.
+/// The options of the tests, with this client regardless of `CURATOR_TEST_CLIENT`.
 fn builder(address: SocketAddr) -> CuratorFrameworkBuilder {
     env::builder(address).zookeeper_factory(ZooKeeperAsyncFactory)
 }

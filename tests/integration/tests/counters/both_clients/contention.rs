@@ -83,8 +83,8 @@ on_every_server! {
         let mut steps: Vec<_> = changes.into_iter().map(|change| values(&change.unwrap())).collect();
         assert!(steps.is_sorted(), "in the order of the calls: {steps:?}");
         steps.dedup();
-        // The first call sends its change at once, and the others wait meanwhile.
-        // (Without transactions it begins with a read, and they travel with it.)
+        // The first call sends its change at once, and the others wait in the meantime.
+        // (Without transactions it starts with a read, and they travel with it.)
         assert_eq!((steps.len(), writes() - before), (100, if is_zookeeper_async() { 1 } else { 2 }));
         // In tasks of their own they come while a write is on its way.
         let tasks = (0..100).map(|_| {
@@ -111,7 +111,7 @@ on_every_server! {
         let [multi, set, get, rest @ ..] = std::array::from_fn::<_, 6, _>(|index| after[index] - before[index]);
         assert_eq!((multi + set, rest), (10, [0; 3]));
         assert_eq!(multi == 0, is_zookeeper_async());
-        // A comparison that fails is decided by a read. Without a marker each change begins with one.
+        // A comparison that fails is decided by a read. Without a marker each change starts with one.
         assert_eq!(get, if is_zookeeper_async() { 20 } else { 10 });
     }
 
@@ -151,7 +151,7 @@ on_every_server! {
         assert!(in_time(guard.release()).await.unwrap().is_released());
         env.wait_for_children(&direct, &lock, 0).await;
 
-        // A client without the lock goes on to change the number.
+        // A client without the lock continues to change the number.
         let error = in_time(number.increment()).await.unwrap_err();
         // Of both phases; the first try of each may rest on an older state, and is not counted by its policy.
         assert!(matches!(error, CounterError::Contended { tries: 5..=7, .. }), "{error}");

@@ -15,7 +15,7 @@ fn promoted(client: &CuratorFramework, path: &str, lock: &str) -> DistributedAto
 }
 
 on_every_server! {
-    /// `TestDistributedAtomicLong.testForceSet`. Its one assertion is made before the tasks have begun.
+    /// `TestDistributedAtomicLong.testForceSet`. Its one assertion is made before the tasks have started.
     async fn force_set_is_done_beside_increments(env) {
         let path = env.path("counter");
         let (setting, counting) = (long(&env.client().await, &path), long(&env.client().await, &path));

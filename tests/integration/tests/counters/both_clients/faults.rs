@@ -13,7 +13,7 @@ use curator_test::{FaultProxy, kill_session};
 
 use crate::stage::{LONG, long, session_of, through, values};
 
-/// The operations that change a number, with the value behind each one. All begin at 5, if the node exists.
+/// The operations that change a number, with the value behind each one. All start at 5, if the node exists.
 const OPERATIONS: [(&str, i64); 8] = [
     ("increment", 6),
     ("decrement", 4),
@@ -89,8 +89,8 @@ fn faults() -> Vec<Vec<Lost>> {
     faults
 }
 
-/// The kind of request that changes a number, and its number among those of a call. The first transaction of an object
-/// that changes a node creates its marker.
+/// The kind of request that changes a number, and its number among the requests of a call. The first transaction of an
+/// object that changes a node creates its marker.
 fn write_of(is_first: bool) -> (OpCode, usize) {
     if is_zookeeper_async() { (OpCode::SetData, 1) } else { (OpCode::Multi, 1 + usize::from(is_first)) }
 }
@@ -129,7 +129,7 @@ on_every_server! {
                         other.force_set(5).await.unwrap();
                     }
                     if !is_first && operation != "initialize" {
-                        // The marker stands, and the value is known.
+                        // The marker exists, and the value is known.
                         assert_eq!(values(&in_time(number.add(0)).await.unwrap()), (5, 5));
                     }
                     lost.iter().for_each(|fault| fault.plan(&proxy));
@@ -235,7 +235,7 @@ on_every_server! {
                         assert_eq!(value != 5, is_reply, "{what}: {value}");
                     }
                 }
-                // The counter goes on in the new session.
+                // The counter continues in the new session.
                 assert_eq!(values(&in_time(number.increment()).await.unwrap()), (value, value + 1), "{what}");
             }
         }
@@ -293,7 +293,7 @@ on_every_server! {
                     tokio::spawn(async move { number.increment().await })
                 })
                 .collect();
-            // Sometimes before the request has left, sometimes behind its reply.
+            // Sometimes before the request has left, sometimes after its reply.
             tokio::select! {
                 biased;
                 _ = &mut sender => {}

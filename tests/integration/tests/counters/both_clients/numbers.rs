@@ -45,7 +45,7 @@ on_every_server! {
             other => panic!("{other:?}"),
         }
         assert_eq!(in_time(number.compare_and_set(0, 2)).await.unwrap(), Compared::Differs(1));
-        // Another object has set the value meanwhile, so the known one is too old.
+        // Another object has set the value in the meantime, so the known one is too old.
         assert!(in_time(long(&client, &path).compare_and_set(1, 9)).await.unwrap().is_set());
         assert_eq!(in_time(number.compare_and_set(1, 2)).await.unwrap(), Compared::Differs(9));
         assert!(in_time(number.compare_and_set(9, 2)).await.unwrap().is_set());

@@ -61,7 +61,7 @@ on_every_server! {
         let unregister = async |(number, registration): (usize, Registration<String>)| {
             match number % 4 {
                 0 => {}
-                // It may stand in the next session already.
+                // It may exist in the next session already.
                 1 => {
                     let stood = |state: &NodeState| state.standing().is_some_and(|node| node.session == before.session);
                     drop(reaches(&registration, |state| !stood(state)).await);

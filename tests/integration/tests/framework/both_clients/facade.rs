@@ -127,7 +127,7 @@ on_every_server! {
         }
         client.close().await;
         drop(release);
-        // A normal close is told to nobody.
+        // A normal close is not reported.
         assert!(states.recv_timeout(Duration::from_millis(1)).is_err());
     }
 
@@ -224,7 +224,7 @@ on_every_server! {
         }
     }
 
-    /// The place of a request is not its caller's to keep: a future that nobody looks at holds nothing up.
+    /// The place of a request is not its caller's to keep: a future that is not polled holds nothing up.
     async fn abandoned_request_does_not_hold_up_a_reconnect(env) {
         let proxy = env.proxy();
         let client = connected(builder(proxy.address()).session_timeout(Duration::from_secs(20))).await;
@@ -242,7 +242,7 @@ on_every_server! {
         drop(stalled);
     }
 
-    /// What shows the session's id at a reconnect is gone afterwards, also if the connection breaks over it.
+    /// What shows the session's id at a reconnect is gone afterwards, even if the connection breaks over it.
     async fn a_reconnect_leaves_nothing_beside_what_is_held(env) {
         let proxy = env.proxy();
         let direct = env.client().await;
@@ -275,7 +275,7 @@ on_every_server! {
         let client = connected(builder(proxy.address()).max_close_wait(Duration::from_secs(20))).await;
         let node = env.path("node");
         client.create().creating_parents_if_needed().for_path(&node).await.unwrap();
-        // The reply cannot come within the first poll. The delete that is dropped goes on in the background.
+        // The reply cannot come within the first poll. The delete that is dropped continues in the background.
         proxy.latency(Duration::from_millis(20));
         assert!(client.delete().guaranteed().for_path(&node).now_or_never().is_none());
         let start = Instant::now();

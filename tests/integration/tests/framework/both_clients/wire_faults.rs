@@ -85,7 +85,7 @@ on_every_server! {
         assert!(in_time(mutex.acquire()).await.unwrap().release().await.unwrap().is_released());
     }
 
-    /// A watch does not survive the connection, and nobody tells what happened meanwhile.
+    /// A watch does not survive the connection, and no event reports what happened in the meantime.
     async fn a_release_during_an_outage_of_the_waiter_is_seen_after_it(env) {
         let path = env.path("lock");
         let proxy = env.proxy();
@@ -126,7 +126,7 @@ on_every_server! {
     }
 
     async fn a_connect_answer_at_two_seconds_shifts_no_reply(env) {
-        // The crate `zookeeper-async` gives up a connect after 2 s and goes on reading the replies to it.
+        // The crate `zookeeper-async` gives up a connect after 2 s and keeps reading the replies to it.
         for late in [1990, 1998, 2000, 2003, 2010] {
             let proxy = env.proxy();
             proxy.late_connect_answer(Duration::from_millis(late));

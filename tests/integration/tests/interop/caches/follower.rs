@@ -44,7 +44,7 @@ fn apply(reported: &mut Reported, event: &CacheEvent) {
     }
 }
 
-/// Applies the events of a stream until it is told to stop.
+/// Applies the events of a stream until it must stop.
 async fn follow(mut events: Changes<CacheEvent>, mut stop: oneshot::Receiver<()>) -> (Reported, Changes<CacheEvent>) {
     let mut reported = Reported::new();
     loop {

@@ -66,8 +66,8 @@ impl Javas {
         assert!(other.is_empty(), "Java's {}: {other:#?}", self.kind);
     }
 
-    /// Checks the nodes that result from the events: those of the cache. Curator tells nothing of a node that is replaced
-    /// by one with the same version while the client is away.
+    /// Checks the nodes that result from the events: the nodes of the cache. Curator reports nothing of a node that is
+    /// replaced by one with the same version while the client is away.
     async fn assert_told(&mut self, expected: &Tree, marker: &str) {
         let told = Tree::parse(&self.ask(&format!("told {marker}")).await);
         let is_replaced = |(_, told, is): &Difference<'_>| matches!((told, is), (Some(told), Some(is)) if told.version == is.version && told.czxid < is.czxid);
@@ -145,7 +145,7 @@ async fn caches_of_both_languages_agree_behind_random_work_and_kills() {
         cache.assert_has(&expected).await;
         cache.assert_told(&expected, &marker).await;
     }
-    // A cache of Java's that begins now has them all.
+    // A cache of Java's that starts now has them all.
     let mut fresh = Javas::start(&javas.0, "curator").await;
     assert_eq!(fresh.ask(&format!("agrees {expected}")).await, "agrees");
     javas.0.end().await;

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | `cache KIND PATH start` | `started`, when the cache is initialized |
 //! | `cache KIND PATH agrees TREE` | `agrees`, when the cache has exactly these nodes; else, after a while, the nodes that it has |
-//! | `cache KIND PATH told MARKER` | the nodes that result from the events, when these have told the node of this path |
+//! | `cache KIND PATH told MARKER` | the nodes that result from the events, when these have reported the node of this path |
 //!
 //! A kind is `curator` (`CuratorCache`) or `tree` (`TreeCache`); a tree is `PATH=CZXID,MZXID,VERSION,DATA;…` in the order of the
 //! paths.

@@ -31,7 +31,7 @@ impl From<&ChildData> for Seen {
 /// A path with what each of two trees has there.
 pub(super) type Difference<'a> = (&'a str, Option<&'a Seen>, Option<&'a Seen>);
 
-/// Nodes by path. Its text is that of [`caches`](super).
+/// Nodes by path. [`caches`](super) describes its text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tree(pub(super) BTreeMap<String, Seen>);
 

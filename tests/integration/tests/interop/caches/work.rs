@@ -39,7 +39,7 @@ impl Gardener {
         format!("{}-{}", self.name, self.number)
     }
 
-    /// Works until it is told to stop.
+    /// Works until it must stop.
     pub(super) async fn work(mut self, stop: watch::Receiver<bool>) -> Done {
         let mut done = Done::default();
         while !*stop.borrow() {

@@ -127,7 +127,7 @@ async fn round(env: &Env, stage: &Stage, peer: &Peer, entering: [usize; SIZE], l
         members[number].as_mut().unwrap().leave(&stage.path).await;
         if number % 2 == 0 && !is_last {
             // Java's member watches the lowest node. If that is one of a member that leaves, it ends its own leave at
-            // the deletion although the last member has not begun.
+            // the deletion although the last member has not started.
             env.wait_for_children(&stage.observer, &stage.path, SIZE - last).await;
         }
     }
@@ -151,7 +151,7 @@ on_every_server! {
     }
 }
 
-/// kazoo deletes `ready` when a member begins to leave, so a member of ours may be out before that.
+/// kazoo deletes `ready` when a member starts to leave, so a member of ours may be out before that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_of_kazoo_and_rust_enter_together_and_all_leave() {
     let env = Env::new(Kind::InProcess);

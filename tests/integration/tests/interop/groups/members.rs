@@ -173,7 +173,7 @@ fn ours(client: &CuratorFramework, path: &str, id: &str, data: &str) -> GroupMem
     member
 }
 
-/// Java's map always has the own id.
+/// Java's map always has its own id.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_counts_itself_a_member_while_its_node_is_gone() {
     let env = Env::new(Kind::InProcess);

@@ -1,4 +1,4 @@
-//! Nodes that stand, and groups, of both languages at one path.
+//! Persistent nodes, and groups, of both languages at one path.
 //!
 //! A [`Peer`](crate::peer::Peer) keeps nodes and is a member of groups, with these verbs:
 //!

@@ -41,7 +41,7 @@ async fn created(node: &PersistentNode) -> StandingNode {
     created.unwrap_or_else(|_| panic!("not in time: {:?}", node.state())).unwrap()
 }
 
-/// Waits until our node stands as the test wants it.
+/// Waits until our node is as the test wants it.
 async fn stands(node: &PersistentNode, is_meant: impl Fn(&StandingNode) -> bool) -> StandingNode {
     let is_meant = |state: &NodeState| matches!(state, NodeState::Standing(stands) if is_meant(stands));
     match in_time(node.watch().wait_for(is_meant)).await.unwrap().clone() {

@@ -1,4 +1,4 @@
-//! Java's `PersistentTtlNode` beside ours: both stand as long as one of them touches them, and go with their time.
+//! Java's `PersistentTtlNode` beside ours: both exist as long as one of them touches them, and go with their time.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ async fn nodes_of_both_stand_and_go(address: SocketAddr) {
         }
         tokio::time::sleep(CHECK).await;
     }
-    // Ours leaves the shared one, and Java's touches go on.
+    // Ours leaves the shared one, and Java's touches continue.
     in_time(nodes[1].close()).await;
     let began = Instant::now();
     while began.elapsed() < TTL * 3 {

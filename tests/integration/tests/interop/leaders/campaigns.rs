@@ -53,7 +53,7 @@ impl Campaign {
         let (client, path) = (env.client().await, env.path(self.kind));
         let mut resource = Resource::open(client.clone()).await;
         let port = resource.port();
-        // A process of Java's starts slowly: no campaign begins before all have started.
+        // A process of Java's starts slowly: no campaign starts before all have started.
         let start = |number: usize| Peer::start(LANGUAGES[number % 2], env.address(), SESSION);
         let peers = join_all((0..4).map(start)).await;
         let joins = |(number, peer)| self.join(peer, LANGUAGES[number % 2], &path, port, number);

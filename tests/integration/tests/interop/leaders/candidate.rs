@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::rust_peer::{Answer, connect, is_stopped};
 
-/// A pause between two looks at what ends a campaign.
+/// The pause between two checks of what ends a campaign.
 const LOOK: Duration = Duration::from_millis(20);
 
 static CANDIDATES: Mutex<BTreeMap<String, Candidate>> = Mutex::new(BTreeMap::new());
@@ -217,7 +217,7 @@ async fn selector_term(client: &CuratorFramework, path: &str, ending: &str, usin
             _ => Answer::Ok(()),
         }
     };
-    // A term that has begun tells the resource of its end.
+    // A term that has started tells the resource of its end.
     let stopped = async {
         while has_begun.load(Ordering::Relaxed) || !is_stopped(path) {
             sleep(LOOK).await;

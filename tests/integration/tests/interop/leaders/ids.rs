@@ -1,4 +1,4 @@
-//! Both sides see the same leader and the same candidates, by their ids, also behind a hand-over.
+//! Both sides see the same leader and the same candidates, by their ids, even after a hand-over.
 
 use curator_integration::env::{Env, Kind, in_time};
 use curator_recipes::ObserverState;

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 /// A term, as its leader names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Term {
-    /// The leader's id, which begins with its language.
+    /// The leader's id, which starts with its language.
     pub(crate) id: String,
     pub(crate) node: String,
     /// The `czxid` of the node.
@@ -28,7 +28,7 @@ pub(crate) struct Term {
 /// Two terms at one time.
 #[derive(Debug, Clone)]
 pub(crate) struct Overlap {
-    /// The term that had begun.
+    /// The term that had started.
     pub(crate) first: Term,
     pub(crate) second: Term,
     /// The terms without the oldest node.
@@ -58,7 +58,7 @@ struct Desk {
 }
 
 impl Resource {
-    /// Opens a resource that looks at the nodes of terms with this client.
+    /// Opens a resource that checks the nodes of terms with this client.
     pub(crate) async fn open(client: CuratorFramework) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -80,13 +80,13 @@ impl Resource {
         self.address.port()
     }
 
-    /// Waits until so many terms have begun in all, and returns the last one.
+    /// Waits until so many terms have started in all, and returns the last one.
     pub(crate) async fn wait_for_terms(&mut self, count: usize) -> Term {
         self.begun.wait_for(|begun| *begun >= count).await.unwrap();
         self.book.lock().terms.last().cloned().unwrap()
     }
 
-    /// Waits for the next term that begins with a leader of Java's, or of ours.
+    /// Waits for the next term that starts with a leader of Java's, or of ours.
     pub(crate) async fn wait_for_leader(&mut self, of_javas: bool) -> Term {
         loop {
             let begun = *self.begun.borrow_and_update();

@@ -1,6 +1,6 @@
 //! Java's queues beside ours: producers and consumers of both languages on one path.
 //!
-//! A [`Peer`](crate::peer::Peer) in Java has these verbs, one in Rust those with a star. All begin with
+//! A [`Peer`](crate::peer::Peer) in Java has these verbs, one in Rust those with a star. All start with
 //! `queue KIND PATH LOCK`. A lock `-` means at most once.
 //!
 //! | verb | answer |

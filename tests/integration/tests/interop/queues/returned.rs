@@ -10,7 +10,7 @@ use curator_test::kill_session;
 use super::{Queue, next};
 use crate::peer::Peer;
 
-/// Java looks at an item with a lock again when the list of children changes, so a return changes the list.
+/// Java checks an item with a lock again when the list of children changes, so a return changes the list.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn item_that_is_given_back_wakes_java() {
     let env = Env::new(Kind::InProcess);
@@ -75,7 +75,7 @@ async fn each_takes_what_the_other_has_requeued() {
 }
 
 /// CURATOR-605: a Java consumer that has lost its session deletes the item, and the lock of the next consumer. Ours is
-/// told, and its effects are not made.
+/// notified, and its effects are not made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_consumer_without_a_session_ends_our_delivery_and_we_are_told() {
     let env = Env::new(Kind::InProcess);

@@ -1,4 +1,4 @@
-//! Curator's `TestLeaderSelectorEdges`: the connection breaks directly behind the create, and stays away.
+//! Curator's `TestLeaderSelectorEdges`: the connection breaks directly after the create, and stays away.
 
 use std::time::Duration;
 

@@ -91,7 +91,7 @@ fn doing(
 }
 
 on_every_server! {
-    /// Curator's `TestLeaderLatch.testCallbackSanity`: each latch is told of two terms, and of the end of the first.
+    /// Curator's `TestLeaderLatch.testCallbackSanity`: each latch reports two terms, and the end of the first.
     async fn listeners_call_their_latches_and_silent_closes_tell_nothing(env) {
         let (client, path) = (env.client().await, env.path("latch"));
         assert_eq!(callbacks(&client, &path, LATCHES).await, (2 * LATCHES, LATCHES));
@@ -155,7 +155,7 @@ on_every_server! {
         }
         leads(&latch).await;
         assert_eq!(calls.next().await, Call::IsLeader);
-        // The session and the other latches of the client go on as well.
+        // The session and the other latches of the client continue as well.
         let other = started(&client, &env.path("other"));
         leads(&other).await;
         let mut seen = Vec::new();

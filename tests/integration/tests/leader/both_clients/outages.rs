@@ -38,7 +38,7 @@ async fn delete_all(client: &CuratorFramework, path: &str) {
         }
         transaction.delete(path).commit().await
     };
-    // A latch may create its node meanwhile, so that the transaction is refused.
+    // A latch may create its node in the meantime, so that the transaction is refused.
     eventually("the path is deleted", async || delete().await.is_ok()).await;
 }
 
@@ -324,7 +324,7 @@ on_every_server! {
         leads(&waiter).await;
     }
 
-    /// The node is created, and its creator is not told.
+    /// The node is created, and its creator gets no reply.
     async fn lost_reply_of_a_create_leaves_one_node(env) {
         let (proxy, direct, path) = (env.proxy(), env.client().await, env.path("latch"));
         let client = through(&proxy, LONG).await;

@@ -499,7 +499,7 @@ on_every_server! {
         in_time(run).await.unwrap().unwrap();
     }
 
-    /// Also if its retry policy gives up at once.
+    /// Even if its retry policy gives up at once.
     async fn waiting_selector_whose_node_is_deleted_joins_again(env) {
         let (observer, path) = (env.client().await, env.path("selector"));
         let client = connected(builder(env.address()).retry_policy(RetryNTimes::new(0, Duration::ZERO))).await;
@@ -545,7 +545,7 @@ on_every_server! {
         assert!(terms.is_quiet() && selector.has_leadership() && terms.inside() == 1);
     }
 
-    /// Curator's selector tries again at once, for ever.
+    /// Curator's selector tries again at once, forever.
     async fn refused_selector_returns_the_error(env) {
         let (admin, client, path) = (env.client().await, env.client().await, env.path("selector"));
         let read_only = vec![Acl::new(Permission::READ | Permission::ADMIN, "world", "anyone")];

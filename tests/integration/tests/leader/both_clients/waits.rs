@@ -22,7 +22,7 @@ on_every_server! {
             let outcome = in_time(second.leading_timeout(MOMENT)).await;
             assert!(matches!(outcome, Ok(None)), "{outcome:?}");
         }
-        // The latch stays in the queue, whatever its callers do.
+        // The latch stays in the queue, regardless of its callers.
         env.wait_for_children(&one, &path, 2).await;
         let clone = second.clone();
         let waiting = tokio::spawn(async move { clone.leading_timeout(Duration::from_secs(30)).await });

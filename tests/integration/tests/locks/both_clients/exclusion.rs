@@ -1,4 +1,4 @@
-//! Who gets the lock, and in which order.
+//! Exclusion, and the order of grants.
 
 use curator_framework::recipe::RecipeClient as _;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ use futures_util::FutureExt;
 enum Way {
     Release,
     Drop,
-    /// A release whose future is dropped after its first poll.
+    /// A release: its future is dropped after its first poll.
     Cancel,
 }
 
@@ -122,7 +122,7 @@ on_every_server! {
         let path = env.path("lock");
         let proxy = env.proxy();
         let direct = env.client().await;
-        // A tenth of the session is half a second: both ways of watching the own node come up.
+        // A tenth of the session is half a second: both ways of watching the holder's node come up.
         let client = connected(builder(proxy.address()).session_timeout(Duration::from_secs(5))).await;
         let mutex = InterProcessMutex::new(client.clone(), &path).unwrap();
         for waits in [false, true] {
@@ -175,7 +175,7 @@ on_every_server! {
             assert!(free.release().await.unwrap().is_released());
             assert!(lease.release().await.unwrap().is_released());
         }
-        // None is free: it says so at once, though somebody waits.
+        // None is free: it says so at once, although another contender waits.
         let leases = [other.acquire().await.unwrap(), other.acquire().await.unwrap(), other.acquire().await.unwrap()];
         let waiter = tokio::spawn(async move { slow.acquire().await.unwrap() });
         env.wait_for_children(&env.client().await, &format!("{path}/leases"), 4).await;
@@ -261,7 +261,7 @@ async fn waiters_reconnect(env: &Env, sessions: usize) {
     }
 }
 
-/// At the end of the counter a create whose reply was lost has taken the name that its repetition would get.
+/// At the end of the counter a create with a lost reply has taken the name that its repetition would get.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_the_end_of_the_sequence_numbers_a_create_whose_reply_was_lost_is_found_again() {
     let server = TestingServer::start().unwrap();

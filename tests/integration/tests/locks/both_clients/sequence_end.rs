@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 const WAITERS: usize = 8;
 
-/// A client whose session outlives the restarts that the numbers may take.
+/// A client with a session that outlives the restarts that the numbers may take.
 async fn patient(env: &Env) -> CuratorFramework {
     connected(builder(env.address()).session_timeout(Duration::from_secs(40))).await
 }
@@ -102,7 +102,7 @@ on_every_server! {
             env.wait_for_children(&clients[0], &locks, number + 1).await;
         }
         eventually("the first one asks for a lease", async || {
-            // Its number is behind those of the others' first tries.
+            // Its number is behind the numbers of the others' first tries.
             children(&clients[0], &leases).await.len() == LIMIT + 1
         })
         .await;

@@ -1,4 +1,4 @@
-//! How a lock is lost, and when that is told.
+//! How a lock is lost, and when that is reported.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use curator_integration::on_every_server;
 use curator_recipes::{InterProcessMutex, LockError, LockOwner, LossReason, Release};
 
 on_every_server! {
-    /// Curator's `TestInterProcessMutexBase.testKilledSession`, where the holder goes on believing.
+    /// Curator's `TestInterProcessMutexBase.testKilledSession`, where the holder keeps believing.
     async fn a_killed_session_hands_the_lock_to_the_next_waiter_and_tells_the_old_holder(env) {
         let path = env.path("lock");
         let (first, second) = (env.client().await, env.client().await);
@@ -95,7 +95,7 @@ on_every_server! {
         let mut nodes = env.wait_for_children(&client, mutex.path(), 4).await;
         nodes.retain(|node| node != guard.node_name());
         nodes.sort_unstable();
-        // From the last one on: nobody else is touched, so only its own node can tell it.
+        // From the last one on: no other node is touched, so only its own node can show it.
         for node in nodes.iter().rev() {
             client.delete().for_path(&format!("{}/{node}", mutex.path())).await.unwrap();
             curator_integration::env::eventually("the waiter is back", async || {
@@ -111,7 +111,7 @@ on_every_server! {
     }
 
     async fn a_node_that_is_watched_for_its_owner_and_for_the_one_behind_tells_both(env) {
-        // A session so long that nobody watches its own node only because it waits or holds for long.
+        // A session so long that no client watches its node only because it waits or holds for long.
         let options = builder(env.address()).session_timeout(Duration::from_secs(60));
         let (client, other) = (connected(options).await, env.client().await);
         let mutex = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap();
@@ -120,7 +120,7 @@ on_every_server! {
         for place in 1..=3 {
             let joining = mutex.clone();
             line.push_back(tokio::spawn(async move { joining.acquire().await.unwrap() }));
-            // A watch each, and those of the first one and of the holder on their own nodes. One that joins before the last
+            // A watch each, and the first one and the holder watch their own nodes. One that joins before the last
             // one has its reply would wait for another node.
             curator_integration::env::eventually("it waits", async || client.watchers() == place + 2).await;
         }
@@ -281,7 +281,7 @@ on_every_server! {
     async fn dropping_the_client_without_close_lets_another_one_in_at_once(env) {
         let path = env.path("lock");
         let other = env.client().await;
-        // A session of a minute: nobody waits for its end.
+        // A session of a minute: the test does not wait for its end.
         let client = connected(builder(env.address()).session_timeout(Duration::from_secs(60))).await;
         let guard = InterProcessMutex::new(client, &path).unwrap().acquire().await.unwrap();
         let node = guard.node_path().to_owned();

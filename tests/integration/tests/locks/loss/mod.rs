@@ -1,4 +1,4 @@
-//! How locks of all kinds are lost, and who is told when.
+//! How locks of all kinds are lost, and when that is reported.
 
 mod both_clients;
 mod one_session;

@@ -83,7 +83,7 @@ fn owner_knows_that_its_node_was_deleted_when_a_listing_of_its_client_lacks_it()
     }
 }
 
-/// The holder's task has begun to release and waits for something else: the server's answer reaches no one.
+/// The holder's task has started to release and waits for something else: the server's answer reaches no one.
 #[test]
 fn waiter_does_not_depend_on_a_release_that_is_not_polled() {
     for seed in 0..SEEDS {

@@ -1,4 +1,4 @@
-//! Who holds and who comes next, and what they write down.
+//! The holder and the next contender, and what they record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use curator_recipes::{LockGuard, Release};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// Nobody is measured by how long a place stays free.
+/// The time for which a place stays free is not measured.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// What all who play in a round know.
+/// What all players of a round know.
 pub(super) struct Round {
     way: Way,
     path: String,
     clock: Box<dyn Fn() -> Duration + Send + Sync>,
     written: Mutex<Written>,
-    /// What the one who is to lose it holds.
+    /// The guards of the player that is to lose them.
     held: watch::Sender<Option<Arc<Vec<LockGuard>>>>,
     silence_is_over: watch::Sender<bool>,
     told: watch::Sender<usize>,
@@ -37,7 +37,7 @@ struct Written {
 pub(super) struct Outcome {
     pub(super) history: Locks,
     pub(super) wrong: Vec<String>,
-    /// How often the holder was told.
+    /// The number of losses that the holder was notified of.
     pub(super) losses: usize,
 }
 
@@ -75,14 +75,14 @@ impl Round {
         self.written.lock().wrong.push(what.to_string());
     }
 
-    /// Resolves when the one who is to lose it holds it.
+    /// Resolves when the player that is to lose the lock holds it.
     pub(super) async fn is_held(&self) {
         let mut held = self.held.subscribe();
         let held = held.wait_for(Option::is_some).await;
         assert!(held.is_ok(), "the round is here");
     }
 
-    /// Resolves when it was told.
+    /// Resolves when the loss was reported.
     pub(super) async fn is_told(&self) {
         let mut told = self.told.subscribe();
         let told = told.wait_for(|told| *told > 0).await;
@@ -93,7 +93,7 @@ impl Round {
         self.silence_is_over.send_replace(true);
     }
 
-    /// Whoever held it until now, must not from now on.
+    /// The holder until now must not hold it from now on.
     pub(super) fn look_at_the_old_holder(&self, when: &str) {
         let old = self.held.borrow().clone();
         if let Some(wrong) = old.and_then(|guards| not_over(&guards)) {
@@ -109,7 +109,7 @@ impl Round {
         Outcome { history: written.history.clone(), wrong, losses: *self.told.borrow() }
     }
 
-    /// Takes the lock and keeps it until it is lost, over and over; when the silence is over, gives it back.
+    /// Takes the lock and keeps it until it is lost, over and over; when the silence has ended, gives it back.
     pub(super) async fn hold(self: Arc<Self>, client: CuratorFramework) {
         let mut over = self.silence_is_over.subscribe();
         loop {
@@ -121,7 +121,7 @@ impl Round {
             };
             let guards = match self.way.take(&client, &self.path, note).await {
                 Ok(guards) => Arc::new(guards),
-                // Lost between the grant and the second step of taking it: that is told as well.
+                // Lost between the grant and the second step of taking it: that is reported as well.
                 Err(_) if granted.into_inner() => {
                     self.note(attempt, Step::Lost);
                     self.note(attempt, Step::Released);
@@ -148,7 +148,7 @@ impl Round {
                     true
                 }
                 _ = over.wait_for(|over| *over) => {
-                    // A host that has just been asleep sees it at a look, before anybody tells.
+                    // A host that has just been asleep sees it at a look, before any notification.
                     let lost = guards.iter().any(|guard| !guard.is_held());
                     self.note(attempt, if lost { Step::Lost } else { Step::Releasing });
                     lost
@@ -167,7 +167,7 @@ impl Round {
         }
     }
 
-    /// Takes the lock once, looks at who had it before, and gives it back after a while.
+    /// Takes the lock once, checks the holder before it, and gives it back after a while.
     pub(super) async fn follow(self: Arc<Self>, client: CuratorFramework, keeps: Duration) {
         let attempt = self.asks();
         match self.way.plain().take(&client, &self.path, |step| self.note(attempt, step)).await {

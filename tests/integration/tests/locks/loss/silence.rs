@@ -25,7 +25,7 @@ enum Silence {
     ServerCutOff,
     /// Everything comes late, and at last nothing any more.
     Delays,
-    /// Nothing passes at all, for the next one too, who is the first to be back.
+    /// Nothing passes at all, for the next one too, which is the first to be back.
     AllServers,
     /// The holder's host sleeps.
     Sleep,
@@ -42,9 +42,9 @@ struct Plan {
     timeout: Duration,
     tick: Duration,
     latency: Duration,
-    /// The silence begins while the holder acquires.
+    /// The silence starts while the holder acquires.
     in_acquire: bool,
-    /// The next one waits when it begins.
+    /// The next one waits when it starts.
     waits: bool,
     /// How often the holder's client reads.
     reads: Option<Duration>,
@@ -171,7 +171,7 @@ async fn connected(ensemble: &SimulatedEnsemble, id: ClientId, plan: Plan) -> Cu
     client
 }
 
-/// Reads prove nothing, whoever answers them.
+/// Reads prove nothing, from any server.
 async fn read(client: CuratorFramework, pause: Duration) {
     loop {
         let _unanswered = timeout(pause, client.check_exists().for_path("/")).await;

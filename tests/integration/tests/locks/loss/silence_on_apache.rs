@@ -22,7 +22,7 @@ enum Silence {
     Partition,
     /// All comes later than it helps.
     Late,
-    /// The server stands still, for all.
+    /// The server is frozen, for all.
     Frozen,
 }
 
@@ -104,7 +104,7 @@ async fn a_holder_cut_off_in_silence_knows_before_the_next_one_has_the_lock() {
         end(play).await;
     }
 
-    // Who waits is as silent as who holds, and the holder may be the first to be back.
+    // The waiter is as silent as the holder, and the holder may be the first to be back.
     let mut rounds = Vec::new();
     for (kind, form) in [(Kind::Mutex, Form::Plain), (Kind::Write, Form::Plain), (Kind::SemaphoreMutex, Form::Plain)] {
         rounds.push(begin(&server, Way::new(kind, form), Silence::Frozen).await);

@@ -1,7 +1,7 @@
-//! A process that was stopped for longer than its session: its first look at the lock says that it is not held.
+//! A process that was stopped for longer than its session: its first check of the lock shows that it is not held.
 //!
 //! The holders are processes of their own. They look over and over, from before they are stopped until after that, and
-//! tell what the first look said that began behind the gap. Half of them look in the only thread of their runtime, so
+//! tell what the first look said that started behind the gap. Half of them look in the only thread of their runtime, so
 //! that no timer and no event of the client can run before that look.
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -17,7 +17,7 @@ use curator_test::ApacheServer;
 use rustix::process::{Pid, Signal, kill_process};
 
 const SESSION: Duration = Duration::from_secs(3);
-/// What a process is told that holds: the server, the path, and which of the holders it is.
+/// The arguments of a process that holds: the server, the path, and which of the holders it is.
 const ROLE: &str = "CURATOR_STOPPED_HOLDER";
 const TEST: &str = "loss::stopped_process::the_first_look_of_a_holder_that_was_stopped_says_that_it_is_not_held";
 /// What the holders hold, and how many threads they have.
@@ -45,7 +45,7 @@ fn the_first_look_of_a_holder_that_was_stopped_says_that_it_is_not_held() {
 
 async fn stop_and_look(server: &ApacheServer) {
     let client = connected(builder(server.address())).await;
-    // Behind the first half somebody waits.
+    // The first half has waiters.
     let mut holders: Vec<_> = (0..2 * HOLDERS.len()).map(|index| Holder::start(server, index)).collect();
     for holder in &mut holders {
         let held = holder.hear("held ");
@@ -117,7 +117,7 @@ impl Holder {
         writeln!(self.questions, "{what}").unwrap();
     }
 
-    /// What stands behind these words, in the next line that begins with them.
+    /// The text after these words, in the next line that starts with them.
     fn hear(&mut self, words: &str) -> String {
         loop {
             let mut line = String::new();

@@ -1,5 +1,5 @@
-//! What the servers tell: a session that was killed, a node that somebody deleted, a client that was closed. In the
-//! simulation, to the millisecond.
+//! What the servers tell: a session that was killed, a node that another client deleted, a client that was closed. In
+//! the simulation, to the millisecond.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const PATH: &str = "/told/lock";
 const SESSION: Duration = Duration::from_secs(8);
 /// What a message takes at most.
 const LATENCY: Duration = Duration::from_millis(10);
-/// The node of one who did not have to wait is watched from then on.
+/// From then on the node of a holder that did not wait is watched.
 const WATCHED: Duration = SESSION.checked_div(10).unwrap();
 /// The timers of a runtime count milliseconds.
 const ROUNDING: Duration = Duration::from_millis(3);
@@ -43,7 +43,7 @@ async fn taken(way: Way, client: &CuratorFramework) -> Vec<LockGuard> {
     way.take(client, PATH, |_| {}).await.unwrap()
 }
 
-/// The nodes that guards stand on.
+/// The nodes of guards.
 fn nodes(guards: &[LockGuard]) -> BTreeSet<String> {
     guards.iter().flat_map(LockGuard::parts).map(|part| part.node_path().to_owned()).collect()
 }
@@ -52,7 +52,7 @@ fn stands_on(guard: &LockGuard, node: &str) -> bool {
     guard.parts().any(|part| part.node_path() == node)
 }
 
-/// When all of these were told, and of what; `None` if not within a session.
+/// When all of these were notified, and with which reasons; `None` if not within a session.
 async fn told(ensemble: &SimulatedEnsemble, guards: &[LockGuard]) -> Option<(Duration, Vec<LossReason>)> {
     let from = ensemble.now();
     let reasons = timeout(SESSION, all_lost(guards)).await.ok()?;
@@ -75,7 +75,7 @@ fn a_killed_session_is_told_at_the_next_connect() {
                 let (after, reasons) = told(&ensemble, &guards).await.expect("they are told");
                 // The close, the pause before a connect, and the question for the session with its answer.
                 assert!(after <= LATENCY * 3 + LONGEST_FIRST_PAUSE + ROUNDING, "{way}: told after {after:?}");
-                // Who is watched hears of its node first.
+                // A watched holder gets the event of its node first.
                 let by_event = |reason: &LossReason| *reason == LossReason::NodeDeleted;
                 let expired = LossReason::Session(SessionEnd::Expired);
                 assert!(reasons.iter().all(|reason| *reason == expired || by_event(reason)), "{way}: {reasons:?}");
@@ -89,7 +89,7 @@ fn a_killed_session_is_told_at_the_next_connect() {
     println!("told {longest:?} after the kill at the latest");
 }
 
-/// Deletes each of the nodes in turn; says how long it took at most until those who stand on it were told, and whether
+/// Deletes each of the nodes in turn; says how long it took at most until its holders were notified, and whether
 /// the others were not.
 fn longest_to_tell_of_a_deletion(way: Way, delete: impl AsyncFn(&SimulatedEnsemble, &str)) -> Option<Duration> {
     let mut longest = Duration::ZERO;
@@ -161,7 +161,7 @@ fn a_deleted_node_is_told_by_its_event_or_when_it_is_looked_at() {
     for way in Way::ALL {
         let watched = longest_to_tell_of_a_deletion(way, delete_when_watched).unwrap();
         let watched = watched - (WATCHED + LATENCY * 2 + ROUNDING);
-        // The event of the node itself, or that of a child of the lock and a read of the node.
+        // The event of the node itself, or the event of a child of the lock and a read of the node.
         assert!(watched <= LATENCY * 3 + ROUNDING, "{way}: the event and a read, not {watched:?}");
         let at_once = longest_to_tell_of_a_deletion(way, delete_at_once).unwrap();
         // A node may still be about to be watched: a write and another read prove that it is gone.

@@ -12,7 +12,7 @@ use curator_integration::on_every_server;
 use curator_recipes::{InterProcessMutex, LockGuard, Release};
 use tokio::task::JoinSet;
 
-/// A holder and one who waits for the same lock.
+/// A holder and a waiter of the same lock.
 struct Pair {
     way: Way,
     client: CuratorFramework,
@@ -32,7 +32,7 @@ async fn pair(env: &Env, way: Way) -> Pair {
         }
         count
     };
-    // Those of the holder that are on their way out are no node of the next one.
+    // Nodes of the holder that are being deleted do not belong to the next one.
     let held: BTreeSet<_> = guards.iter().flat_map(LockGuard::parts).map(|part| part.node_path().to_owned()).collect();
     eventually("only the holder is there", async || count().await == held.len()).await;
     let next = tokio::spawn(async move {
@@ -43,7 +43,7 @@ async fn pair(env: &Env, way: Way) -> Pair {
     Pair { way, client, guards, next }
 }
 
-/// Takes the lock away from holders of all kinds; says how long after the next grant the last of them was told.
+/// Takes the lock away from holders of all kinds; says how long after the next grant the last of them was notified.
 async fn overlap<F>(env: &Env, take_away: impl Fn(CuratorFramework, String) -> F, reasons: &[LossReason]) -> Duration
 where
     F: Future<Output = ()> + Send + 'static,
@@ -56,7 +56,7 @@ where
     let mut ends = JoinSet::new();
     for Pair { way, client, guards, next } in pairs {
         let reasons = Arc::clone(&reasons);
-        // Both, of one who writes and reads: the next one waits for both. Of a multi lock the first.
+        // Both, of an owner that writes and reads: the next one waits for both. Of a multi lock the first.
         let nodes: BTreeSet<_> = guards.iter().map(|guard| guard.node_path().to_owned()).collect();
         let taking: Vec<_> = nodes.into_iter().map(|node| take_away(client.clone(), node)).collect();
         ends.spawn(async move {
@@ -112,7 +112,7 @@ on_every_server! {
         println!("deleted nodes: at most {overlap:?} after the next grant");
     }
 
-    /// This is told before the servers know.
+    /// The client reports this before the servers know.
     async fn closed_clients_tell(env) {
         let close = |client: CuratorFramework, _| async move { client.close().await };
         let overlap = overlap(&env, close, &[LossReason::Session(SessionEnd::Closed)]).await;

@@ -120,7 +120,7 @@ on_every_server! {
         assert_eq!(text(writing.reenter()), RELEASED);
         assert_eq!(text(in_time(writing.downgrade()).await), RELEASED);
         assert_eq!(children(&client, lock.path()).await, [""; 0]);
-        // A guard that was downgraded was released in time, also when it is asked later.
+        // A guard that was downgraded was released in time, even when it is asked later.
         let writing = in_time(lock.write_lock().acquire()).await.unwrap();
         let reading = in_time(writing.downgrade()).await.unwrap();
         env.wait_for_children(&client, lock.path(), 1).await;
@@ -216,7 +216,7 @@ on_every_server! {
         }
     }
 
-    /// The limit is not stored: everybody goes by his own, and no clean-up or wake-up depends on it.
+    /// The limit is not stored: each client follows its own, and no clean-up or wake-up depends on it.
     async fn limits_that_differ(env) {
         let (client, other) = (env.client().await, env.client().await);
         for protocol in BOTH {

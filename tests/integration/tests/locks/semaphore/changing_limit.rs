@@ -1,4 +1,4 @@
-//! Semaphores whose number of leases changes while they run.
+//! Semaphores with a number of leases that changes while they run.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use curator_test::SimulatedEnsemble;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long somebody is watched who must not be let in.
+/// The time for which a contender that must not be granted is watched.
 const A_WHILE: Duration = Duration::from_millis(200);
 
 async fn count(env: &Env, client: &CuratorFramework, name: &str, seed: i32) -> SharedCount {

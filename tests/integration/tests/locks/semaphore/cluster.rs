@@ -122,7 +122,7 @@ async fn clients_go_on_when_a_majority_is_back() {
     at_work(3 * CLIENTS).await;
 
     tokio::task::block_in_place(|| cluster.stop()).unwrap();
-    // Whoever had its lease may have worked on until its deadline, and nobody else has begun.
+    // A holder of a lease may have worked until its deadline, and no other has started.
     let stopped = done();
     eventually("nobody holds", async || work.holders.load(Ordering::SeqCst) == 0).await;
     tokio::time::sleep(WORK * 40).await;

@@ -65,7 +65,7 @@ on_every_server! {
         assert_eq!(told, format!("the semaphore {other} is used with the curator protocol"));
         assert!(held.release().await.unwrap().is_released());
 
-        // A path that exists never changes hands: a client of the other protocol may have looked at it just now.
+        // A path that exists never changes hands: a client of the other protocol may have checked it just now.
         env.wait_for_children(&client, &format!("{other}/leases"), 0).await;
         assert_eq!(mismatch(in_time(refused.acquire()).await), SemaphoreProtocol::Curator);
         // It does with the path.
@@ -192,7 +192,7 @@ async fn a_departure_wakes_no_herd() {
     server.clear_requests();
     assert!(held[0].release().await.unwrap().is_released());
     let next = in_time(waiters.join_next()).await.unwrap().unwrap();
-    // It tells the one behind it, who becomes the first in line.
+    // It tells the one behind it, which becomes the first in line.
     let listings = || server.requests().iter().filter(|logged| logged.op == OpCode::GetChildren).count();
     eventually("the next one watches", async || listings() >= 2).await;
     client.check_exists().for_path("/").await.unwrap();
@@ -203,7 +203,7 @@ async fn a_departure_wakes_no_herd() {
     assert!(held[1].release().await.unwrap().is_released());
 }
 
-/// Data that somebody writes into a waiting node looks as if it had a place; whoever waits behind it is not confused.
+/// Data that another client writes into a waiting node looks like a place. It must not confuse the next waiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_write_to_a_waiting_node_causes_no_request_loop() {
     let server = TestingServer::start().unwrap();
@@ -236,7 +236,7 @@ async fn foreign_write_to_a_waiting_node_causes_no_request_loop() {
     assert_eq!(server.children("/semaphore/leases").unwrap(), [""; 0]);
 }
 
-/// Who fails to give a lease back has it still, and whoever is behind it learns that it is the next one in line.
+/// A holder that fails to release a lease still has it, and the waiter behind it learns that it is the next in line.
 #[tokio::test]
 async fn refused_release_does_not_block_the_successor() {
     let server = TestingServer::start().unwrap();
@@ -308,7 +308,7 @@ async fn a_client_behind_a_stale_server_marks_no_path_in_use() {
     }
 }
 
-/// A client that has agreed on Curator's protocol learns of a path that was deleted and created anew for the other one.
+/// A client that has agreed on Curator's protocol notices a path that was created again for the other one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_path_that_changes_its_protocol_is_seen_at_once() {
     let server = TestingServer::start().unwrap();

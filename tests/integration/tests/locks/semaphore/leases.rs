@@ -34,7 +34,7 @@ impl Counter {
 /// What a try asks the server for.
 const TRY_ASKS: [OpCode; 4] = [OpCode::GetData, OpCode::Create2, OpCode::GetChildren, OpCode::Exists];
 
-/// The semaphores whose tries differ.
+/// The semaphores that try in different ways.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Curator,
@@ -203,7 +203,7 @@ on_every_server! {
                 assert_eq!(lease.release().await.unwrap(), Release::Released);
             });
         }
-        // Nobody leaves before the house is full.
+        // No holder leaves before all leases are taken.
         eventually("all leases are taken", async || counter.now.load(Ordering::SeqCst) == LIMIT).await;
         full.add_permits(100);
         while let Some(done) = in_time(users.join_next()).await {
@@ -249,7 +249,7 @@ on_every_server! {
     }
 }
 
-/// With one thread the session begins to delete the node of a dropped guard before the first reply is read.
+/// With one thread the session starts to delete the node of a dropped guard before the first reply is read.
 #[tokio::test]
 async fn a_guard_that_was_just_dropped_is_not_in_the_way_of_a_try() {
     let server = TestingServer::start().unwrap();

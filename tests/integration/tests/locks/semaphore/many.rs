@@ -23,7 +23,7 @@ async fn release(leases: LeaseSet) {
 }
 
 on_every_server! {
-    /// A set is one guard, whatever the number of its leases.
+    /// A set is one guard, regardless of the number of its leases.
     async fn a_set_of_leases_is_held_and_released_as_one(env) {
         let observer = env.client().await;
         for protocol in BOTH {
@@ -233,7 +233,7 @@ on_every_server! {
                     true => proxy.drop_reply(OpCode::Create2, nth),
                     false => proxy.drop_request(OpCode::Create2, nth),
                 }
-                // Some of the creates were carried out twice: that is no reason to say no.
+                // Some of the creates were carried out twice: the try succeeds anyway.
                 let tried = in_time(semaphore.try_acquire_many(LEASES)).await.unwrap();
                 let all = tried.unwrap_or_else(|| panic!("all are free: create {nth}, {is_reply}"));
                 assert_eq!((proxy.faults_done(), all.len()), (1, LEASES));

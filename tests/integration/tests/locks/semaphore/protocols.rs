@@ -33,7 +33,7 @@ async fn queue_of(server: &TestingServer, count: usize) -> Vec<String> {
     names
 }
 
-/// Somebody asks a waiter for its place: whoever is behind it must not ask the server without end.
+/// Another client tries to revoke a waiter: the next waiter must not send requests without end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_behind_one_that_was_written_does_not_spin() {
     let server = server();
@@ -115,7 +115,7 @@ async fn a_path_that_changed_hands_is_noticed_in_the_same_session() {
 }
 
 /// Clients of the direct protocol that come together to a new path: a client that is a moment later finds nodes of the others,
-/// and their mark only if it looks again.
+/// and their mark only if it checks again.
 #[tokio::test(start_paused = true)]
 async fn clients_that_create_a_path_together_agree() {
     const CLIENTS: u32 = 6;
@@ -141,7 +141,7 @@ async fn clients_that_create_a_path_together_agree() {
     }
 }
 
-/// The mark of the direct protocol goes with the parent that the reaper deletes; who made it must see that.
+/// The mark of the direct protocol goes with the parent that the reaper deletes; its creator must see that.
 #[tokio::test(start_paused = true)]
 async fn the_mark_of_the_direct_protocol_survives_the_reaper_or_its_loss_is_noticed() {
     let ensemble = SimulatedEnsemble::new(1, Duration::from_millis(1));
@@ -157,7 +157,7 @@ async fn the_mark_of_the_direct_protocol_survives_the_reaper_or_its_loss_is_noti
     assert!(matches!(refused, Err(LockError::ProtocolMismatch { .. })), "{refused:?}");
 }
 
-/// However many turns are being given back: a guard that is dropped meanwhile is deleted as soon as ever.
+/// However many turns are being given back: a guard that is dropped in the meantime is deleted as soon as ever.
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_is_dropped_beside_many_semaphores_is_deleted_at_once() {
     const LATENCY: Duration = Duration::from_millis(10);

@@ -1,4 +1,4 @@
-//! The data of nodes: the newest wins, at any moment, and foreign changes are told or mended.
+//! The data of nodes: the newest wins, at any moment, and foreign changes are reported or repaired.
 
 use curator_framework::{CreateMode, EventType, WakeReason, Zxid};
 use curator_integration::env::{answered, eventually, in_time};
@@ -29,7 +29,7 @@ on_every_server! {
             let overtaken = tokio::spawn(async move { first.set_data("0").await });
             for number in 1..50 {
                 let set = node.set_data(number.to_string());
-                // Some are dropped at once, and are recorded all the same or not at all.
+                // Some are dropped at once, and are recorded anyway or not at all.
                 if number % 3 == 0 {
                     in_time(set).await.unwrap();
                 } else {
@@ -119,7 +119,7 @@ on_every_server! {
                 let stat = stat_of(&other, &standing.path).await.unwrap();
                 assert_eq!((stat.version, stat.czxid), (2 * round + 2, standing.czxid.get()), "{mode:?}");
             }
-            // The own changes are not foreign.
+            // Its own changes are not foreign.
             in_time(node.set_data("newer")).await.unwrap();
             let version = stat_of(&other, &standing.path).await.unwrap().version;
             answered(std::slice::from_ref(&client)).await;
@@ -128,7 +128,7 @@ on_every_server! {
         }
     }
 
-    /// The own change, seen by the watch of the own node, is not told as foreign data.
+    /// The node's own change, seen by its watch, is not reported as foreign data.
     async fn own_changes_are_not_foreign(env) {
         let (client, other, path) = (env.client().await, env.client().await, env.path("test/foo"));
         let node = ephemeral(&client, &path, "0");
@@ -144,7 +144,7 @@ on_every_server! {
         assert_eq!(stat_of(&other, &path).await.unwrap().version, 29);
     }
 
-    /// A persistent node that stood before, with other data: the node's own data is written.
+    /// A persistent node that existed before, with other data: the node's own data is written.
     async fn persistent_node_that_stood_before_gets_the_nodes_data(env) {
         let (client, other, path) = (env.client().await, env.client().await, env.path("test/foo"));
         other.create().creating_parents_if_needed().with_data("theirs").for_path(&path).await.unwrap();

@@ -113,7 +113,7 @@ on_every_server! {
         assert_eq!(followed.next().await, MemberChange::DataChanged(newer.clone()));
         let (_bob, bob) = joined(&env.client().await, &path, "bob").await;
         assert_eq!(followed.next().await, MemberChange::Joined(bob.clone()));
-        // A later stream begins with those present.
+        // A later stream starts with those present.
         let mut late = Followed::of(&group);
         late.until(&["ann", "bob"]).await;
         assert_eq!(late.members["ann"], newer);

@@ -123,7 +123,7 @@ on_every_server! {
             let standing = stands(&node).await;
             take_down(&proxy);
             comes_to(&client, Lost).await;
-            // A deletion without a session is mended in the next one.
+            // A deletion without a session is repaired in the next one.
             direct.delete().for_path(&standing.path).await.unwrap();
             proxy.accept();
             let again = stands_again(&node, &standing).await;
@@ -210,7 +210,7 @@ on_every_server! {
         for mode in MODES {
             for fault in 0..6 {
                 let (done, is_protected) = (proxy.faults_done(), fault >= 3);
-                // A sequential node is found behind a lost reply by its id alone.
+                // A sequential node is found after a lost reply by its id alone.
                 let is_lost_for_ever = mode.is_sequential() && !is_protected;
                 match fault % 3 {
                     1 => proxy.drop_request(OpCode::Create2, 1),
@@ -283,7 +283,7 @@ on_every_server! {
         }
     }
 
-    /// A deletion during an outage is mended at its end.
+    /// A deletion during an outage is repaired at its end.
     async fn node_deleted_in_an_outage_stands_again_after_it(env) {
         let (proxy, direct) = (env.proxy(), env.client().await);
         let client = connected(through(&proxy, LONG)).await;

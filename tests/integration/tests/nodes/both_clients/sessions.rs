@@ -1,4 +1,4 @@
-//! Nodes of other sessions: those of other clients are never adopted, those of earlier sessions of the own client are
+//! Nodes of other sessions: nodes of other clients are never adopted, nodes of earlier sessions of the client are
 //! replaced.
 
 use std::time::Duration;
@@ -67,7 +67,7 @@ on_every_server! {
         }
     }
 
-    /// Five nodes at one path stand one after the other, each in its turn.
+    /// Five nodes at one path exist one after the other, each in its turn.
     async fn path_passes_from_one_node_to_the_next(env) {
         let path = env.path("test/foo");
         let (mut clients, mut nodes) = (Vec::new(), Vec::new());
@@ -147,8 +147,8 @@ on_every_server! {
         assert_eq!(text_of(&client, &path).await.unwrap(), "Hello World");
     }
 
-    /// The server still has the client's old session. Curator adopts that session's node, and is told of a node that is
-    /// about to vanish.
+    /// The server still has the client's old session. Curator adopts that session's node, and gets an event of a node
+    /// that is about to vanish.
     async fn node_of_a_session_that_still_expires_is_replaced(env) {
         let session = if is_zookeeper_async() { SHORT } else { LONG };
         let (proxy, direct, folder) = (env.proxy(), env.client().await, env.path("test"));
@@ -185,7 +185,7 @@ on_every_server! {
         let before = stands(&node).await;
         take_down(&proxy);
         comes_to(&client, ConnectionState::Lost).await;
-        // The state does not claim a node of a session that is over.
+        // The state does not claim a node of a session that has ended.
         reaches(&node, |state| matches!(state, NodeState::Creating)).await;
         proxy.accept();
         let now = stands_again(&node, &before).await;

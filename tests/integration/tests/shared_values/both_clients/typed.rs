@@ -134,7 +134,7 @@ on_every_server! {
             _ => (key, Ok(number)),
         });
         assert_eq!(told(in_time(users.read_all()).await.unwrap()), wanted.collect::<Vec<_>>());
-        // A write mends it.
+        // A write repairs it.
         in_time(users.at("33").unwrap().set(&user(33))).await.unwrap();
         assert_eq!(in_time(users.at("33").unwrap().read()).await.unwrap().value, user(33));
     }

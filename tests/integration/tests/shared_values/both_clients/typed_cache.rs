@@ -165,7 +165,7 @@ on_every_server! {
         let broken: Vec<_> = cache.broken().into_iter().map(|(key, _)| key).collect();
         assert_eq!(broken, ["broken", "empty", "parent"]);
         assert!(matches!(cache.get("empty"), Err(ModelError::Decode { .. })), "{:?}", cache.get("empty"));
-        // Their ends are no changes.
+        // Their ends are not changes.
         let mut changes = cache.changes();
         client.delete().for_path(&format!("{path}/parent/child")).await.unwrap();
         for key in ["broken", "empty", "parent"] {

@@ -78,7 +78,7 @@ async fn impersonate(field: Elections, election: Election, client: CuratorFramew
     }
 }
 
-/// An administrator that deletes the leader's node, or ends its session, often soon after the term began.
+/// An administrator that deletes the leader's node, or ends its session, often soon after the term started.
 async fn depose(field: Elections, mut random: StdRng) {
     let mut before = None;
     for _ in 0..10 {

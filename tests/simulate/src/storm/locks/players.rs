@@ -26,7 +26,7 @@ const CROWD: ClientId = ClientId(102);
 const QUITTER: ClientId = ClientId(103);
 const SIBLINGS: ClientId = ClientId(104);
 
-/// Lets those play who belong to a seed. Returns their clients, which live until all is cleaned up.
+/// Lets the players of a seed play. Returns their clients, which live until all is cleaned up.
 pub(super) fn play(seed: u64, recipe: Recipe, field: &Locks, workers: &mut JoinSet<()>) -> Vec<CuratorFramework> {
     let Field { scribe, ensemble, .. } = field;
     let random = StdRng::seed_from_u64(seed ^ 200 << 32);
@@ -67,7 +67,8 @@ fn lock(client: &CuratorFramework, recipe: Recipe) -> Lock {
 }
 
 /// The leader has not heard of an idle client for long when that gets the lock. Right behind the grant the client's
-/// server is cut off, and a rival waits for the moment when the leader ends the session; or somebody deletes the node.
+/// server is cut off, and a rival waits for the moment when the leader ends the session; or an administrator deletes
+/// the node.
 async fn duel(field: Locks, recipe: Recipe, (idle, rival): (CuratorFramework, CuratorFramework), mut random: StdRng) {
     let Field { scribe, ensemble, .. } = field.clone();
     let (first, second) = (lock(&idle, recipe), lock(&rival, recipe));
@@ -82,7 +83,7 @@ async fn duel(field: Locks, recipe: Recipe, (idle, rival): (CuratorFramework, Cu
             let _unanswered = timeout(SESSION / 6, idle.check_exists().for_path("/")).await;
         }
         let attempt = scribe.ask(Mode::Exclusive);
-        // Who waits for long is heard of.
+        // The leader hears of a client that waits for long.
         let Ok(Some(guard)) = first.acquire(Mode::Exclusive, Verb::Within(SESSION / 6), 0).await else {
             scribe.step(attempt, Step::GaveUp);
             continue;
@@ -221,7 +222,7 @@ async fn crowd(scribe: Scribe, recipe: Recipe, client: CuratorFramework, mut ran
                 let Ok(Some(guard)) = lock.acquire(Mode::Exclusive, Verb::Within(budget), 0).await else { return None };
                 let guard = Arc::new(guard);
                 scribe.granted(attempt, &guard).await;
-                // Most locks let their owner in again at once; of a lease there is no second one for nothing.
+                // Most locks let their owner in again at once; an inner acquire of a lease takes another lease.
                 let inner = match again {
                     1 => guard.reenter(),
                     2 if guard.lets_its_owner_in() => {

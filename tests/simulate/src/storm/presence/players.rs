@@ -61,7 +61,7 @@ async fn delete(field: Nodes, mut random: StdRng) {
     }
 }
 
-/// Cuts a client off for so long that its next session begins before the servers end the present one.
+/// Cuts a client off for so long that its next session starts before the servers end the present one.
 async fn outlive(field: Nodes, mut random: StdRng) {
     for _ in 0..6 {
         sleep(Duration::from_millis(random.random_range(500..5000))).await;
@@ -115,7 +115,7 @@ async fn squat(field: Nodes, client: CuratorFramework, mut random: StdRng) {
             field.delete(&path);
         }
         let create = client.create().creating_parents_if_needed().with_mode(mode).with_data("an outsider");
-        // Behind a lost reply it may stand although the create has failed.
+        // After a lost reply it may exist although the create has failed.
         if let Ok((_, stat)) = create.for_path_with_stat(&path).await {
             field.scribe.outsider(path.clone(), stat.czxid);
         }

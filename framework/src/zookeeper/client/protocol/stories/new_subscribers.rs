@@ -75,7 +75,7 @@ fn new_subscriber_hears_the_changes_of_its_known_nodes_up_to_the_reply_and_then_
         story.reply(knowing.xid, 41, &[0; 4]);
         assert_eq!(story.ended().0, "add");
         assert_eq!(knowing.heard(), [SubscriptionEvent::Resynced]);
-        // The watches that are left fire later, and are not those of a waiter.
+        // The watches that are left fire later, and do not belong to a waiter.
         story.notify(CHILDREN_CHANGED, "/a/b");
         story.notify(CHILDREN_CHANGED, "/a");
         assert_eq!(story.notifications(), []);

@@ -233,7 +233,7 @@ fn subscribers_of_both_modes_at_one_path_share_its_recursive_watch() {
             for (kind, path) in [(CREATED, "/a/b"), (DELETED, "/a/b/c"), (DATA_CHANGED, "/a/b"), (DELETED, "/a/b")] {
                 story.notify(kind, path);
             }
-            // That of a one-shot watch of the children.
+            // The event of a one-shot watch of the children.
             story.notify(CHILDREN_CHANGED, "/a");
             story.notify(DELETED, "/a");
             assert_eq!(recursive.heard().len(), 5);

@@ -17,7 +17,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Writes a stat without its times: they are those of the recording.
+/// Writes a stat without its times: they are the recording's times.
 fn copy_stat(from: &mut Reader<'_>, to: &mut Writer) {
     let stat = Stat::decode(from).unwrap();
     Stat { ctime: 0, mtime: 0, ..stat }.encode(to);

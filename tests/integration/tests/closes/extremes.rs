@@ -64,7 +64,7 @@ macro_rules! row {
     };
 }
 
-const ROWS: [Row; 22] = [
+const ROWS: [Row; 24] = [
     row!(
         [
             "client/life block_until_connected_timeout",

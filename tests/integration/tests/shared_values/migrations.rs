@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, CuratorOp, Error, RetryNTimes};
-use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{Env, builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_integration::simulated_stage::{ONE, TWO, client as simulated, play, soon};
@@ -202,7 +201,6 @@ on_every_server! {
         let set = set([Migration::new([create("no path", "")])]);
         let refused = in_time(manager(&client, &env).migrate(&set)).await;
         assert!(matches!(refused, Err(MigrationError::Framework(Error::InvalidPath { .. }))), "{refused:?}");
-        assert!(!is_zookeeper_async());
     }
 
     /// The nodes of another set, and the lock's nodes, are not records.

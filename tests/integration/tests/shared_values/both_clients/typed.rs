@@ -1,11 +1,13 @@
 //! Curator's `TestModeledFramework`, and what it leaves out.
 
 use curator_framework::recipe::owning_session;
-use curator_framework::{Acl, CreateMode, Permission, Stat};
+use curator_framework::{Acl, CreateMode, Error, Permission, Stat};
+use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, connected, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
-    JsonCodec, ModelError, ModelSpec, ModelSpecOptions, ModeledFramework, ModeledNode, RawCodec, Versioned,
+    JsonCodec, Migration, MigrationError, MigrationManager, MigrationSet, ModelError, ModelSpec, ModelSpecOptions,
+    ModeledFramework, ModeledNode, RawCodec, Versioned,
 };
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
@@ -259,5 +261,23 @@ on_every_server! {
         let node = ModeledNode::new(client, spec).unwrap();
         fails!(node.create(&String::new()), NoNode);
         fails!(node.set(&String::new()), NoNode);
+    }
+
+    /// Without transactions migrations are refused before the first request, and operations when they are committed.
+    async fn migrations_need_transactions(env) {
+        let (client, path) = (env.client().await, env.path("users"));
+        client.create().creating_parents_if_needed().for_path(&path).await.unwrap();
+        let create = users(&client, &path).at("ada").unwrap().create_op(&user(1)).unwrap();
+        let manager = MigrationManager::new(client.clone(), env.path("locks"), env.path("applied")).unwrap();
+        let migrated = in_time(manager.migrate(&MigrationSet::new("main", [Migration::new([create.clone()])]))).await;
+        if is_zookeeper_async() {
+            let refused = migrated.unwrap_err();
+            assert!(matches!(refused, MigrationError::Framework(Error::Unsupported { .. })), "{refused:?}");
+            let refused = in_time(client.transaction().operation(create).commit()).await;
+            assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+            assert_eq!(client.check_exists().for_path(&env.path("locks")).await.unwrap(), None);
+        } else {
+            assert_eq!(migrated.unwrap(), 1);
+        }
     }
 }

@@ -224,10 +224,16 @@ impl<T> Delivery<T> {
     ///
     /// # Errors
     ///
-    /// * The errors of [`complete`](Self::complete).
+    /// * `QueueError::Lost`: the delivery was lost before. The item is delivered again.
+    /// * `QueueError::AlreadyGone`: another client has deleted the item, such as a Java consumer with an ended session.
+    /// * `QueueError::Ended`: the delivery was given back, requeued or rejected.
     /// * `Error::Transaction`: one of the changes was refused, and nothing was changed. Its index counts the delete of
     ///   the item as 0.
+    /// * `Error::InvalidPath`, `Error::Compression`, `Error::SchemaViolation`: a change cannot be sent. Nothing was
+    ///   changed.
     /// * `QueueError::AtMostOnce`: the queue has no lock path. Nothing was changed.
+    /// * `Error::ConnectionLoss`: the retry policy has given up. Call it again.
+    /// * `QueueError::Unknown`: the session ended before the reply. The item may be deleted, with the changes made.
     ///
     /// # Cancel safety
     ///
@@ -285,7 +291,15 @@ impl<T> Delivery<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`complete`](Self::complete), and `QueueError::AtMostOnce` without a lock path.
+    /// * `QueueError::Lost`: the delivery was lost before. The item is delivered again.
+    /// * `QueueError::AlreadyGone`: another client has deleted the item, such as a Java consumer with an ended session.
+    /// * `QueueError::Ended`: the delivery was completed, given back or rejected.
+    /// * `QueueError::AtMostOnce`: the queue has no lock path.
+    /// * `Error::Transaction`: the server refuses the new node, for example for a missing permission. Nothing was
+    ///   changed.
+    /// * `Error::Compression`, `Error::SchemaViolation`: the new node cannot be sent. Nothing was changed.
+    /// * `Error::ConnectionLoss`: the retry policy has given up. Call it again.
+    /// * `QueueError::Unknown`: the session ended before the reply. The item may be moved.
     ///
     /// # Cancel safety
     ///
@@ -299,7 +313,15 @@ impl<T> Delivery<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`complete`](Self::complete), and `QueueError::AtMostOnce` without a lock path.
+    /// * `QueueError::Lost`: the delivery was lost before. The item is delivered again.
+    /// * `QueueError::AlreadyGone`: another client has deleted the item, such as a Java consumer with an ended session.
+    /// * `QueueError::Ended`: the delivery was completed, given back or requeued.
+    /// * `QueueError::AtMostOnce`: the queue has no lock path.
+    /// * `Error::Transaction`, `Error::NoAuth`: the server refuses the dead letter, or the creation of the path of the
+    ///   dead letters. Nothing was changed.
+    /// * `Error::Compression`, `Error::SchemaViolation`: the dead letter cannot be sent. Nothing was changed.
+    /// * `Error::ConnectionLoss`: the retry policy has given up. Call it again.
+    /// * `QueueError::Unknown`: the session ended before the reply. The item may be moved.
     ///
     /// # Cancel safety
     ///

@@ -210,8 +210,8 @@ impl<T: Send + Sync + 'static> ModeledCache<T> {
     /// # Errors
     ///
     /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
-    /// * `CacheError::Framework`: the path cannot be listed, or the client has no connection within the connection
-    ///   timeout. The cache tries again with pauses.
+    /// * `Error::ConnectionLoss`: the client has no connection within the connection timeout. Call it again.
+    /// * `CacheError::Framework`: the path cannot be listed. The cache tries again with pauses.
     /// * `CacheError::TooManyNodes`: more than 10,000 nodes over a client without recursive watches.
     ///
     /// # Cancel safety
@@ -227,9 +227,9 @@ impl<T: Send + Sync + 'static> ModeledCache<T> {
     /// # Errors
     ///
     /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: no connection, or no reply to the `sync`. Call it again.
     /// * `CacheError::Framework`: the path cannot be listed. The cache tries again with pauses.
     /// * `CacheError::TooManyNodes`: more than 10,000 nodes over a client without recursive watches.
-    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the `sync` has no reply. Call it again.
     ///
     /// # Cancel safety
     ///

@@ -14,6 +14,7 @@ macro_rules! acquire_methods {
             /// * `LockError::LockLost`: a guard of this owner has lost the lock; drop all guards of the owner first.
             /// * `LockError::Upgrade`: the owner of a write lock holds the read lock; release the read lock first.
             /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
+            /// * `LockError::InvalidArgument`: the ACL makes the leases of the semaphore's direct protocol read-only.
             /// * `Error::NoNode`: other clients delete the contender's node again and again, and the retry policy gave up.
             /// * `Error::TooManyEphemeralNodes`: the session cannot have another node, at once. Release other locks, or
             ///   acquire with another client.
@@ -49,6 +50,7 @@ macro_rules! acquire_methods {
             /// * `LockError::LockLost`: a guard of this owner has lost the lock; drop all guards of the owner first.
             /// * `LockError::Upgrade`: the owner of a write lock holds the read lock; release the read lock first.
             /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
+            /// * `LockError::InvalidArgument`: the ACL makes the leases of the semaphore's direct protocol read-only.
             /// * `Error::NoNode`: other clients delete the contender's node again and again, and the retry policy gave
             ///   up.
             /// * `Error::TooManyEphemeralNodes`: the session cannot have another node, at once. Release other locks, or
@@ -83,6 +85,7 @@ macro_rules! acquire_methods {
             /// * `LockError::LockLost`: a guard of this owner has lost the lock; drop all guards of the owner first.
             /// * `LockError::Upgrade`: the owner of a write lock holds the read lock; release the read lock first.
             /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
+            /// * `LockError::InvalidArgument`: the ACL makes the leases of the semaphore's direct protocol read-only.
             /// * `Error::NoNode`: other clients delete the contender's node again and again, and the retry policy gave
             ///   up.
             /// * `Error::TooManyEphemeralNodes`: the session cannot have another node, at once. Release other locks, or

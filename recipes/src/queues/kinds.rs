@@ -153,12 +153,15 @@ macro_rules! queue {
             /// # Errors
             ///
             /// * `QueueError::Foreign`: the name is not an item's. `QueueError::Corrupt`: the data is not an item's.
-            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or the session ended before
-            ///   the reply. If [`outcome_unknown`](QueueError::outcome_unknown), the item may be in the queue. Call again.
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or the session ended
+            ///   before the reply. If [`outcome_unknown`](QueueError::outcome_unknown), the item may be in the queue.
+            ///   Call again.
             /// * `Error::NoNode`: the queue's path does not exist.
             /// * `Error::BadVersion`: another client has written the dead letter in that moment.
             /// * `Error::Unsupported`: `zookeeper-async` has no transactions.
-            /// * `Error::NoAuth` and the other errors of a put; `Error::NotStarted`, `Error::Closed`.
+            /// * `Error::NoAuth`, `Error::SchemaViolation`, `Error::RequestTooLarge`: the dead letter cannot be read or
+            ///   deleted, or the item cannot be created.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
             ///
             /// # Cancel safety
             ///

@@ -301,6 +301,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// * `LockError::InvalidArgument`: zero leases, or more than the limit, even if the limit is lowered during the
     ///   call.
+    /// * `LockError::InvalidArgument`: the ACL makes the leases of the direct protocol read-only.
     /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
     /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
     /// * `Error::SessionExpired`: the session ended while waiting, and the retry policy allows no further try.
@@ -331,6 +332,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// * `LockError::InvalidArgument`: zero leases, or more than the limit, even if the limit is lowered during the
     ///   call.
+    /// * `LockError::InvalidArgument`: the ACL makes the leases of the direct protocol read-only.
     /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
     /// * `Error::ConnectionLoss`: the budget ended without a connection, or before a reply showed another contender
     ///   ahead.
@@ -364,6 +366,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// * `LockError::InvalidArgument`: zero leases, or more than the limit, even if the limit is lowered during the
     ///   call.
+    /// * `LockError::InvalidArgument`: the ACL makes the leases of the direct protocol read-only.
     /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
     /// * `Error::ConnectionLoss`: no reply in the connection timeout, or the connection was lost during the call.
     /// * `Error::SessionExpired`: the session ended during the call.

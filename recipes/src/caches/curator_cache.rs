@@ -264,9 +264,8 @@ impl CuratorCache {
     /// # Errors
     ///
     /// * `CacheError::NotStarted`, `CacheError::Closed`.
-    /// * `CacheError::Framework`: the root cannot be listed or, in a cache of one node, not be read: the server refuses
-    ///   it, or the reply is above the client's limit. The cache tries again in the background, with pauses of up to 30
-    ///   s.
+    /// * `CacheError::Framework`: the root cannot be listed or, in a cache of one node, not be read: the server refuses it,
+    ///   or the reply is above the client's limit. The cache tries again in the background, with pauses of up to 30 s.
     /// * `CacheError::TooManyNodes`: see [`CuratorCacheOptions::max_watched_nodes`].
     /// * `CacheError::Panicked`: a closure of the options has panicked, and the cache has ended. Create another one.
     ///

@@ -288,7 +288,7 @@ impl<P: Payload> Registration<P> {
     ///
     /// # Errors
     ///
-    /// The write that takes the instance out of service may fail. Even then the instance is unregistered. The errors are:
+    /// The write that takes the instance out of service may fail. The instance is unregistered even then:
     /// * `DiscoveryError::Decode`, `DiscoveryError::Encode`: the program's own codec cannot read or write the instance.
     /// * `Error::NoAuth`, `Error::RequestTooLarge` and other refusals of the write.
     /// * `NodeError::TakenBy`: another session has a node at the path.

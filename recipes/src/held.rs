@@ -28,7 +28,7 @@ use curator_framework::{LossReason, Zxid};
 /// }
 /// ```
 pub trait Held: sealed::Sealed {
-    /// The error of [`verify`](Self::verify).
+    /// The error type that [`verify`](Self::verify) returns.
     type Error: Error + Send + Sync + 'static;
 
     /// Returns whether it is certainly held now. Local, no request. The first call after the machine has slept is right

@@ -121,7 +121,14 @@ pub trait RecipeClient: sealed::Sealed {
     ///
     /// # Errors
     ///
-    /// The errors of [`CuratorTransaction::commit`].
+    /// * `Error::Transaction`: the first operation that failed, with the reason (`Error::NoNode`, `Error::NodeExists`,
+    ///   `Error::BadVersion` …). Nothing was changed.
+    /// * `Error::InvalidPath`, `Error::Compression`, `Error::SchemaViolation`: an operation cannot be sent.
+    /// * `Error::Unsupported`: `zookeeper-async` has no transactions.
+    /// * `Error::TooManyEphemeralNodes`: the session cannot have so many nodes. Nothing was sent.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the reply is missing. The changes may have been made if
+    ///   [`outcome_unknown`](crate::Error::outcome_unknown) returns true.
+    /// * `Error::Closed`: nothing was sent.
     ///
     /// # Cancel safety
     ///

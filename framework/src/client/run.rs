@@ -41,8 +41,9 @@ impl CuratorFramework {
     /// * the error of `work`
     /// * `Error::Interrupted`: a signal has ended `work`.
     /// * `Error::Closed`: a client runs once; build another one.
-    /// * `Error::NoRuntime`, `Error::IncompleteRuntime`, `Error::PausedClock`: see [`start`](Self::start). Signals need
+    /// * `Error::NoRuntime`, `Error::IncompleteRuntime`: call it in a tokio runtime with timers and I/O. Signals need
     ///   I/O.
+    /// * `Error::PausedClock`: the test pauses the runtime's clock, so timers would end before a server can answer.
     ///
     /// # Cancel safety
     ///

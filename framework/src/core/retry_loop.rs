@@ -92,7 +92,10 @@ impl RetryLoop {
     ///
     /// # Errors
     ///
-    /// The errors of [`session`](Self::session), once the policy gives up.
+    /// * `Error::ConnectionLoss`, with the failure of each server: the time to wait for a connection has ended, and the
+    ///   policy gave up.
+    /// * `Error::SessionExpired`: the last try was in an earlier session, and the policy does not retry that.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///
@@ -110,11 +113,12 @@ impl RetryLoop {
     ///
     /// # Errors
     ///
-    /// The attempt's error, if it is one of the recipe; the errors of [`failed`](Self::failed).
+    /// * The attempt's error, if it is one of the recipe, if it is not retryable, or if the policy gives up.
+    /// * `Error::Closed`: the client is closed during the pause.
     ///
     /// # Cancel safety
     ///
-    /// As [`failed`](Self::failed).
+    /// When the future is dropped in its pause, the retry has been counted.
     pub async fn done<T, E: RecipeError>(&mut self, attempt: Result<T, E>, path: &str) -> Result<Option<T>, E> {
         match attempt {
             Ok(value) => Ok(Some(value)),
@@ -171,8 +175,9 @@ impl RetryLoop {
     ///
     /// # Errors
     ///
-    /// The error itself, if the request cannot succeed in this session or the policy gives up; the errors of
-    /// [`reconnected`](Self::reconnected).
+    /// * The error itself, if the request cannot succeed in this session or the policy gives up.
+    /// * `Error::SessionExpired`, `Error::Closed`: the session has ended, or the client was closed.
+    /// * `Error::ConnectionLoss`: the time for a connection has ended.
     ///
     /// # Cancel safety
     ///

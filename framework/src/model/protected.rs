@@ -100,7 +100,7 @@ pub fn normalize(name: &str) -> &str {
 ///
 /// # Errors
 ///
-/// `Error::InvalidPath`, see [`validate_path`](crate::validate_path).
+/// `Error::InvalidPath`: ZooKeeper does not allow this path.
 pub fn normalize_path(path: &str) -> Result<String> {
     let ends = path_and_node(path)?;
     Ok(make_path(ends.path, normalize(ends.node)))
@@ -136,7 +136,7 @@ pub(crate) fn to_protected_path(parent: &str, name: &str, id: ProtectedId) -> St
 ///
 /// # Errors
 ///
-/// `Error::InvalidPath`, see [`validate_path`](crate::validate_path).
+/// `Error::InvalidPath`: ZooKeeper does not allow this path.
 pub fn to_protected_znode_path(path: &str, id: ProtectedId) -> Result<String> {
     let ends = path_and_node(path)?;
     Ok(make_path(ends.path, &to_protected_znode(ends.node, id)))

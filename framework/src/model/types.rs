@@ -221,7 +221,8 @@ pub enum CreateMode {
     /// Is deleted when it was not changed and had no children for this long. The server must allow it
     /// (`extendedTypesEnabled`).
     PersistentWithTtl(Duration),
-    /// As [`PersistentWithTtl`](Self::PersistentWithTtl); the server appends a number to its name.
+    /// Is deleted when it was not changed and had no children for this long; the server appends a number to its name.
+    /// The server must allow it (`extendedTypesEnabled`).
     PersistentSequentialWithTtl(Duration),
 }
 

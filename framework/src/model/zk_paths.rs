@@ -23,7 +23,7 @@ pub struct PathAndNode<'a> {
 ///
 /// # Errors
 ///
-/// `Error::InvalidPath`, see [`validate_path`].
+/// `Error::InvalidPath`: ZooKeeper does not allow this path.
 pub fn path_and_node(path: &str) -> Result<PathAndNode<'_>> {
     validate_path(path)?;
     Ok(PathAndNode { path: parent_of(path), node: node_from_path(path) })
@@ -33,7 +33,7 @@ pub fn path_and_node(path: &str) -> Result<PathAndNode<'_>> {
 ///
 /// # Errors
 ///
-/// `Error::InvalidPath`, see [`validate_path`].
+/// `Error::InvalidPath`: ZooKeeper does not allow this path.
 pub fn split(path: &str) -> Result<Vec<&str>> {
     validate_path(path)?;
     Ok(path.split('/').filter(|element| !element.is_empty()).collect())

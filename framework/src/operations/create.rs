@@ -163,11 +163,13 @@ impl<'a> CreateBuilder<'a> {
     ///   have created it.
     /// * `Error::NoNode`: the parent does not exist. `Error::BadVersion`: the existing node has another version.
     /// * `Error::Unsupported`: containers, a time to live, or a sequential node with a path that ends with a slash.
+    ///   `Error::InvalidConfig`: a time to live that no server accepts, or that the mode does not have.
     /// * `Error::InvalidPath`, `Error::NoChildrenForEphemerals`, `Error::NoAuth`, `Error::InvalidAcl`,
-    ///   `Error::Compression`, `Error::SchemaViolation`.
+    ///   `Error::Compression`, `Error::SchemaViolation`: the node cannot be created.
     /// * `Error::TooManyEphemeralNodes`: the session cannot have another ephemeral node. Delete others, or use another
     ///   client.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///
@@ -180,7 +182,17 @@ impl<'a> CreateBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// The errors of [`for_path`](Self::for_path).
+    /// * `Error::NodeExists`: the node exists. If the reply to an earlier try was lost, that try of a plain create may
+    ///   have created it.
+    /// * `Error::NoNode`: the parent does not exist. `Error::BadVersion`: the existing node has another version.
+    /// * `Error::Unsupported`: containers, a time to live, or a sequential node with a path that ends with a slash.
+    ///   `Error::InvalidConfig`: a time to live that no server accepts, or that the mode does not have.
+    /// * `Error::InvalidPath`, `Error::NoChildrenForEphemerals`, `Error::NoAuth`, `Error::InvalidAcl`,
+    ///   `Error::Compression`, `Error::SchemaViolation`: the node cannot be created.
+    /// * `Error::TooManyEphemeralNodes`: the session cannot have another ephemeral node. Delete others, or use another
+    ///   client.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///

@@ -96,7 +96,12 @@ impl Watched<ExistsBuilder<'_>> {
     ///
     /// # Errors
     ///
-    /// The errors of [`ExistsBuilder::for_path`].
+    /// * `Error::NoAuth`: the node exists, and the client may not read it. Servers before 3.8.4, and 3.9.0 and 3.9.1,
+    ///   return its stat. A parent that may not be created has this error too, and others of a create.
+    /// * `Error::InvalidPath`, `Error::SchemaViolation`: ZooKeeper does not allow the path, or a rule of the client's
+    ///   schemas forbids the read.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///

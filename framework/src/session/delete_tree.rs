@@ -7,7 +7,11 @@ use crate::session::Session;
 ///
 /// # Errors
 ///
-/// The errors of [`Session::delete`] of the node itself. A missing node below it is not an error.
+/// * `Error::NoNode`: the node itself does not exist. A missing node below it is not an error.
+/// * `Error::BadVersion`: the node itself has another version.
+/// * `Error::NoAuth`: an ACL forbids deleting a node, or listing its children.
+/// * `Error::ReplyTooLarge`: the list of a node's children is above the client's limit.
+/// * `Error::ConnectionLoss`, `Error::SessionExpired`: a reply is missing. Some of the nodes may be deleted.
 pub(crate) async fn delete_tree(session: &Session, path: &str, version: Option<i32>) -> Result<()> {
     // The nodes to delete, each after its ancestors.
     let mut open = vec![path.to_owned()];

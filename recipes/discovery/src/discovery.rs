@@ -256,9 +256,16 @@ impl<P: Payload> ServiceDiscovery<P> {
     ///
     /// # Errors
     ///
-    /// * Each error of [`announce`](Self::announce).
-    /// * An error that waiting does not fix, such as `Error::NoAuth`: the instance is not registered. Give the client the
-    ///   permission to create the node.
+    /// * `DiscoveryError::AlreadyRegistered`: this client has a registration with this name and id.
+    /// * `DiscoveryError::InvalidArgument`, `Error::InvalidPath`: the name or the id is not valid, or the type is
+    ///   `None`.
+    /// * `DiscoveryError::NoAddress`: set an address.
+    /// * `DiscoveryError::Encode`: the codec or the payload refuses the instance.
+    /// * `DiscoveryError::Closed`: the discovery was closed; create another one. `NodeError::Closed`: it was closed
+    ///   during the wait.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
+    /// * An error that waiting does not fix, such as `Error::NoAuth`: the instance is not registered. Give the client
+    ///   the permission to create the node.
     ///
     /// # Cancel safety
     ///
@@ -275,10 +282,19 @@ impl<P: Payload> ServiceDiscovery<P> {
     ///
     /// # Errors
     ///
-    /// * Each error of [`register`](Self::register).
-    /// * `NodeError::TakenBy`: another session has the path at the end of the budget. Give the instance another id, or a
-    ///   budget above the session timeout.
+    /// * `DiscoveryError::AlreadyRegistered`: this client has a registration with this name and id.
+    /// * `DiscoveryError::InvalidArgument`, `Error::InvalidPath`: the name or the id is not valid, or the type is
+    ///   `None`.
+    /// * `DiscoveryError::NoAddress`: set an address. `DiscoveryError::Encode`: the codec or the payload refuses the
+    ///   instance.
+    /// * `DiscoveryError::Closed`: the discovery was closed; create another one. `NodeError::Closed`: it was closed
+    ///   during the wait.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
+    /// * `NodeError::TakenBy`: another session has the path at the end of the budget. Give the instance another id, or
+    ///   a budget above the session timeout.
     /// * `Error::ConnectionLoss`: the budget ended without a connection.
+    /// * An error that waiting does not fix, such as `Error::NoAuth`: the instance is not registered. Give the client
+    ///   the permission to create the node.
     ///
     /// # Cancel safety
     ///

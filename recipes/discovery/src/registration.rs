@@ -194,10 +194,12 @@ impl<P: Payload> Registration<P> {
     ///
     /// # Errors
     ///
-    /// * Each error of [`registered`](Self::registered).
+    /// * `NodeError::Closed`: the registration, its discovery or its client was closed.
     /// * `NodeError::TakenBy`: another session has the path at the end of the budget. Give the instance another id, or
     ///   wait for the end of that session.
     /// * `Error::ConnectionLoss`: the budget ended without a connection.
+    /// * An error that waiting does not fix, such as `Error::NoAuth`: give the client the permission to create the
+    ///   node. The task tries again with pauses.
     ///
     /// # Cancel safety
     ///
@@ -215,6 +217,7 @@ impl<P: Payload> Registration<P> {
     /// # Errors
     ///
     /// * `DiscoveryError::InvalidArgument`: `change` has set another name, id or type. Register another instance.
+    /// * `DiscoveryError::Decode`: the program's own codec cannot read the present instance. It stays as it was.
     /// * `DiscoveryError::Encode`: the instance stays as it was.
     /// * `Error::NoAuth`, `Error::RequestTooLarge` and other refusals: the instance stays as it was.
     /// * `NodeError::TakenBy`: the changed instance is kept for the next create.
@@ -263,7 +266,11 @@ impl<P: Payload> Registration<P> {
     ///
     /// # Errors
     ///
-    /// Each error of [`update`](Self::update).
+    /// * `DiscoveryError::Decode`: the program's own codec cannot read the present instance. It stays as it was.
+    /// * `DiscoveryError::Encode`: the codec or the payload refuses the change. The instance stays as it was.
+    /// * `Error::NoAuth`, `Error::RequestTooLarge` and other refusals: the instance stays as it was.
+    /// * `NodeError::TakenBy`: the changed instance is kept for the next create.
+    /// * `NodeError::Closed`: the registration or the client was closed.
     ///
     /// # Cancel safety
     ///
@@ -281,9 +288,16 @@ impl<P: Payload> Registration<P> {
     ///
     /// # Errors
     ///
-    /// * Each error of [`update`](Self::update), for the write that takes the instance out of service. The instance is
-    ///   unregistered even then.
-    /// * Each error of [`unregister`](Self::unregister).
+    /// The write that takes the instance out of service may fail. The instance is unregistered even then:
+    /// * `DiscoveryError::Decode`, `DiscoveryError::Encode`: the program's own codec cannot read or write the instance.
+    /// * `Error::NoAuth`, `Error::RequestTooLarge` and other refusals of the write.
+    /// * `NodeError::TakenBy`: another session has a node at the path.
+    /// * `NodeError::Closed`: the registration or the client was closed.
+    ///
+    /// If the write succeeds, the delete may fail:
+    /// * `Error::NoAuth`: the server refuses the delete. Give the client the permission on the service's node. In the
+    ///   meantime the client tries again in the background.
+    /// * `Error::NotEmpty`: the node of a persistent instance has children. The same applies once they are deleted.
     ///
     /// # Cancel safety
     ///

@@ -199,8 +199,10 @@ impl DistributedBarrier {
     ///
     /// # Errors
     ///
-    /// * The errors of [`wait_on_barrier`](Self::wait_on_barrier).
     /// * `Error::ConnectionLoss`: the budget ended before the first reply, or without a connection.
+    /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
+    /// * `Error::NoAuth`: the barrier is set, and this client may not read it. Servers from 3.8.4 and 3.9.2 on say so.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///

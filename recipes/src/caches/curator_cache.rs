@@ -267,6 +267,7 @@ impl CuratorCache {
     /// * `CacheError::Framework`: the root cannot be listed or, in a cache of one node, not be read: the server refuses it,
     ///   or the reply is above the client's limit. The cache tries again in the background, with pauses of up to 30 s.
     /// * `CacheError::TooManyNodes`: see [`CuratorCacheOptions::max_watched_nodes`].
+    /// * `CacheError::Panicked`: a closure of the options has panicked, and the cache has ended. Create another one.
     ///
     /// # Cancel safety
     ///
@@ -280,8 +281,12 @@ impl CuratorCache {
     ///
     /// # Errors
     ///
-    /// The errors of [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a
-    /// connection.
+    /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
+    /// * `Error::ConnectionLoss`: the budget ended without a connection.
+    /// * `CacheError::Framework`: the root cannot be listed or, in a cache of one node, not be read. The cache tries
+    ///   again in the background, with pauses of up to 30 s.
+    /// * `CacheError::TooManyNodes`: see [`CuratorCacheOptions::max_watched_nodes`].
+    /// * `CacheError::Panicked`: a closure of the options has panicked, and the cache has ended. Create another one.
     ///
     /// # Cancel safety
     ///
@@ -300,7 +305,12 @@ impl CuratorCache {
     ///
     /// # Errors
     ///
-    /// The errors of [`initialized`](Self::initialized).
+    /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
+    /// * `Error::ConnectionLoss`: the client has no connection within the connection timeout. Call it again.
+    /// * `CacheError::Framework`: the root cannot be listed or, in a cache of one node, not be read. The cache tries
+    ///   again in the background, with pauses of up to 30 s.
+    /// * `CacheError::TooManyNodes`: see [`CuratorCacheOptions::max_watched_nodes`].
+    /// * `CacheError::Panicked`: a closure of the options has panicked, and the cache has ended. Create another one.
     ///
     /// # Cancel safety
     ///
@@ -315,8 +325,12 @@ impl CuratorCache {
     ///
     /// # Errors
     ///
-    /// The errors of [`initialized`](Self::initialized), and `Error::ConnectionLoss`, `Error::SessionExpired`: call it
-    /// again.
+    /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: no connection, or no reply to the `sync`. Call it again.
+    /// * `CacheError::Framework`: the root cannot be listed or, in a cache of one node, not be read. The cache tries
+    ///   again in the background, with pauses of up to 30 s.
+    /// * `CacheError::TooManyNodes`: see [`CuratorCacheOptions::max_watched_nodes`].
+    /// * `CacheError::Panicked`: a closure of the options has panicked, and the cache has ended. Create another one.
     ///
     /// # Cancel safety
     ///
@@ -373,7 +387,11 @@ impl CuratorCache {
     ///
     /// # Errors
     ///
-    /// The errors of [`initialized`](Self::initialized).
+    /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
+    /// * `CacheError::Framework`: the root cannot be listed or, in a cache of one node, not be read. The cache tries
+    ///   again in the background, with pauses of up to 30 s.
+    /// * `CacheError::TooManyNodes`: see [`CuratorCacheOptions::max_watched_nodes`].
+    /// * `CacheError::Panicked`: a closure of the options has panicked, and the cache has ended. Create another one.
     ///
     /// # Cancel safety
     ///

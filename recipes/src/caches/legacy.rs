@@ -81,7 +81,13 @@ macro_rules! legacy_methods {
             ///
             /// # Errors
             ///
-            /// As of [`CuratorCache::initialized`](crate::CuratorCache::initialized).
+            /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
+            /// * `CacheError::Framework`: the path cannot be read. The cache tries again in the background, with pauses
+            ///   of up to 30 s.
+            /// * `CacheError::TooManyNodes`: more than 10,000 nodes, or the limit of the options, over a client without
+            ///   recursive watches.
+            /// * `CacheError::Panicked`: a closure of the options has panicked, and the cache has ended. Create another
+            ///   one.
             ///
             /// # Cancel safety
             ///
@@ -95,7 +101,14 @@ macro_rules! legacy_methods {
             ///
             /// # Errors
             ///
-            /// As of [`CuratorCache::initialized_timeout`](crate::CuratorCache::initialized_timeout).
+            /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
+            /// * `Error::ConnectionLoss`: the budget ended without a connection.
+            /// * `CacheError::Framework`: the path cannot be read. The cache tries again in the background, with pauses
+            ///   of up to 30 s.
+            /// * `CacheError::TooManyNodes`: more than 10,000 nodes, or the limit of the options, over a client without
+            ///   recursive watches.
+            /// * `CacheError::Panicked`: a closure of the options has panicked, and the cache has ended. Create another
+            ///   one.
             ///
             /// # Cancel safety
             ///
@@ -112,7 +125,15 @@ macro_rules! legacy_methods {
             ///
             /// # Errors
             ///
-            /// As of [`CuratorCache::synced`](crate::CuratorCache::synced).
+            /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: no connection, or no reply to the `sync`. Call it
+            ///   again.
+            /// * `CacheError::Framework`: the path cannot be read. The cache tries again in the background, with pauses
+            ///   of up to 30 s.
+            /// * `CacheError::TooManyNodes`: more than 10,000 nodes, or the limit of the options, over a client without
+            ///   recursive watches.
+            /// * `CacheError::Panicked`: a closure of the options has panicked, and the cache has ended. Create another
+            ///   one.
             ///
             /// # Cancel safety
             ///

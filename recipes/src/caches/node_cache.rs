@@ -87,8 +87,11 @@ impl NodeCache {
     ///
     /// # Errors
     ///
-    /// As of [`CuratorCache::with_options`]; `CacheError::InvalidArgument` for another
-    /// [`max_depth`](CuratorCacheOptions::max_depth).
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `CacheError::InvalidArgument`: the options have another [`max_depth`](CuratorCacheOptions::max_depth), or
+    ///   [`max_events`](CuratorCacheOptions::max_events) is 0.
+    /// * `CacheError::InvalidArgument`: the snapshot to resume from has another path, no data or another setting of
+    ///   [`compressed`](CuratorCacheOptions::compressed).
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -115,7 +118,11 @@ impl NodeCache {
     ///
     /// # Errors
     ///
-    /// The errors of [`start`](Self::start) and of [`initialized`](Self::initialized).
+    /// * `CacheError::AlreadyStarted`, `CacheError::Closed`: a cache starts once, or it was closed during the call.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
+    /// * `CacheError::Framework`: the node cannot be read: the server refuses it, or the reply is above the client's
+    ///   limit. The cache tries again in the background, with pauses of up to 30 s.
+    /// * `CacheError::Panicked`: a closure of the options has panicked, and the cache has ended. Create another one.
     ///
     /// # Cancel safety
     ///

@@ -133,8 +133,11 @@ impl PathChildrenCache {
     ///
     /// # Errors
     ///
-    /// As of [`CuratorCache::with_options`]; `CacheError::InvalidArgument` for another
-    /// [`max_depth`](CuratorCacheOptions::max_depth).
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `CacheError::InvalidArgument`: the options have another [`max_depth`](CuratorCacheOptions::max_depth), or
+    ///   [`max_events`](CuratorCacheOptions::max_events) is 0.
+    /// * `CacheError::InvalidArgument`: the snapshot to resume from has another path, fewer levels, no data or another
+    ///   setting of `compressed`.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -161,10 +164,16 @@ impl PathChildrenCache {
     ///
     /// # Errors
     ///
-    /// * the errors of [`start`](Self::start)
-    /// * `BuildInitialCache`: the errors of [`initialized`](Self::initialized), and of
-    ///   [`create_containers`](CuratorFramework::create_containers) if the path does not exist. The cache continues to
-    ///   try.
+    /// * `CacheError::AlreadyStarted`, `CacheError::Closed`: a cache starts once, or it was closed during the call.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
+    ///
+    /// With `BuildInitialCache` also:
+    /// * `CacheError::Framework`: the children cannot be listed, or a path that does not exist cannot be created, for
+    ///   example for `Error::NoAuth` or `Error::NoChildrenForEphemerals`. The cache continues to try.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up on creating the path.
+    /// * `CacheError::TooManyNodes`: more than 10,000 children, or the limit of the options, over a client without
+    ///   recursive watches.
+    /// * `CacheError::Panicked`: a closure of the options has panicked, and the cache has ended. Create another one.
     ///
     /// # Cancel safety
     ///

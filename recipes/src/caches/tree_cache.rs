@@ -136,7 +136,8 @@ impl TreeCacheBuilder {
     ///
     /// # Errors
     ///
-    /// As of [`CuratorCache::with_options`].
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `CacheError::InvalidArgument`: [`max_events`](CuratorCacheOptions::max_events) is 0.
     pub fn build(self) -> Result<TreeCache, CacheError> {
         Ok(TreeCache {
             cache: CuratorCache::with_options(self.client, self.path, self.options.reporting_connection())?,

@@ -76,7 +76,15 @@ impl<N: AtomicNumber> CachedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// The errors of [`DistributedAtomicNumber::add`]. After an unknown outcome, the numbers of a block may be lost.
+    /// * `CounterError::Contended`: the counter's retry policy gave up. Call again, or promote the counter to a lock.
+    /// * `CounterError::Overflow`: the end of the block does not fit into the number.
+    /// * `CounterError::NotANumber`: the data of the node does not have the length of the number.
+    /// * `CounterError::VersionsExhausted`: the node has the version −1, as once in 2^32 changes.
+    /// * `CounterError::Lock`: the lock of a promoted counter cannot be acquired.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NoChildrenForEphemerals`,
+    ///   `Error::TooManyEphemeralNodes`, `Error::NotStarted`, `Error::Closed`: no block was reserved.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the client's retry policy gave up. If
+    ///   [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true, the numbers of a block may be lost.
     ///
     /// # Cancel safety
     ///

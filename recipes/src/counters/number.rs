@@ -177,7 +177,17 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// The errors of [`add`](Self::add).
+    /// * `CounterError::Contended`: the retry policy gave up. Call again, or promote the counter to a lock.
+    /// * `CounterError::Overflow`: the sum does not fit into the number.
+    /// * `CounterError::NotANumber`: the data does not have the length of the number; [`force_set`](Self::force_set)
+    ///   replaces it.
+    /// * `CounterError::VersionsExhausted`: the node has the version −1, as once in 2^32 changes;
+    ///   [`force_set`](Self::force_set) raises it.
+    /// * `CounterError::Lock`: the lock of a promoted counter cannot be acquired.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NoChildrenForEphemerals`,
+    ///   `Error::TooManyEphemeralNodes`, `Error::NotStarted`, `Error::Closed`: nothing was changed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the client's retry policy gave up. The change may be made if
+    ///   [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
     ///
     /// # Cancel safety
     ///
@@ -191,7 +201,17 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// The errors of [`add`](Self::add).
+    /// * `CounterError::Contended`: the retry policy gave up. Call again, or promote the counter to a lock.
+    /// * `CounterError::Overflow`: the difference does not fit into the number.
+    /// * `CounterError::NotANumber`: the data does not have the length of the number; [`force_set`](Self::force_set)
+    ///   replaces it.
+    /// * `CounterError::VersionsExhausted`: the node has the version −1, as once in 2^32 changes;
+    ///   [`force_set`](Self::force_set) raises it.
+    /// * `CounterError::Lock`: the lock of a promoted counter cannot be acquired.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NoChildrenForEphemerals`,
+    ///   `Error::TooManyEphemeralNodes`, `Error::NotStarted`, `Error::Closed`: nothing was changed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the client's retry policy gave up. The change may be made if
+    ///   [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
     ///
     /// # Cancel safety
     ///
@@ -213,9 +233,9 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///   [`force_set`](Self::force_set) raises it.
     /// * `CounterError::Lock`: the lock of a promoted counter cannot be acquired.
     /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NoChildrenForEphemerals`,
-    ///   `Error::NotStarted`, `Error::Closed`: nothing was changed.
-    /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the client's retry policy gives up: the change may be
-    ///   made if [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
+    ///   `Error::TooManyEphemeralNodes`, `Error::NotStarted`, `Error::Closed`: nothing was changed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the client's retry policy gave up. The change may be made if
+    ///   [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
     ///
     /// # Cancel safety
     ///
@@ -229,7 +249,17 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// The errors of [`add`](Self::add).
+    /// * `CounterError::Contended`: the retry policy gave up. Call again, or promote the counter to a lock.
+    /// * `CounterError::Overflow`: the difference does not fit into the number.
+    /// * `CounterError::NotANumber`: the data does not have the length of the number; [`force_set`](Self::force_set)
+    ///   replaces it.
+    /// * `CounterError::VersionsExhausted`: the node has the version −1, as once in 2^32 changes;
+    ///   [`force_set`](Self::force_set) raises it.
+    /// * `CounterError::Lock`: the lock of a promoted counter cannot be acquired.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NoChildrenForEphemerals`,
+    ///   `Error::TooManyEphemeralNodes`, `Error::NotStarted`, `Error::Closed`: nothing was changed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the client's retry policy gave up. The change may be made if
+    ///   [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
     ///
     /// # Cancel safety
     ///
@@ -243,7 +273,16 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// The errors of [`add`](Self::add).
+    /// * `CounterError::Contended`: the retry policy gave up. Call again, or promote the counter to a lock.
+    /// * `CounterError::NotANumber`: the data does not have the length of the number; [`force_set`](Self::force_set)
+    ///   replaces it.
+    /// * `CounterError::VersionsExhausted`: the node has the version −1, as once in 2^32 changes;
+    ///   [`force_set`](Self::force_set) raises it.
+    /// * `CounterError::Lock`: the lock of a promoted counter cannot be acquired.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NoChildrenForEphemerals`,
+    ///   `Error::TooManyEphemeralNodes`, `Error::NotStarted`, `Error::Closed`: nothing was changed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the client's retry policy gave up. The change may be made if
+    ///   [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
     ///
     /// # Cancel safety
     ///
@@ -257,7 +296,16 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// The errors of [`add`](Self::add).
+    /// * `CounterError::Contended`: the retry policy gave up. Call again, or promote the counter to a lock.
+    /// * `CounterError::NotANumber`: the data does not have the length of the number; [`force_set`](Self::force_set)
+    ///   replaces it.
+    /// * `CounterError::VersionsExhausted`: the node has the version −1, as once in 2^32 changes;
+    ///   [`force_set`](Self::force_set) raises it.
+    /// * `CounterError::Lock`: the lock of a promoted counter cannot be acquired.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NoChildrenForEphemerals`,
+    ///   `Error::TooManyEphemeralNodes`, `Error::NotStarted`, `Error::Closed`: nothing was changed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the client's retry policy gave up. The change may be made if
+    ///   [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
     ///
     /// # Cancel safety
     ///
@@ -271,8 +319,10 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// The errors of [`add`](Self::add), without `CounterError::Contended`, `CounterError::Overflow`,
-    /// `CounterError::NotANumber`, `CounterError::VersionsExhausted` and `CounterError::Lock`.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NoChildrenForEphemerals`,
+    ///   `Error::TooManyEphemeralNodes`, `Error::NotStarted`, `Error::Closed`: nothing was changed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the client's retry policy gave up. The change may be made if
+    ///   [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
     ///
     /// # Cancel safety
     ///
@@ -288,7 +338,12 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// The errors of [`add`](Self::add).
+    /// * `CounterError::Contended`: the retry policy gave up. Call again, or promote the counter to a lock.
+    /// * `CounterError::Lock`: the lock of a promoted counter cannot be acquired.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NoChildrenForEphemerals`,
+    ///   `Error::TooManyEphemeralNodes`, `Error::NotStarted`, `Error::Closed`: nothing was changed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the client's retry policy gave up. The change may be made if
+    ///   [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
     ///
     /// # Cancel safety
     ///

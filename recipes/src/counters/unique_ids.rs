@@ -120,7 +120,11 @@ impl UniqueIds {
     ///
     /// # Errors
     ///
-    /// The errors of [`next`](Self::next).
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the client's retry policy gave up. Call again; ids may be
+    ///   lost.
+    /// * `Error::NoAuth`, `Error::SchemaViolation`, `Error::NoChildrenForEphemerals`: the node cannot be written or
+    ///   created.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///

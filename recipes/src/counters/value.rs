@@ -120,7 +120,14 @@ impl DistributedAtomicValue {
     ///
     /// # Errors
     ///
-    /// The errors of [`try_set`](Self::try_set).
+    /// * `CounterError::Contended`: the retry policy gave up. Call again, or promote the value to a lock.
+    /// * `CounterError::VersionsExhausted`: call [`force_set`](Self::force_set), once in 2^32 changes.
+    /// * `CounterError::Lock`: the lock of a promoted value cannot be acquired.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::RequestTooLarge`,
+    ///   `Error::NoChildrenForEphemerals`, `Error::TooManyEphemeralNodes`, `Error::NotStarted`, `Error::Closed`:
+    ///   nothing was changed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the client's retry policy gave up. The change may be made if
+    ///   [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
     ///
     /// # Cancel safety
     ///
@@ -137,8 +144,11 @@ impl DistributedAtomicValue {
     ///
     /// # Errors
     ///
-    /// The errors of [`try_set`](Self::try_set), without `CounterError::Contended`, `CounterError::VersionsExhausted`
-    /// and `CounterError::Lock`.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::RequestTooLarge`,
+    ///   `Error::NoChildrenForEphemerals`, `Error::TooManyEphemeralNodes`, `Error::NotStarted`, `Error::Closed`:
+    ///   nothing was changed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the client's retry policy gave up. The change may be made if
+    ///   [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
     ///
     /// # Cancel safety
     ///
@@ -151,7 +161,13 @@ impl DistributedAtomicValue {
     ///
     /// # Errors
     ///
-    /// The errors of [`try_set`](Self::try_set).
+    /// * `CounterError::Contended`: the retry policy gave up. Call again, or promote the value to a lock.
+    /// * `CounterError::Lock`: the lock of a promoted value cannot be acquired.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::RequestTooLarge`,
+    ///   `Error::NoChildrenForEphemerals`, `Error::TooManyEphemeralNodes`, `Error::NotStarted`, `Error::Closed`:
+    ///   nothing was changed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the client's retry policy gave up. The node may be created
+    ///   if [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
     ///
     /// # Cancel safety
     ///

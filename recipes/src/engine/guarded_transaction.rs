@@ -101,12 +101,21 @@ impl<E: From<LockError> + From<Error>> GuardedTransaction<'_, E> {
     ///
     /// # Errors
     ///
-    /// The errors of [`CuratorTransaction::commit`], and:
     /// * `LockError::LockLost`: the lock is lost, and nothing was changed. But if the session ended before the reply
     ///   (the reason is [`Session`](LossReason::Session)), the changes may have been made: read the nodes.
-    /// * `LockError::InvalidArgument`: the guard was released, or a multi lock has several clients or namespaces.
     /// * `LeaderError::LeadershipLost`, of a leader's transaction: the term has ended, by a loss or a resignation.
+    /// * `LockError::InvalidArgument`: the guard was released, or a multi lock has several clients or namespaces.
+    /// * `Error::Transaction`: the first operation that failed, with the reason (`Error::NoNode`, `Error::NodeExists`,
+    ///   `Error::BadVersion` …). Nothing was changed.
     /// * `Error::NoAuth`: the ACL forbids the check of the lock's node.
+    /// * `Error::InvalidPath`, `Error::Compression`, `Error::SchemaViolation`: an operation cannot be sent.
+    ///   `Error::Unsupported`: `zookeeper-async` has no transactions.
+    /// * `Error::TooManyEphemeralNodes`: the session cannot have so many nodes. Nothing was sent. Delete others, or use
+    ///   another client.
+    /// * `Error::ConnectionLoss`: the retry policy gave up, or the changes may have been made
+    ///   ([`outcome_unknown`](Error::outcome_unknown)). Such a transaction is not retried, because the retry would fail
+    ///   on its own changes.
+    /// * `Error::Closed`: nothing was sent.
     ///
     /// # Cancel safety
     ///

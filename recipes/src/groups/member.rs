@@ -138,7 +138,8 @@ impl GroupMember {
     ///
     /// # Errors
     ///
-    /// The errors of [`new`](Self::new).
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path, or the id in it.
+    /// * `NodeError::InvalidArgument`: the id is empty, or has a slash.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -174,8 +175,13 @@ impl GroupMember {
     ///
     /// # Errors
     ///
-    /// The errors of [`PersistentNode::created`]. If the group cannot be read, for example for a missing permission,
-    /// `join` resolves once the node exists: see [`watch`](Self::watch).
+    /// * `NodeError::NotStarted`: call [`start`](Self::start) first.
+    /// * `NodeError::Closed`: the member or the client was closed, before or during the call.
+    /// * The error of [`NodeState::Failed`], such as `Error::NoAuth`, at once. The task tries again with pauses, so a
+    ///   later call may succeed.
+    ///
+    /// If the group cannot be read, for example for a missing permission, `join` resolves once the node exists: see
+    /// [`watch`](Self::watch).
     ///
     /// # Cancel safety
     ///
@@ -288,7 +294,11 @@ impl GroupMember {
     ///
     /// # Errors
     ///
-    /// The errors of [`PersistentNode::set_data`], with `NodeError::DuplicateMember` in place of `TakenBy`.
+    /// * `Error::SchemaViolation`: the data stays as it was.
+    /// * `Error::NoAuth`, `Error::RequestTooLarge` and other refusals of a node that exists: the data stays as it was.
+    /// * `NodeError::DuplicateMember`, and refusals of a node that does not exist: the data is kept for the next
+    ///   create.
+    /// * `NodeError::Closed`: the member or the client was closed, before or during the call.
     ///
     /// # Cancel safety
     ///

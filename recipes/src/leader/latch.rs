@@ -150,7 +150,8 @@ impl LeaderLatch {
     ///
     /// # Errors
     ///
-    /// The errors of [`new`](Self::new).
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `LeaderError::InvalidArgument`: the path is the root.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -217,8 +218,11 @@ impl LeaderLatch {
     ///
     /// # Errors
     ///
-    /// * The errors of [`leading`](Self::leading).
+    /// * `LeaderError::NotStarted`: call [`start`](Self::start) first.
+    /// * `LeaderError::Closed`: the latch or the client is closed, perhaps during the call.
     /// * `Error::ConnectionLoss`: the budget ended without a connection, or before the latch was in the queue.
+    /// * The error of [`LeaderState::Failed`], such as `Error::NoAuth`, at once. The latch tries again with pauses, so
+    ///   a later call may succeed.
     ///
     /// # Cancel safety
     ///
@@ -340,7 +344,9 @@ impl LeaderLatch {
     ///
     /// # Errors
     ///
-    /// The errors of [`participants`](Self::participants).
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. Call again.
+    /// * `Error::NoAuth`: the ACL forbids reading.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///

@@ -233,8 +233,11 @@ impl LeaderObserver {
     ///
     /// # Errors
     ///
-    /// The errors of [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a
-    /// connection.
+    /// * `LeaderError::NotStarted`: call [`start`](Self::start) first.
+    /// * `LeaderError::Closed`: the observer or its client was closed, before or during the call.
+    /// * `Error::ConnectionLoss`: the budget ended without a connection.
+    /// * The error of [`ObserverState::Failed`], such as `Error::NoAuth`, at once. The observer tries again with
+    ///   pauses, so a later call may succeed.
     ///
     /// # Cancel safety
     ///

@@ -181,7 +181,8 @@ impl LeaderSelector {
     ///
     /// # Errors
     ///
-    /// The errors of [`new`](Self::new).
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `LeaderError::InvalidArgument`: the path is the root.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -328,7 +329,13 @@ impl LeaderSelector {
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run).
+    /// * `LeaderError::AlreadyStarted`: another run of this selector has not ended.
+    /// * `LeaderError::Closed`: the selector was closed before the call.
+    /// * `Error::NoAuth` and other errors that waiting cannot fix.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
+    ///
+    /// An outage is not an error: the selector waits for its end. It also waits while the session cannot have another
+    /// node (`Error::TooManyEphemeralNodes`).
     ///
     /// # Cancel safety
     ///
@@ -467,7 +474,9 @@ impl LeaderSelector {
     ///
     /// # Errors
     ///
-    /// The errors of [`participants`](Self::participants).
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. Call again.
+    /// * `Error::NoAuth`: the ACL forbids reading.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///

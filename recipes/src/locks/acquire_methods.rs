@@ -14,6 +14,7 @@ macro_rules! acquire_methods {
             /// * `LockError::LockLost`: a guard of this owner has lost the lock; drop all guards of the owner first.
             /// * `LockError::Upgrade`: the owner of a write lock holds the read lock; release the read lock first.
             /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
+            /// * `LockError::InvalidArgument`: the ACL makes the leases of the semaphore's direct protocol read-only.
             /// * `Error::NoNode`: other clients delete the contender's node again and again, and the retry policy gave up.
             /// * `Error::TooManyEphemeralNodes`: the session cannot have another node, at once. Release other locks, or
             ///   acquire with another client.
@@ -42,9 +43,20 @@ macro_rules! acquire_methods {
             ///
             /// # Errors
             ///
-            /// * The errors of [`acquire`](Self::acquire).
             /// * `Error::ConnectionLoss`: the budget ended without a connection, or before a reply showed another
             ///   contender ahead. Nothing is left in the queue.
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the connection or the session was lost, and the
+            ///   retry policy gave up.
+            /// * `LockError::LockLost`: a guard of this owner has lost the lock; drop all guards of the owner first.
+            /// * `LockError::Upgrade`: the owner of a write lock holds the read lock; release the read lock first.
+            /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
+            /// * `LockError::InvalidArgument`: the ACL makes the leases of the semaphore's direct protocol read-only.
+            /// * `Error::NoNode`: other clients delete the contender's node again and again, and the retry policy gave
+            ///   up.
+            /// * `Error::TooManyEphemeralNodes`: the session cannot have another node, at once. Release other locks, or
+            ///   acquire with another client.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run. `Error::NoAuth`: the ACL forbids a
+            ///   request.
             ///
             /// # Cancel safety
             ///
@@ -67,8 +79,19 @@ macro_rules! acquire_methods {
             ///
             /// # Errors
             ///
-            /// The errors of [`acquire`](Self::acquire), and `Error::ConnectionLoss` without a reply in the connection
-            /// timeout.
+            /// * `Error::ConnectionLoss`: no reply in the connection timeout, or the connection was lost during the
+            ///   call.
+            /// * `Error::SessionExpired`: the session ended during the call.
+            /// * `LockError::LockLost`: a guard of this owner has lost the lock; drop all guards of the owner first.
+            /// * `LockError::Upgrade`: the owner of a write lock holds the read lock; release the read lock first.
+            /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
+            /// * `LockError::InvalidArgument`: the ACL makes the leases of the semaphore's direct protocol read-only.
+            /// * `Error::NoNode`: other clients delete the contender's node again and again, and the retry policy gave
+            ///   up.
+            /// * `Error::TooManyEphemeralNodes`: the session cannot have another node, at once. Release other locks, or
+            ///   acquire with another client.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run. `Error::NoAuth`: the ACL forbids a
+            ///   request.
             ///
             /// # Cancel safety
             ///
@@ -93,7 +116,16 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             ///
-            /// The errors of [`acquire`](Self::acquire).
+            /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
+            /// * `Error::SessionExpired`: the session ended while waiting, and the retry policy allows no further try.
+            /// * `LockError::LockLost`: a guard of this owner has lost the lock; drop all guards of the owner first.
+            /// * `LockError::Upgrade`: the owner of a write lock holds the read lock; release the read lock first.
+            /// * `Error::NoNode`: other clients delete the contender's node again and again, and the retry policy gave
+            ///   up.
+            /// * `Error::TooManyEphemeralNodes`: the session cannot have another node, at once. Release other locks, or
+            ///   acquire with another client.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run. `Error::NoAuth`: the ACL forbids a
+            ///   request.
             ///
             /// # Cancel safety
             ///
@@ -116,7 +148,18 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             ///
-            /// The errors of [`acquire_timeout`](Self::acquire_timeout).
+            /// * `Error::ConnectionLoss`: the budget ended without a connection, or before a reply showed another
+            ///   contender ahead. Nothing is left in the queue.
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the connection or the session was lost, and the
+            ///   retry policy gave up.
+            /// * `LockError::LockLost`: a guard of this owner has lost the lock; drop all guards of the owner first.
+            /// * `LockError::Upgrade`: the owner of a write lock holds the read lock; release the read lock first.
+            /// * `Error::NoNode`: other clients delete the contender's node again and again, and the retry policy gave
+            ///   up.
+            /// * `Error::TooManyEphemeralNodes`: the session cannot have another node, at once. Release other locks, or
+            ///   acquire with another client.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run. `Error::NoAuth`: the ACL forbids a
+            ///   request.
             ///
             /// # Cancel safety
             ///
@@ -137,7 +180,17 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             ///
-            /// The errors of [`try_acquire`](Self::try_acquire).
+            /// * `Error::ConnectionLoss`: no reply in the connection timeout, or the connection was lost during the
+            ///   call.
+            /// * `Error::SessionExpired`: the session ended during the call.
+            /// * `LockError::LockLost`: a guard of this owner has lost the lock; drop all guards of the owner first.
+            /// * `LockError::Upgrade`: the owner of a write lock holds the read lock; release the read lock first.
+            /// * `Error::NoNode`: other clients delete the contender's node again and again, and the retry policy gave
+            ///   up.
+            /// * `Error::TooManyEphemeralNodes`: the session cannot have another node, at once. Release other locks, or
+            ///   acquire with another client.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run. `Error::NoAuth`: the ACL forbids a
+            ///   request.
             ///
             /// # Cancel safety
             ///

@@ -182,8 +182,9 @@ impl InterProcessMutex {
     ///
     /// # Errors
     ///
-    /// The errors of [`new`](Self::new), and `LockError::InvalidArgument` for [`linger`](MutexOptions::linger) without
-    /// [`one_node_per_client`](MutexOptions::one_node_per_client).
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `LockError::InvalidArgument`: the path is the root, [`linger`](MutexOptions::linger) is set without
+    ///   [`one_node_per_client`](MutexOptions::one_node_per_client), or `max_waiting_nodes` is 0.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -235,7 +236,9 @@ impl InterProcessMutex {
     ///
     /// # Errors
     ///
-    /// The errors of [`participant_nodes`](Self::participant_nodes).
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. Call again.
+    /// * `Error::NoAuth`: the ACL forbids reading.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///

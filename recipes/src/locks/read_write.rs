@@ -150,8 +150,9 @@ impl InterProcessReadWriteLock {
     ///
     /// # Errors
     ///
-    /// The errors of [`new`](Self::new), and `LockError::InvalidArgument` for [`linger`](LockOptions::linger) without
-    /// [`one_node_per_client`](LockOptions::one_node_per_client).
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `LockError::InvalidArgument`: the path is the root, [`linger`](LockOptions::linger) is set without
+    ///   [`one_node_per_client`](LockOptions::one_node_per_client), or `max_waiting_nodes` is 0.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -226,7 +227,9 @@ macro_rules! half {
             ///
             /// # Errors
             ///
-            /// The errors of [`InterProcessMutex::participant_nodes`](crate::InterProcessMutex::participant_nodes).
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. Call again.
+            /// * `Error::NoAuth`: the ACL forbids reading.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
             ///
             /// # Cancel safety
             ///
@@ -240,7 +243,9 @@ macro_rules! half {
             ///
             /// # Errors
             ///
-            /// The errors of [`participant_nodes`](Self::participant_nodes).
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. Call again.
+            /// * `Error::NoAuth`: the ACL forbids reading.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
             ///
             /// # Cancel safety
             ///

@@ -77,8 +77,9 @@ impl InterProcessSemaphoreMutex {
     ///
     /// # Errors
     ///
-    /// The errors of [`new`](Self::new), and `LockError::InvalidArgument` for
-    /// [`one_node_per_client`](LockOptions::one_node_per_client).
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `LockError::InvalidArgument`: the path is the root, [`linger`](LockOptions::linger) is set, or
+    ///   `max_waiting_nodes` is 0.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,

@@ -185,12 +185,23 @@ impl MigrationManager {
         self.migrate_in(&guard, set).await
     }
 
-    /// As [`migrate`](Self::migrate), but waits for the lock for at most `budget`: Curator's `lockMax`. Returns `Ok(None)`
-    /// if another process has the lock at the end of the budget.
+    /// Applies the migrations like [`migrate`](Self::migrate), and waits for the lock for at most `budget`: Curator's
+    /// `lockMax`. Returns `Ok(None)` if another process has the lock at the end of the budget.
     ///
     /// # Errors
     ///
-    /// Each error of [`migrate`](Self::migrate), and `Error::ConnectionLoss` if the budget ended without a connection.
+    /// * `MigrationError::Changed`, `MigrationError::Older`: the set does not continue the applied one.
+    /// * `Error::Transaction`: the first operation that failed, with the reason. Nothing was changed. The index counts
+    ///   the operations of the migrations that were to be applied, and after each of these migrations its record.
+    /// * `MigrationError::Lock`: the lock cannot be acquired, or was lost.
+    /// * `Error::ConnectionLoss`: the budget ended without a connection.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. See
+    ///   [`outcome_unknown`](MigrationError::outcome_unknown).
+    /// * `Error::InvalidPath`: a path of an operation, or the id of the set, is not allowed in a path.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::RequestTooLarge`: a request cannot be
+    ///   sent, or is refused.
+    /// * `Error::Unsupported`: the client `zookeeper-async` has no transactions. Nothing was sent.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///

@@ -125,7 +125,8 @@ impl PersistentNode {
     ///
     /// # Errors
     ///
-    /// The errors of [`new`](Self::new).
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `NodeError::InvalidArgument`: the path is the root.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -369,7 +370,7 @@ impl PersistentNode {
     ///
     /// # Cancel safety
     ///
-    /// As [`close`](Self::close), for each node.
+    /// All closings continue when the future is dropped.
     pub async fn close_all<'a>(nodes: impl IntoIterator<Item = &'a Self>) {
         join_all(nodes.into_iter().map(Self::close)).await;
     }

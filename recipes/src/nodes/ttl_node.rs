@@ -82,7 +82,9 @@ impl PersistentTtlNode {
     ///
     /// # Errors
     ///
-    /// * The errors of [`new`](Self::new).
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path, or the path of the child.
+    /// * `NodeError::InvalidArgument`: the path is the root, or the time to live is below a millisecond or above
+    ///   [`CreateMode::LONGEST_TTL`]: choose another one.
     /// * `NodeError::InvalidArgument`: the touch factor is 0 or leaves less than a millisecond between two writes, or
     ///   the child is not the name of one node.
     pub fn with_options(
@@ -126,7 +128,9 @@ impl PersistentTtlNode {
     ///
     /// # Errors
     ///
-    /// The errors of [`PersistentNode::start`].
+    /// * `NodeError::AlreadyStarted`: an earlier call has started the task.
+    /// * `NodeError::Closed`: create another object.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn start(&self) -> Result<(), NodeError> {
         self.node.start()
     }
@@ -136,8 +140,11 @@ impl PersistentTtlNode {
     ///
     /// # Errors
     ///
-    /// The errors of [`PersistentNode::created`]; `Error::Unsupported`: the servers or the client cannot create such
-    /// nodes.
+    /// * `NodeError::NotStarted`: call [`start`](Self::start) first.
+    /// * `NodeError::Closed`: the node or the client was closed, before or during the call.
+    /// * `Error::Unsupported`: the servers or the client cannot create such nodes.
+    /// * The error of [`NodeState::Failed`], such as `Error::NoAuth`, at once. The task tries again with pauses, so a
+    ///   later call may succeed.
     ///
     /// # Cancel safety
     ///
@@ -151,7 +158,11 @@ impl PersistentTtlNode {
     ///
     /// # Errors
     ///
-    /// The errors of [`created`](Self::created) and of [`PersistentNode::created_timeout`].
+    /// * `NodeError::NotStarted`, `NodeError::Closed`: the node does not run.
+    /// * `NodeError::TakenBy`: another session has the path at the end of the budget.
+    /// * `Error::ConnectionLoss`: the budget ended without a connection. The task still tries to create the node.
+    /// * `Error::Unsupported`: the servers or the client cannot create such nodes.
+    /// * The error of [`NodeState::Failed`], such as `Error::NoAuth`, at once. The task tries again with pauses.
     ///
     /// # Cancel safety
     ///
@@ -195,7 +206,10 @@ impl PersistentTtlNode {
     ///
     /// # Errors
     ///
-    /// The errors of [`PersistentNode::set_data`].
+    /// * `Error::SchemaViolation`: the data stays as it was.
+    /// * `Error::NoAuth`, `Error::RequestTooLarge` and other refusals of a node that exists: the data stays as it was.
+    /// * `NodeError::TakenBy`, and refusals of a node that does not exist: the data is kept for the next create.
+    /// * `NodeError::Closed`: the node or the client was closed, before or during the call.
     ///
     /// # Cancel safety
     ///

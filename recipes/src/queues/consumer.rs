@@ -136,7 +136,8 @@ impl<T> QueueConsumer<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run).
+    /// * `QueueError::InvalidArgument`: `concurrency` is 0.
+    /// * `Error::NoAuth` and other errors that waiting does not fix. The work that was started has ended before.
     ///
     /// # Cancel safety
     ///

@@ -202,6 +202,7 @@ impl<T> Delivery<T> {
     /// * `QueueError::Lost`: the delivery was lost before. The item is delivered again.
     /// * `QueueError::AlreadyGone`: another client has deleted the item, such as a Java consumer with an ended session.
     /// * `QueueError::Ended`: the delivery was given back, requeued or rejected.
+    /// * `Error::NoAuth`: the ACL forbids deleting the item or its lock. Nothing was changed.
     /// * `Error::ConnectionLoss`: the retry policy has given up. Call it again.
     /// * `QueueError::Unknown`: the session ended before the reply. The item may be deleted.
     ///
@@ -224,10 +225,16 @@ impl<T> Delivery<T> {
     ///
     /// # Errors
     ///
-    /// * The errors of [`complete`](Self::complete).
+    /// * `QueueError::Lost`: the delivery was lost before. The item is delivered again.
+    /// * `QueueError::AlreadyGone`: another client has deleted the item, such as a Java consumer with an ended session.
+    /// * `QueueError::Ended`: the delivery was given back, requeued or rejected.
+    /// * `QueueError::AtMostOnce`: the queue has no lock path. Nothing was changed.
     /// * `Error::Transaction`: one of the changes was refused, and nothing was changed. Its index counts the delete of
     ///   the item as 0.
-    /// * `QueueError::AtMostOnce`: the queue has no lock path. Nothing was changed.
+    /// * `Error::NoAuth`: the ACL forbids deleting the item or its lock. `Error::InvalidPath`, `Error::Compression`,
+    ///   `Error::SchemaViolation`: a change cannot be sent. Nothing was changed.
+    /// * `Error::ConnectionLoss`: the retry policy has given up. Call it again.
+    /// * `QueueError::Unknown`: the session ended before the reply. The item may be deleted, and the changes made.
     ///
     /// # Cancel safety
     ///
@@ -285,7 +292,15 @@ impl<T> Delivery<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`complete`](Self::complete), and `QueueError::AtMostOnce` without a lock path.
+    /// * `QueueError::Lost`: the delivery was lost before. The item is delivered again.
+    /// * `QueueError::AlreadyGone`: another client has deleted the item, such as a Java consumer with an ended session.
+    /// * `QueueError::Ended`: the delivery was completed, given back or rejected.
+    /// * `QueueError::AtMostOnce`: the queue has no lock path.
+    /// * `Error::Transaction`: the server refuses the new node. `Error::NoAuth`: the ACL forbids deleting the item or
+    ///   its lock. Nothing was changed.
+    /// * `Error::Compression`, `Error::SchemaViolation`: the new node cannot be sent. Nothing was changed.
+    /// * `Error::ConnectionLoss`: the retry policy has given up. Call it again.
+    /// * `QueueError::Unknown`: the session ended before the reply. The item may be moved.
     ///
     /// # Cancel safety
     ///
@@ -299,7 +314,15 @@ impl<T> Delivery<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`complete`](Self::complete), and `QueueError::AtMostOnce` without a lock path.
+    /// * `QueueError::Lost`: the delivery was lost before. The item is delivered again.
+    /// * `QueueError::AlreadyGone`: another client has deleted the item, such as a Java consumer with an ended session.
+    /// * `QueueError::Ended`: the delivery was completed, given back or requeued.
+    /// * `QueueError::AtMostOnce`: the queue has no lock path.
+    /// * `Error::Transaction`, `Error::NoAuth`: the server refuses the dead letter, or the creation of the path of the
+    ///   dead letters. Nothing was changed.
+    /// * `Error::Compression`, `Error::SchemaViolation`: the dead letter cannot be sent. Nothing was changed.
+    /// * `Error::ConnectionLoss`: the retry policy has given up. Call it again.
+    /// * `QueueError::Unknown`: the session ended before the reply. The item may be moved.
     ///
     /// # Cancel safety
     ///

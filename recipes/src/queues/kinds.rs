@@ -53,8 +53,9 @@ macro_rules! queue {
             ///
             /// # Errors
             ///
-            /// `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up; `Error::NotStarted`,
-            /// `Error::Closed`.
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
+            /// * `Error::NoAuth`: the ACL of the path forbids reading it.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
             ///
             /// # Cancel safety
             ///
@@ -67,7 +68,9 @@ macro_rules! queue {
             ///
             /// # Errors
             ///
-            /// The errors of [`len`](Self::len).
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
+            /// * `Error::NoAuth`: the ACL of the path forbids reading it.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
             ///
             /// # Cancel safety
             ///
@@ -123,7 +126,10 @@ macro_rules! queue {
             ///
             /// # Errors
             ///
-            /// The errors of [`peek`](Self::peek).
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
+            /// * `QueueError::Refused`: a dead letter cannot be read. `Error::NoAuth`, `Error::ReplyTooLarge`: the path
+            ///   of the dead letters cannot be listed.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
             ///
             /// # Cancel safety
             ///
@@ -147,12 +153,15 @@ macro_rules! queue {
             /// # Errors
             ///
             /// * `QueueError::Foreign`: the name is not an item's. `QueueError::Corrupt`: the data is not an item's.
-            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or the session ended before
-            ///   the reply. If [`outcome_unknown`](QueueError::outcome_unknown), the item may be in the queue. Call again.
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or the session ended
+            ///   before the reply. If [`outcome_unknown`](QueueError::outcome_unknown), the item may be in the queue.
+            ///   Call again.
             /// * `Error::NoNode`: the queue's path does not exist.
             /// * `Error::BadVersion`: another client has written the dead letter in that moment.
             /// * `Error::Unsupported`: `zookeeper-async` has no transactions.
-            /// * `Error::NoAuth` and the other errors of a put; `Error::NotStarted`, `Error::Closed`.
+            /// * `Error::NoAuth`, `Error::SchemaViolation`, `Error::RequestTooLarge`: the dead letter cannot be read or
+            ///   deleted, or the item cannot be created.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
             ///
             /// # Cancel safety
             ///
@@ -168,7 +177,11 @@ macro_rules! queue {
             ///
             /// # Errors
             ///
-            /// The errors of [`purge`](Self::purge).
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. Some dead letters may be
+            ///   deleted.
+            /// * `Error::NoAuth`, `Error::ReplyTooLarge`: the path of the dead letters cannot be listed, or one not be
+            ///   deleted.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
             ///
             /// # Cancel safety
             ///
@@ -443,9 +456,14 @@ macro_rules! puts {
             ///
             /// # Errors
             ///
-            /// * The errors of [`put`](Self::put).
             /// * `Error::ConnectionLoss`: the budget has ended without a connection, or without a reply. If
             ///   [`outcome_unknown`](QueueError::outcome_unknown), the item may be in the queue.
+            /// * `QueueError::Encode`: the codec has refused the item.
+            /// * `QueueError::InvalidArgument`: an empty id, or a time before 1970.
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or the session ended
+            ///   before the reply. If `outcome_unknown`, the item may be in the queue.
+            /// * `Error::NoAuth`, `Error::SchemaViolation`, `Error::RequestTooLarge`: the node cannot be created.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
             ///
             /// # Cancel safety
             ///
@@ -466,7 +484,12 @@ macro_rules! puts {
             ///
             /// # Errors
             ///
-            /// The errors of [`put`](Self::put).
+            /// * `QueueError::Encode`: the codec has refused an item.
+            /// * `QueueError::InvalidArgument`: an empty id, or a time before 1970.
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or the session ended
+            ///   before the reply. If [`outcome_unknown`](QueueError::outcome_unknown), the items may be in the queue.
+            /// * `Error::NoAuth`, `Error::SchemaViolation`, `Error::RequestTooLarge`: the node cannot be created.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
             ///
             /// # Cancel safety
             ///
@@ -490,7 +513,15 @@ macro_rules! puts {
             ///
             /// # Errors
             ///
-            /// The errors of [`put`](Self::put), and `Error::Unsupported` for more than one item over `zookeeper-async`.
+            /// * `QueueError::Encode`: the codec has refused an item.
+            /// * `QueueError::InvalidArgument`: an empty id, a time before 1970, or more items than
+            ///   [`max_items`](QueueOptions::max_items).
+            /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or the session ended
+            ///   before the reply. If [`outcome_unknown`](QueueError::outcome_unknown), the items may be in the queue:
+            ///   all of them, or none.
+            /// * `Error::NoAuth`, `Error::SchemaViolation`, `Error::RequestTooLarge`: the nodes cannot be created.
+            /// * `Error::Unsupported`: more than one item over `zookeeper-async`.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
             ///
             /// # Cancel safety
             ///

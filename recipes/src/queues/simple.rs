@@ -218,8 +218,13 @@ impl SimpleDistributedQueue {
     ///
     /// # Errors
     ///
-    /// The errors of [`peek`](Self::peek). If the outcome of a delete is unknown, a later call of this object returns the
-    /// item, if it was deleted. `QueueError::Unknown`: the session has ended before that was known, and the item is gone.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up. If
+    ///   [`outcome_unknown`](QueueError::outcome_unknown), an item may be deleted: a later call of this object returns
+    ///   it.
+    /// * `QueueError::Unknown`: the session has ended before the outcome of a delete was known, and the item is gone.
+    /// * `Error::NoAuth`, `Error::ReplyTooLarge`, `Error::Compression`, `Error::NotEmpty`: the path or the item cannot
+    ///   be read, or the item cannot be deleted.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///
@@ -234,9 +239,14 @@ impl SimpleDistributedQueue {
     ///
     /// # Errors
     ///
-    /// The errors of [`poll`](Self::poll), and `Error::ConnectionLoss` if the budget ends without a connection, or without
-    /// the reply to a delete. If [`outcome_unknown`](QueueError::outcome_unknown), an item may be taken: a later call of
-    /// this object returns it.
+    /// * `Error::ConnectionLoss`: the budget ends without a connection, or without the reply to a delete.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up. If
+    ///   [`outcome_unknown`](QueueError::outcome_unknown), an item may be taken: a later call of this object returns
+    ///   it.
+    /// * `QueueError::Unknown`: the session has ended before the outcome of a delete was known, and the item is gone.
+    /// * `Error::NoAuth`, `Error::ReplyTooLarge`, `Error::Compression`, `Error::NotEmpty`: the path or the item cannot
+    ///   be read, or the item cannot be deleted.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///
@@ -259,7 +269,13 @@ impl SimpleDistributedQueue {
     ///
     /// # Errors
     ///
-    /// The errors of [`poll`](Self::poll).
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up. If
+    ///   [`outcome_unknown`](QueueError::outcome_unknown), an item may be taken: a later call of this object returns
+    ///   it.
+    /// * `QueueError::Unknown`: the session has ended before the outcome of a delete was known, and the item is gone.
+    /// * `Error::NoAuth`, `Error::ReplyTooLarge`, `Error::Compression`, `Error::NotEmpty`: the path or the item cannot
+    ///   be read, or the item cannot be deleted.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///

@@ -55,7 +55,7 @@ impl Shared<i32> {
     ///
     /// # Errors
     ///
-    /// The errors of [`count`](Self::count).
+    /// * `SharedError::NotACount`: the node's data is not four bytes; repair it with [`set_count`](Self::set_count).
     pub fn versioned_value(&self) -> Result<VersionedValue<i32>, SharedError> {
         self.newest()
     }
@@ -64,7 +64,12 @@ impl Shared<i32> {
     ///
     /// # Errors
     ///
-    /// The errors of [`SharedValue::set_value`].
+    /// * `SharedError::NotStarted`, `SharedError::Closed`: the count does not run.
+    /// * `Error::NoNode`: the node was deleted. `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`: the
+    ///   count is not set, or the first read, for which the call waits, has failed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. The count may be set if
+    ///   [`outcome_unknown`](SharedError::outcome_unknown) returns true.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///
@@ -79,7 +84,14 @@ impl Shared<i32> {
     ///
     /// # Errors
     ///
-    /// The errors of [`SharedValue::try_set_value`].
+    /// * `SharedError::IllegalTrySetVersion`: the previous version is −1, as before the first read and once in 2^32
+    ///   changes.
+    /// * `SharedError::NotStarted`, `SharedError::Closed`: the count does not run.
+    /// * `Error::NoNode`: the node was deleted. `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`: the
+    ///   count is not set, or the first read, for which the call waits, has failed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or another count is there after a
+    ///   lost reply. The count may be set if [`outcome_unknown`](SharedError::outcome_unknown) returns true.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///

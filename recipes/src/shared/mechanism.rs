@@ -145,8 +145,12 @@ impl<V: Content> Shared<V> {
     ///
     /// # Errors
     ///
-    /// The errors of [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a
-    /// connection.
+    /// * `SharedError::NotStarted`, `SharedError::Closed`: the value does not run.
+    /// * `Error::ConnectionLoss`: the budget ended without a connection.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up on the read or the create. The
+    ///   value tries again in the background.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NotStarted`: the read or the create
+    ///   has failed. The value tries again in the background.
     ///
     /// # Cancel safety
     ///

@@ -53,11 +53,12 @@ impl Shared<Vec<u8>> {
     ///
     /// # Errors
     ///
-    /// * The errors of [`initialized`](Shared::initialized), for which it waits.
-    /// * Of the framework `Error::NoNode` if the node was deleted, `Error::NoAuth`, `Error::Compression`,
-    ///   `Error::SchemaViolation`: the value is not set.
-    /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up: the value may be set if
+    /// * `SharedError::NotStarted`, `SharedError::Closed`: the value does not run.
+    /// * `Error::NoNode`: the node was deleted. `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`,
+    ///   `Error::RequestTooLarge`: the value is not set, or the first read, for which the call waits, has failed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. The value may be set if
     ///   [`outcome_unknown`](SharedError::outcome_unknown) returns true.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// After a lost reply the value is set again, even if another client has set another value in the meantime.
     ///
@@ -76,7 +77,12 @@ impl Shared<Vec<u8>> {
     ///
     /// * `SharedError::IllegalTrySetVersion`: the previous version is −1, as before the first read and once in 2^32
     ///   changes.
-    /// * The errors of [`set_value`](Self::set_value).
+    /// * `SharedError::NotStarted`, `SharedError::Closed`: the value does not run.
+    /// * `Error::NoNode`: the node was deleted. `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`,
+    ///   `Error::RequestTooLarge`: the value is not set, or the first read, for which the call waits, has failed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or another value is there after a
+    ///   lost reply.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// After a lost reply the value may be set without this call knowing it. Then the error has an [unknown
     /// outcome](SharedError::outcome_unknown), even if a retry is refused because of the version. To find out, put a

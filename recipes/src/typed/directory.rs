@@ -148,7 +148,9 @@ impl<T: 'static> ModeledFramework<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`keys`](Self::keys).
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
+    /// * `Error::NoAuth`, `Error::ReplyTooLarge`, `Error::SchemaViolation`: the path cannot be listed.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///

@@ -126,8 +126,16 @@ impl<T: 'static> ModeledNode<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`create`](Self::create), without `Error::NodeExists`. If
-    /// [`outcome_unknown`](ModelError::outcome_unknown), the value may be written.
+    /// * `ModelError::Encode`: the codec refuses the value. Nothing was sent.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. If
+    ///   [`outcome_unknown`](ModelError::outcome_unknown), the value may be written.
+    /// * `Error::NoNode`: the parent does not exist, and the options do not create it.
+    /// * `Error::NoAuth`, `Error::InvalidAcl`, `Error::NoChildrenForEphemerals`, `Error::TooManyEphemeralNodes`,
+    ///   `Error::Compression`, `Error::SchemaViolation`, `Error::RequestTooLarge`: the node cannot be written or
+    ///   created.
+    /// * `Error::Unsupported`: the client or the server has no containers or times to live. `Error::InvalidConfig`: a
+    ///   time to live that no server accepts.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///
@@ -185,7 +193,11 @@ impl<T: 'static> ModeledNode<T> {
     ///
     /// # Errors
     ///
-    /// The errors of [`read`](Self::read), without `Error::NoNode`.
+    /// * `ModelError::Decode`: the codec refuses the data.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::ReplyTooLarge`, `Error::SchemaViolation`: the node cannot be
+    ///   read.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///
@@ -236,7 +248,16 @@ impl<T: 'static> ModeledNode<T> {
     /// # Errors
     ///
     /// * `ModelError::Refused`: the closure returned an error.
-    /// * The errors of [`read`](Self::read) and [`update`](Self::update), without `Error::BadVersion`.
+    /// * `Error::NoNode`: the node does not exist.
+    /// * `ModelError::Decode`: the codec refuses the data. `ModelError::Encode`: it refuses the changed value.
+    /// * `ModelError::InvalidArgument`: the node has version −1, as once in 2^32 changes. [`set`](Self::set) writes at
+    ///   any version.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up, or another value is there after a
+    ///   [lost reply](Self#lost-replies). If [`outcome_unknown`](ModelError::outcome_unknown), the value may have been
+    ///   written.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::ReplyTooLarge`, `Error::RequestTooLarge`,
+    ///   `Error::SchemaViolation`: the node cannot be read or written.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///
@@ -277,9 +298,15 @@ impl<T: 'static> ModeledNode<T> {
     ///
     /// # Errors
     ///
-    /// * The errors of [`delete`](Self::delete).
     /// * `Error::BadVersion`: another client has written. Nothing was changed.
     /// * `ModelError::InvalidArgument`: version −1, which ZooKeeper takes for any version.
+    /// * `Error::NoNode`: the node does not exist, and no reply to this call was lost.
+    /// * `Error::NotEmpty`: it has children.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. If
+    ///   [`outcome_unknown`](ModelError::outcome_unknown), the node may be deleted.
+    /// * `Error::NoAuth`, `Error::SchemaViolation`: the ACL of the parent, or a rule of the client's schemas, forbids
+    ///   the delete.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///

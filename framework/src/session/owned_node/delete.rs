@@ -32,7 +32,11 @@ impl OwnedNode {
     ///
     /// # Errors
     ///
-    /// As [`Session::delete`]. The node stays owned: delete it again, or drop the owned node, which deletes it too.
+    /// * `Error::NotEmpty`: the node has children.
+    /// * `Error::NoAuth`: the ACL of the parent forbids deleting the node.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the [`Session`] got no reply, so the node may be deleted.
+    ///
+    /// After an error the node stays owned: delete it again, or drop the owned node, which deletes it too.
     ///
     /// # Cancel safety
     ///
@@ -47,13 +51,18 @@ impl OwnedNode {
     ///
     /// # Errors
     ///
-    /// * As [`delete`](Self::delete).
+    /// * `Error::NotEmpty`: the node has children. Nothing was changed.
+    /// * `Error::NoAuth`: the ACL of the parent forbids deleting the node. Nothing was changed.
     /// * `Error::Transaction`: another operation failed. `Error::Unsupported`: the client has no transactions. Nothing
     ///   was changed.
+    /// * `Error::TooManyEphemeralNodes`: the session cannot have the nodes of the other operations. Nothing was sent.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the reply is missing, so all may be done, or nothing.
+    ///
+    /// After an error the node stays owned: delete it again, or drop the owned node, which deletes it too.
     ///
     /// # Cancel safety
     ///
-    /// As [`delete`](Self::delete).
+    /// After the future is dropped all may be done, or nothing. Dropping the owned node deletes the node in any case.
     pub async fn delete_with(&mut self, others: Vec<Operation>) -> Result<Option<Vec<Done>>> {
         let Some(node) = self.node.clone() else { return Ok(Some(Vec::new())) };
         // From here on a deletion counts as the owner's, unless the delete turns out not to have been sent.

@@ -46,7 +46,8 @@ impl OwnedNode {
     ///
     /// # Errors
     ///
-    /// As [`Session::get_data`], without `Error::NoNode`.
+    /// * `Error::NoAuth`: the ACL of the node forbids reading it.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: a reply is missing. Call it again.
     ///
     /// # Cancel safety
     ///

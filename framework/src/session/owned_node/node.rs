@@ -194,7 +194,17 @@ impl OwnedNode {
     ///
     /// # Errors
     ///
-    /// As [`Session::create`]; `Error::SchemaViolation`; `Error::NoNode` if the parents are deleted again and again.
+    /// * `Error::NodeExists`: the path has a node. If the reply to an earlier create was lost, that create may have
+    ///   made it.
+    /// * `Error::NoNode`: a parent does not exist and is not to be created, or other clients delete the parents again
+    ///   and again.
+    /// * `Error::NoChildrenForEphemerals`: a parent is an ephemeral node. `Error::NoAuth`: its ACL forbids creating
+    ///   children.
+    /// * `Error::InvalidAcl`, `Error::SchemaViolation`: the ACL is not valid, or a rule of the client's schemas forbids
+    ///   the node.
+    /// * `Error::TooManyEphemeralNodes`: the session cannot have another node. Nothing was sent.
+    /// * `Error::Unsupported`: the client or the server has no nodes of this mode, or none without a name.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the reply is missing, so the node may exist.
     ///
     /// # Cancel safety
     ///
@@ -256,7 +266,10 @@ impl OwnedNode {
     ///
     /// # Errors
     ///
-    /// As [`Session::delete`]; `Error::NoNode` if the node is [of another session](Self::is_own).
+    /// * `Error::NoNode`: the node is [of another session](Self::is_own).
+    /// * `Error::NotEmpty`: one of the others has children.
+    /// * `Error::NoAuth`: the ACL of the parent forbids deleting the others.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the reply to a delete is missing. Adopt again.
     ///
     /// # Cancel safety
     ///

@@ -89,8 +89,16 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// * The errors of [`create`](Self::create). `Error::NoNode` can mean that another client keeps deleting parents.
+    /// * `Error::NodeExists`: the path has a node.
+    /// * `Error::NoNode`: a parent does not exist and is not to be created, or other clients delete the parents again
+    ///   and again.
+    /// * `Error::NoChildrenForEphemerals`: a parent is an ephemeral node. `Error::NoAuth`: its ACL forbids creating
+    ///   children.
+    /// * `Error::InvalidAcl`: the server refuses the access control list.
     /// * `Error::SchemaViolation`: a rule of the client's schemas forbids this node; nothing was sent.
+    /// * `Error::TooManyEphemeralNodes`: the session cannot have another ephemeral node. Nothing was sent.
+    /// * `Error::Unsupported`: the client or the server has no nodes of this mode, or none without a name.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the reply is missing, so the node may exist.
     ///
     /// # Cancel safety
     ///
@@ -136,7 +144,12 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create); `Error::NoNode` if the chroot is missing, because the framework never creates it.
+    /// * `Error::NoNode`: the chroot is missing, because the framework never creates it.
+    /// * `Error::NoChildrenForEphemerals`: a parent is an ephemeral node. `Error::NoAuth`: its ACL forbids creating
+    ///   children.
+    /// * `Error::InvalidAcl`: the server refuses the access control list of a parent.
+    /// * `Error::Unsupported`: the server has no containers.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: a reply is missing. Some of the parents may exist.
     ///
     /// # Cancel safety
     ///

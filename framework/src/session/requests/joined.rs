@@ -68,7 +68,12 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// The errors of [`transaction`](Self::transaction), with the index in these operations.
+    /// * `Error::Transaction`: the first operation that failed, with its index in these operations. Nothing was
+    ///   applied.
+    /// * `Error::TooManyEphemeralNodes`: the session cannot have so many nodes. Nothing was sent.
+    /// * `Error::Unsupported`: the client has no transactions. `Error::Closed`: the client is closed. Nothing was sent.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the outcome may be unknown, as when the client is closed
+    ///   before the reply.
     ///
     /// # Cancel safety
     ///

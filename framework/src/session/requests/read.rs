@@ -76,7 +76,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As [`exists`](Self::exists).
+    /// * `Error::NoAuth`: the node exists, and the client may not read it. Servers before 3.8.4, and 3.9.0 and 3.9.1,
+    ///   return its stat.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the reply is missing.
     ///
     /// # Cancel safety
     ///
@@ -118,7 +120,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As [`get_data`](Self::get_data).
+    /// * `Error::NoNode`: the node does not exist.
+    /// * `Error::NoAuth`: the ACL of the node forbids reading it.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the reply is missing.
     ///
     /// # Cancel safety
     ///
@@ -165,7 +169,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As [`get_children`](Self::get_children).
+    /// * `Error::NoNode`: the node does not exist.
+    /// * `Error::NoAuth`: the ACL of the node forbids listing its children.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the reply is missing.
     ///
     /// # Cancel safety
     ///
@@ -203,10 +209,12 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// * `Error::Unsupported`: the client has no such request, or the server is older than ZooKeeper 3.6. Read them one by
-    ///   one.
-    /// * `Error::ReplyTooLarge`: all together are too large. `Error::ConnectionLoss`, `Error::SessionExpired`.
-    /// * For each read the errors of [`get_data`](Self::get_data) and [`get_children`](Self::get_children).
+    /// * `Error::Unsupported`: the client has no such request, or the server is older than ZooKeeper 3.6. Read them one
+    ///   by one.
+    /// * `Error::ReplyTooLarge`: all together are too large.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the reply is missing.
+    /// * The result of each read: `Error::NoNode` if the node does not exist, `Error::NoAuth` if its ACL forbids the
+    ///   read.
     ///
     /// # Cancel safety
     ///
@@ -267,8 +275,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `Error::ConnectionLoss`, `Error::SessionExpired`, for all nodes. For each node the other errors of
-    /// [`get_data`](Self::get_data).
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: a reply is missing, for all nodes.
+    /// * The result of each node: `Error::NoNode` if it does not exist, `Error::NoAuth` if its ACL forbids the read,
+    ///   `Error::ReplyTooLarge` if its data is above the client's limit.
     ///
     /// # Cancel safety
     ///

@@ -81,11 +81,11 @@ pub trait SaslConversation: Send {
     ///
     /// # Errors
     ///
-    /// See [`SaslMechanism::start`].
+    /// [`SaslError`], which says if the client tries again.
     ///
     /// # Cancel safety
     ///
-    /// See [`SaslMechanism::start`].
+    /// The client drops the future when the connection breaks or has no time left.
     async fn step(&mut self, token: Option<&[u8]>) -> Result<Option<Vec<u8>>, SaslError>;
 }
 

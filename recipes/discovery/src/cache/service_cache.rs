@@ -191,8 +191,10 @@ impl<P: Payload> ServiceCache<P> {
     ///
     /// # Errors
     ///
-    /// Each error of [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a
-    /// connection.
+    /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
+    /// * `Error::ConnectionLoss`: the budget ended without a connection.
+    /// * `CacheError::Framework`: the service's node cannot be listed. The cache tries again with pauses.
+    /// * `CacheError::TooManyNodes`: more than 10,000 instances over a client without recursive watches.
     ///
     /// # Cancel safety
     ///
@@ -206,8 +208,10 @@ impl<P: Payload> ServiceCache<P> {
     ///
     /// # Errors
     ///
-    /// Each error of [`initialized`](Self::initialized), and `Error::ConnectionLoss`, `Error::SessionExpired`: call it
-    /// again.
+    /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: no connection, or no reply to the `sync`. Call it again.
+    /// * `CacheError::Framework`: the service's node cannot be listed. The cache tries again with pauses.
+    /// * `CacheError::TooManyNodes`: more than 10,000 instances over a client without recursive watches.
     ///
     /// # Cancel safety
     ///

@@ -253,7 +253,9 @@ impl<P: Payload> ServiceProvider<P> {
     ///
     /// # Errors
     ///
-    /// Each error of [`wait`](Self::wait), and `Error::ConnectionLoss` if the budget ended without a connection.
+    /// * `CacheError::NotStarted`: start the cache first.
+    /// * `CacheError::Closed`: the cache or the client was closed.
+    /// * `Error::ConnectionLoss`: the budget ended without a connection.
     ///
     /// # Cancel safety
     ///

@@ -256,8 +256,14 @@ impl BarrierMember {
     ///
     /// # Errors
     ///
-    /// The errors of [`leave`](Self::leave), and `Error::ConnectionLoss` if a server has not replied at the end of the
-    /// budget and of a further tenth of the session timeout.
+    /// * `BarrierError::Lost`: the node of this member was lost before it left. The other members did not wait for it.
+    /// * `Error::ConnectionLoss`: no server has replied at the end of the budget and of a further tenth of the session
+    ///   timeout. Call it again, or drop the member, which deletes its node in the background.
+    /// * `Error::ConnectionLoss`: no server has confirmed the deletion of this member's node within the client's
+    ///   [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default. Call it again,
+    ///   or drop the member.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up. Call it again, or drop the
+    ///   member.
     ///
     /// # Cancel safety
     ///

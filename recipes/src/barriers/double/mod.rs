@@ -153,7 +153,9 @@ impl DistributedDoubleBarrier {
     ///
     /// # Errors
     ///
-    /// The errors of [`new`](Self::new), and `BarrierError::InvalidArgument` if the quorum is 0 or above `member_qty`.
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `BarrierError::InvalidArgument`: `member_qty` is 0, the path is the root, or the quorum is 0 or above
+    ///   `member_qty`.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -196,8 +198,16 @@ impl DistributedDoubleBarrier {
     ///
     /// # Errors
     ///
-    /// The errors of [`enter`](Self::enter), and `Error::ConnectionLoss` if no server has replied at the end of the
-    /// budget and of a further tenth of the session timeout. The node is deleted in the background then.
+    /// * `Error::ConnectionLoss`: no server has replied at the end of the budget and of a further tenth of the session
+    ///   timeout. The node is deleted in the background then.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up.
+    /// * `Error::NoAuth`: the access control lists forbid reading, creating or deleting nodes; fix the credentials.
+    /// * `Error::NoChildrenForEphemerals`: the path, or its parent, is an ephemeral node; choose another path.
+    /// * `Error::RequestTooLarge`: the transaction that opens the barrier does not fit; see the cost. Raise the
+    ///   client's largest frame, and the servers'.
+    /// * `Error::TooManyEphemeralNodes`: the session cannot have another node. Delete others, or use another client.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
+    /// * `Error::Unsupported`: the client has no transactions; use the default client. Nothing is written.
     ///
     /// # Cancel safety
     ///

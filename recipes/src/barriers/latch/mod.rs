@@ -170,8 +170,10 @@ impl CountDownLatch {
     /// # Errors
     ///
     /// * `BarrierError::NotSet`: no round has started. `BarrierError::NotALatch`: the path has other data.
-    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up; `Error::NotStarted`,
-    ///   `Error::Closed`, `Error::NoAuth`.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
+    /// * `Error::NoAuth`: the ACL forbids reading the latch. `Error::NoNode`: another program has deleted the node of
+    ///   the round.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///
@@ -185,7 +187,11 @@ impl CountDownLatch {
     ///
     /// # Errors
     ///
-    /// The errors of [`count`](Self::count).
+    /// * `BarrierError::NotSet`: no round has started. `BarrierError::NotALatch`: the path has other data.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
+    /// * `Error::NoAuth`: the ACL forbids reading the latch. `Error::NoNode`: another program has deleted the node of
+    ///   the round.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///
@@ -218,7 +224,11 @@ impl CountDownLatch {
     /// # Errors
     ///
     /// * `BarrierError::InvalidArgument`: the id cannot be the name of a node.
-    /// * The errors of [`count_down`](Self::count_down).
+    /// * `BarrierError::NotSet`: no round has started. `BarrierError::NotALatch`: the path has other data.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. With an [unknown
+    ///   outcome](BarrierError::outcome_unknown) the count may be made. Call it again with the same id: it counts once.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the count is not made.
+    /// * `Error::Unsupported`: the client has no transactions; use the default client. Nothing is written.
     ///
     /// # Cancel safety
     ///
@@ -250,8 +260,12 @@ impl CountDownLatch {
     ///
     /// # Errors
     ///
-    /// * The errors of [`wait`](Self::wait).
+    /// * `BarrierError::NotSet`: no round has started, or the latch was deleted during the wait, and counts may be
+    ///   left.
+    /// * `BarrierError::NotALatch`: the path has other data.
     /// * `Error::ConnectionLoss`: the budget ended before the first reply, or without a connection.
+    /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the client does not run, or may not read the latch.
     ///
     /// # Cancel safety
     ///

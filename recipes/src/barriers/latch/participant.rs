@@ -95,7 +95,7 @@ impl LatchParticipant {
     }
 
     /// Returns the operation id of the participant's count, for
-    /// [`count_down_as`](crate::CountDownLatch::count_down_as) after an error of [`count_down`](Self::count_down).
+    /// [`count_down_as`](crate::CountDownLatch::count_down_as) after a [`count_down`](Self::count_down) that failed.
     #[must_use]
     pub fn operation_id(&self) -> &str {
         &self.operation
@@ -149,8 +149,13 @@ impl LatchParticipant {
     ///
     /// # Errors
     ///
-    /// The errors of [`CountDownLatch::count_down`](crate::CountDownLatch::count_down). Call it again: the count is
-    /// made once. Or drop the participant, which deletes its node in the background.
+    /// * `BarrierError::NotALatch`: the path has other data.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. With an [unknown
+    ///   outcome](BarrierError::outcome_unknown) the count may be made.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the count is not made.
+    ///
+    /// After an error call it again: the count is made once. Or drop the participant, which deletes its node in the
+    /// background.
     ///
     /// # Cancel safety
     ///

@@ -194,7 +194,9 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// The errors of [`new`](Self::new).
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `NodeError::InvalidArgument`: the id or an item is empty, has a slash or cannot be the name of a node; an item
+    ///   is repeated, or the set is empty.
     pub fn with_options<I>(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -268,7 +270,10 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run).
+    /// * `NodeError::AlreadyStarted`: another run of this partition has not ended.
+    /// * `NodeError::Closed`: the partition was closed before the call.
+    /// * `Error::NoAuth` and other errors that waiting cannot fix. The work has its grace before the run returns.
+    /// * `Error::Closed`: the client was closed.
     ///
     /// # Cancel safety
     ///

@@ -174,11 +174,15 @@ impl<K> LockGuard<K> {
     ///
     /// # Errors
     ///
-    /// The errors of [`release`](Self::release), for each guard.
+    /// `Error::ConnectionLoss`, for each guard: no server has confirmed the deletion of its node within the client's
+    /// [`max_close_wait`](curator_framework::CuratorFrameworkBuilder::max_close_wait), 5 s by default, or before the
+    /// retry policy gave up. The guard no longer holds the lock. The session deletes the node in the background, or
+    /// ends with it. Call `release` again to wait for that.
     ///
     /// # Cancel safety
     ///
-    /// As [`release`](Self::release), for each guard.
+    /// When the future is dropped, the guards no longer hold their locks. The next release, or the drop of each guard,
+    /// deletes its node.
     pub async fn release_all<'a>(guards: impl IntoIterator<Item = &'a Self>) -> Vec<Result<Release, LockError>>
     where
         K: 'a,

@@ -175,10 +175,13 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// The errors of [`new`](Self::new), and `LockError::InvalidArgument` for a [count](MaxLeases::Count) with
-    /// [`SemaphoreProtocol::Direct`], which cannot follow a limit that changes; for
-    /// [`one_node_per_client`](SemaphoreOptions::one_node_per_client) with that protocol; and for
-    /// [`linger`](SemaphoreOptions::linger).
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `LockError::InvalidArgument`: the path is the root, a fixed limit is zero, or the node of the count has
+    ///   another kind of data.
+    /// * `LockError::InvalidArgument`: a [count](MaxLeases::Count) with [`SemaphoreProtocol::Direct`], which cannot
+    ///   follow a limit that changes; or [`one_node_per_client`](SemaphoreOptions::one_node_per_client) with that
+    ///   protocol.
+    /// * `LockError::InvalidArgument`: [`linger`](SemaphoreOptions::linger) is set, or `max_waiting_nodes` is 0.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -296,8 +299,16 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire); `LockError::InvalidArgument` for zero leases, and for more than the
-    /// limit, even if the limit is lowered during the call.
+    /// * `LockError::InvalidArgument`: zero leases, or more than the limit, even if the limit is lowered during the
+    ///   call.
+    /// * `LockError::InvalidArgument`: the ACL makes the leases of the direct protocol read-only.
+    /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
+    /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
+    /// * `Error::SessionExpired`: the session ended while waiting, and the retry policy allows no further try.
+    /// * `Error::NoNode`: other clients delete the contender's node again and again, and the retry policy gave up.
+    /// * `Error::TooManyEphemeralNodes`: the session cannot have so many nodes, at once. Release other locks, or
+    ///   acquire with another client.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run. `Error::NoAuth`: the ACL forbids a request.
     ///
     /// # Cancel safety
     ///
@@ -319,9 +330,18 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// * The errors of [`acquire_many`](Self::acquire_many).
+    /// * `LockError::InvalidArgument`: zero leases, or more than the limit, even if the limit is lowered during the
+    ///   call.
+    /// * `LockError::InvalidArgument`: the ACL makes the leases of the direct protocol read-only.
+    /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
     /// * `Error::ConnectionLoss`: the budget ended without a connection, or before a reply showed another contender
     ///   ahead.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the connection or the session was lost, and the retry policy
+    ///   gave up.
+    /// * `Error::NoNode`: other clients delete the contender's node again and again, and the retry policy gave up.
+    /// * `Error::TooManyEphemeralNodes`: the session cannot have so many nodes, at once. Release other locks, or
+    ///   acquire with another client.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run. `Error::NoAuth`: the ACL forbids a request.
     ///
     /// # Cancel safety
     ///
@@ -344,8 +364,16 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire_many`](Self::acquire_many), and `Error::ConnectionLoss` without a reply in the
-    /// connection timeout.
+    /// * `LockError::InvalidArgument`: zero leases, or more than the limit, even if the limit is lowered during the
+    ///   call.
+    /// * `LockError::InvalidArgument`: the ACL makes the leases of the direct protocol read-only.
+    /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
+    /// * `Error::ConnectionLoss`: no reply in the connection timeout, or the connection was lost during the call.
+    /// * `Error::SessionExpired`: the session ended during the call.
+    /// * `Error::NoNode`: other clients delete the contender's node again and again, and the retry policy gave up.
+    /// * `Error::TooManyEphemeralNodes`: the session cannot have so many nodes, at once. Release other locks, or
+    ///   acquire with another client.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run. `Error::NoAuth`: the ACL forbids a request.
     ///
     /// # Cancel safety
     ///
@@ -399,7 +427,9 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// The errors of [`participant_nodes`](Self::participant_nodes).
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. Call again.
+    /// * `Error::NoAuth`: the ACL forbids reading.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///

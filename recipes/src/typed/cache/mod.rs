@@ -192,8 +192,10 @@ impl<T: Send + Sync + 'static> ModeledCache<T> {
     ///
     /// # Errors
     ///
-    /// Each error of [`initialized`](Self::initialized), and `Error::ConnectionLoss` if the budget ended without a
-    /// connection.
+    /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
+    /// * `CacheError::Framework`: the path cannot be listed. The cache tries again with pauses.
+    /// * `CacheError::TooManyNodes`: more than 10,000 nodes over a client without recursive watches.
+    /// * `Error::ConnectionLoss`: the budget ended without a connection.
     ///
     /// # Cancel safety
     ///
@@ -207,7 +209,10 @@ impl<T: Send + Sync + 'static> ModeledCache<T> {
     ///
     /// # Errors
     ///
-    /// Each error of [`initialized`](Self::initialized).
+    /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
+    /// * `Error::ConnectionLoss`: the client has no connection within the connection timeout. Call it again.
+    /// * `CacheError::Framework`: the path cannot be listed. The cache tries again with pauses.
+    /// * `CacheError::TooManyNodes`: more than 10,000 nodes over a client without recursive watches.
     ///
     /// # Cancel safety
     ///
@@ -221,8 +226,10 @@ impl<T: Send + Sync + 'static> ModeledCache<T> {
     ///
     /// # Errors
     ///
-    /// Each error of [`initialized`](Self::initialized), and `Error::ConnectionLoss`, `Error::SessionExpired`: call it
-    /// again.
+    /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: no connection, or no reply to the `sync`. Call it again.
+    /// * `CacheError::Framework`: the path cannot be listed. The cache tries again with pauses.
+    /// * `CacheError::TooManyNodes`: more than 10,000 nodes over a client without recursive watches.
     ///
     /// # Cancel safety
     ///

@@ -76,7 +76,7 @@ pub(super) enum Input {
     Missing,
     /// The transaction that created `ready`, which has a watch.
     Watched(Option<i64>),
-    /// As [`Watched`](Self::Watched), but the watch has fired already, perhaps for an earlier `ready`.
+    /// The transaction that created `ready`. Its watch has fired already, perhaps for an earlier `ready`.
     Fired(Option<i64>),
     /// The names of the members; `None` if `ready` exists.
     Listed(Option<Vec<String>>),

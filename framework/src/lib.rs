@@ -108,7 +108,7 @@
 //! | trace | `request` | `session`, `request`, `path`, `elapsed_s`, `error` |
 //! | debug | `retrying` | `error`, `retry`, `pause_s` |
 //! | warn | `a successor cannot be signalled` | `error`, `path` |
-//! | warn | `the node that is held cannot be watched` | `error`, `path` |
+//! | warn | `the node of a guard cannot be watched` | `error`, `path` |
 //! | warn | `a node cannot be deleted` | `error`, `remains`, `tried_again` |
 //! | error | `code of the program has panicked`: a listener, a closure or a provider; its own request or object fails | `code`, `panic` |
 //!

@@ -191,7 +191,7 @@
 //! | info | `a node stands`: created, created again, or adopted | `path`, `czxid` |
 //! | warn | `a node is taken`: it waits for the node of another session to go | `path`, `session_id`, unless that node is not ephemeral |
 //! | warn | `a node cannot be created`: an error that waiting cannot fix, such as a missing permission | `path`, `error`, `pause_s` |
-//! | warn | `a node that stands cannot be read`: the state is [stale](NodeState::Refused) | `path`, `error`, `pause_s` |
+//! | warn | `a kept node cannot be read`: the state is [stale](NodeState::Refused) | `path`, `error`, `pause_s` |
 //! | debug | `a node is created later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
 //! | warn | `a node's data cannot be written` | `path`, `error` |
 //! | warn | `a node cannot be deleted, the client tries again` | `path`, `error` |
@@ -201,7 +201,7 @@
 //! | warn | `a node cannot be cached`: its data or the list of its children is refused, too large, or cannot be decompressed | `path`, `error` |
 //! | warn | `a group cannot be read` | `path`, `error`, `pause_s` |
 //! | debug | `a member of a barrier has died`: reported to a task that waits for that | `path`, `member` |
-//! | debug | `an earlier round of a latch stays`: the next round deletes its nodes | `path`, `error` |
+//! | debug | `an earlier round of a latch was not deleted`: the next round deletes its nodes | `path`, `error` |
 //! | warn | `an item cannot be delivered`: its node is corrupt, foreign or refused; once for each node and consumer | `path`, `error` |
 //! | warn | `a delivery is lost`: when a call or the drop of the [delivery](Delivery) finds out, once | `path`, `reason` |
 //! | warn | `an item has moved to the dead letters`: rejected, or delivered too often | `path`, `dead_letters`, `attempts` |

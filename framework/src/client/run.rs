@@ -84,7 +84,7 @@ async fn run<T, E: From<Error>>(client: &CuratorFramework, work: impl Future<Out
     tokio::select! {
         biased;
         () = client.close() => {}
-        signal = signals.next() => tracing::debug!(signal, "the close is not awaited"),
+        signal = signals.next() => tracing::debug!(signal, "another signal ends the wait for the close"),
     }
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }

@@ -50,7 +50,7 @@ fn tell(ensemble: &dyn EnsembleProvider, chroot: &str, config: &EnsembleConfig) 
     }
     let connect_string = servers.join(",") + chroot;
     if let Err(error) = parse_connect_string(&connect_string) {
-        report(move || tracing::warn!(error = %Chain(&error), "the ensemble's configuration is of no use"));
+        report(move || tracing::warn!(error = %Chain(&error), "the ensemble's configuration cannot be used"));
         return;
     }
     if ensemble.connect_string() != connect_string {

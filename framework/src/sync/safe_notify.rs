@@ -46,7 +46,7 @@ impl SafeNotifyExecutor {
     #[doc(alias = "runSafe")]
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
         if let Err(error) = self.try_submit(job) {
-            tracing::error!(%error, "no thread for listeners, the next notification tries again");
+            tracing::error!(%error, "no thread for listeners was started; the next notification tries again");
         }
     }
 

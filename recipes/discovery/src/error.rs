@@ -132,7 +132,7 @@ pub enum DecodeError {
     #[error("{0}")]
     Panicked(String),
     /// An error of the program's own codec.
-    #[error("the codec refuses the data")]
+    #[error("the codec cannot decode the data")]
     Other(#[source] Arc<dyn Error + Send + Sync>),
 }
 

@@ -29,7 +29,7 @@ impl Found {
         Self { record: Some(record), stat: stat.unwrap_or_default(), is_foreign: false }
     }
 
-    /// Returns the highest term that any node of the path is recorded to have had.
+    /// Returns the highest term that the record of the election's path names.
     pub(super) fn highest_term(&self) -> i64 {
         match &self.record {
             Some(record) => record.highest(&self.stat),

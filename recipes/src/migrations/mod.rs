@@ -59,7 +59,8 @@ pub struct MigrationSet {
 }
 
 impl MigrationSet {
-    /// Returns a set of these migrations. The id is the name of its nodes, and may have slashes.
+    /// Returns a set of these migrations. The id is a part of the paths of the set's lock and records. It may have
+    /// slashes.
     #[doc(alias = "build")]
     pub fn new(id: impl Into<String>, migrations: impl IntoIterator<Item = Migration>) -> Self {
         Self { id: id.into(), migrations: migrations.into_iter().collect() }
@@ -144,7 +145,7 @@ pub struct MigrationManager {
 }
 
 impl MigrationManager {
-    /// Creates an object for sets with locks and records below these paths, without a request.
+    /// Creates a manager. Each set has its lock below `lock_path`, and its records below `metadata_path`. No request.
     ///
     /// # Errors
     ///

@@ -142,8 +142,8 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// A call that was woken for an item that was given back. Unless it waits again, its drop wakes another call: there may be
-/// more of them, or this call is dropped before it has one.
+/// A call that another call has woken, because it gave an item back. Unless this one waits again, its drop wakes the next
+/// call: several items may be back, or this call may be dropped before it has taken one.
 struct Woken<'a>(Option<&'a Notify>);
 
 impl Drop for Woken<'_> {

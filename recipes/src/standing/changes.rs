@@ -41,7 +41,7 @@ impl<T: Clone + Send + Sync + 'static> Published<T> {
         Self { newest: watch::Sender::new(first), changes: Mutex::new(Some(broadcast::Sender::new(KEPT))) }
     }
 
-    /// Publishes a state, but not after the last one.
+    /// Publishes a state. After the final state it publishes nothing.
     pub(crate) fn publish(&self, state: T) {
         // Sent without the lock: the drop of an old state may call user code.
         let changes = self.changes.lock().clone();

@@ -53,12 +53,12 @@ pub(super) async fn attempt_once(session: Session, attempt: Attempt, cleaning: A
             let path = node.upgrade()?.path.clone();
             let is_touch = matches!(how, HeldTask::Touch(_));
             let what =
-                if is_touch { "a successor cannot be signalled" } else { "the node that is held cannot be watched" };
+                if is_touch { "a successor cannot be signalled" } else { "the node of a guard cannot be watched" };
             unhandled(&session, what, &error);
             report(move || match is_touch {
                 true => tracing::warn!(error = %Chain(&error), path = &*path, "a successor cannot be signalled"),
                 false => {
-                    tracing::warn!(error = %Chain(&error), path = &*path, "the node that is held cannot be watched")
+                    tracing::warn!(error = %Chain(&error), path = &*path, "the node of a guard cannot be watched")
                 }
             });
         }

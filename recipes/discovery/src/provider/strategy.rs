@@ -124,8 +124,8 @@ impl<S> Sticky<S> {
         Self { inner, chosen: Mutex::new(None), number: AtomicU64::new(0) }
     }
 
-    /// Returns how many instances were chosen one after the other: Curator's `getInstanceNumber`. It grows when the
-    /// instance changes.
+    /// Returns the number of changes of the chosen instance, the first choice among them: Curator's
+    /// `getInstanceNumber`.
     pub fn instance_number(&self) -> u64 {
         self.number.load(Ordering::Relaxed)
     }

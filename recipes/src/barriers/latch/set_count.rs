@@ -114,7 +114,7 @@ impl<'a> SetCount<'a> {
                 counts.iter().map(|count| delete(session.clone(), make_path(&round, count))).collect();
             stream::iter(deletes).buffer_unordered(AT_ONCE).collect::<()>().await;
             if let Err(error) = session.delete(&round, None).await {
-                tracing::debug!(error = %Chain(&error), path = round, "an earlier round of a latch stays");
+                tracing::debug!(error = %Chain(&error), path = round, "an earlier round of a latch was not deleted");
             }
         }
     }

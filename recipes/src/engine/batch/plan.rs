@@ -34,7 +34,8 @@ pub(super) struct Plan<N, W> {
     /// The passes of the nodes that entries have.
     held: BTreeMap<u64, u64>,
     company: Company,
-    /// The number of entries that may still take the one node, unless no other contender is queued.
+    /// The number of further entries that may hold the one node before it is given back. It counts only while
+    /// another contender waits.
     left: usize,
 }
 

@@ -119,7 +119,7 @@ impl Keeper {
                 tracing::warn!(error = %chain, path, "a node's data cannot be written");
             }
             _ if self.plan.stands() => {
-                tracing::warn!(error = %chain, path, pause_s, "a node that stands cannot be read");
+                tracing::warn!(error = %chain, path, pause_s, "a kept node cannot be read");
             }
             _ => tracing::warn!(error = %chain, path, pause_s, "a node cannot be created"),
         }

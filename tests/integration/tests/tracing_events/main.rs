@@ -213,7 +213,7 @@ async fn register_and_fail(client: &CuratorFramework, server: &TestingServer, lo
         server.refuse(op, 1, ErrorCode::NoAuth);
     }
     client.set_data().for_path("/standing/node", "of an operator").await.unwrap();
-    log.comes_to("a node that stands cannot be read").await;
+    log.comes_to("a kept node cannot be read").await;
     timeout(PATIENCE, node.watch().wait_for(|state| matches!(state, NodeState::Standing(_)))).await.unwrap().unwrap();
     assert_eq!(server.refusals_left(), 0);
     let _second = started("/standing/node");
@@ -294,7 +294,7 @@ async fn gather(client: &CuratorFramework, server: &TestingServer, log: &Log) {
     let fixed = vec![Acl::new(Permission::READ | Permission::ADMIN, "world", "anyone")];
     client.set_acl().with_acl(fixed).for_path(&format!("/latch/{round}")).await.unwrap();
     assert!(latch.try_set_count(1).await.unwrap());
-    log.comes_to("an earlier round of a latch stays").await;
+    log.comes_to("an earlier round of a latch was not deleted").await;
 }
 
 /// A queue with a foreign node, and one without a server.
@@ -402,7 +402,7 @@ async fn live_through_everything(log: &Log) {
     let not_readable = vec![Acl::new(Permission::WRITE | Permission::ADMIN, "world", "anyone")];
     client.set_acl().with_acl(not_readable).for_path(guard.node_path()).await.unwrap();
     timeout(PATIENCE, hidden.acquire_timeout(PATIENCE)).await.unwrap().unwrap_err();
-    log.comes_to("the node that is held cannot be watched").await;
+    log.comes_to("the node of a guard cannot be watched").await;
     assert!(guard.release().await.unwrap().is_released());
 
     // No client may delete anything below the path, so the node of the dropped guard stays.

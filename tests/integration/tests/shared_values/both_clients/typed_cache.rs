@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use curator_framework::{Changes, CreateMode, Error};
+use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::in_process::{client, server};
 use curator_integration::on_every_server;
@@ -99,7 +100,9 @@ on_every_server! {
         assert!(cache.models().is_empty(), "the path does not exist");
         for number in 0..20 {
             let written = in_time(ada.set(&user(number))).await.unwrap();
-            assert!(in_time(cache.caught_up()).await.unwrap().get() >= written.mzxid);
+            let zxid = in_time(cache.caught_up()).await.unwrap().get();
+            // The replies of `zookeeper-async` have no transaction, so it may know an earlier one.
+            assert!(zxid >= written.mzxid || is_zookeeper_async(), "{zxid}, {}", written.mzxid);
             let read = cache.get("ada").unwrap().present().unwrap();
             assert_eq!((read.value.logins, read.version), (number, written.version));
         }
@@ -305,7 +308,7 @@ on_every_server! {
                 cache.get("ada").unwrap().present().is_some_and(|user| user.stat.czxid != before.czxid.get())
             })
         }).await;
-        if !curator_integration::clients::is_zookeeper_async() {
+        if !is_zookeeper_async() {
             assert_eq!(cache.get("ada").unwrap().present().unwrap().since, since);
             assert!(changes.try_recv().is_err(), "it is not a change");
             let Some(ModelChange::Added(model)) = in_time(cache.changes().recv()).await else { panic!("it is present") };

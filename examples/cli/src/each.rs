@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead as _, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::pin::pin;
+use std::time::Instant;
 
 use curator_recipes::{MaxLeases, ParticipantKind};
 use futures_util::StreamExt as _;
@@ -12,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::child::{Input, NOT_EXECUTABLE, NOT_FOUND};
 use crate::failure::{Failure, LOST};
-use crate::lock::{Held, Lock, Semaphore, acquire, present};
+use crate::lock::{Held, Lock, Semaphore, acquire, present, refuse_itself};
 use crate::output::tell;
 use crate::signals::Signals;
 use crate::site::Site;
@@ -72,7 +73,8 @@ fn replaced(word: &OsStr, line: &[u8]) -> OsString {
 
 /// Runs the command for each line, and returns the exit status. The process waits for one lease at a time.
 pub(crate) async fn each(site: &Site, semaphore: &Semaphore, signals: &mut Signals) -> Result<u8, Failure> {
-    let limit = semaphore.limit(site).await?;
+    let limit = signals.unless_ended(semaphore.limit(site, Instant::now())).await?;
+    refuse_itself(ParticipantKind::Lease, Some(present(&limit)), &semaphore.run.path)?;
     let lock = Lock::new(&site.client, ParticipantKind::Lease, Some(&limit), &semaphore.run)?;
     // A stream keeps the line that waits for its lease while commands end.
     let jobs = unfold(input(Parts::Lines)?, |mut lines| async {
@@ -118,7 +120,8 @@ async fn next(
             Err(failure) => return Err(failure),
         }
     };
-    let held = acquire(site, lock, ParticipantKind::Lease, Some(present(limit)), &semaphore.run).await?;
+    let held =
+        acquire(site, lock, ParticipantKind::Lease, Some(present(limit)), &semaphore.run, Instant::now()).await?;
     Ok(held.map(|held| (held, line)))
 }
 

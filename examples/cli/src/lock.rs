@@ -57,7 +57,7 @@ pub(crate) struct Run {
     #[arg(long, env = "CURATOR_DATA")]
     data: Option<String>,
     /// The lock's path
-    path: String,
+    pub(crate) path: String,
     #[command(flatten)]
     pub(crate) work: Work,
 }
@@ -79,16 +79,22 @@ this program is killed with SIGKILL, Linux kills the command too, but not the pr
 program. The server releases the lock when the session ends, at most T later.";
 
 impl Semaphore {
-    /// Returns the limit of leases, which may be the number in a node.
-    pub(crate) async fn limit(&self, site: &Site) -> Result<MaxLeases, Failure> {
+    /// Returns the limit of leases, which may be the number in a node. The wait for it counts from `begin`.
+    pub(crate) async fn limit(&self, site: &Site, begin: Instant) -> Result<MaxLeases, Failure> {
+        site.first_session(self.run.timeout).await?;
+        // A budget of zero does not limit the reads, as it does not limit the connection.
+        let budget = self.run.timeout.filter(|budget| !budget.is_zero());
+        let left = budget.map_or(Duration::MAX, |budget| budget.saturating_sub(begin.elapsed()));
         let Some(path) = &self.limit_path else {
-            warn_of_other_limit(site, &self.run, self.leases).await;
+            let warning = warn_of_other_limit(site, &self.run, self.leases);
+            // The program does not need it.
+            let _too_long = tokio::time::timeout(left.min(WARNING), warning).await;
             return Ok(self.leases.into());
         };
         let first = i32::try_from(self.leases).unwrap_or(i32::MAX);
         let count = SharedCount::new(site.client.clone(), path, first)?;
         count.start()?;
-        let budget = site.client.connection_timeout();
+        let budget = site.client.connection_timeout().min(left);
         match count.initialized_timeout(budget).await? {
             Some(()) => Ok((&count).into()),
             None => Err(Failure(69, format!("the limit {path} was not read within {budget:?}"))),
@@ -96,13 +102,18 @@ impl Semaphore {
     }
 }
 
+/// The longest time for the search for another limit.
+const WARNING: Duration = Duration::from_secs(1);
+
 /// Warns of a holder with another number of leases. Each number counts for its own client alone.
 async fn warn_of_other_limit(site: &Site, run: &Run, leases: usize) {
     let parent = make_path(&run.path, InterProcessSemaphoreV2::LEASES);
     let Ok(nodes) = site.client.get_children().for_path(&parent).await else { return };
     let Some(first) = nodes.first() else { return };
     let Ok((data, _)) = site.client.get_data().for_path(&make_path(&parent, first)).await else { return };
-    let other = String::from_utf8_lossy(&data).rsplit_once(LEASES_OF).and_then(|(_, number)| number.parse().ok());
+    let text = String::from_utf8_lossy(&data);
+    let number = text.strip_suffix(')').and_then(|text| text.rsplit_once(LEASES_OF));
+    let other = number.and_then(|(_, number)| number.parse().ok());
     if let Some(other) = other.filter(|other: &usize| *other != leases) {
         tell(&format!(
             "a holder of {} has {other} leases as the limit, and this program has {leases}: give all the same number \
@@ -112,8 +123,8 @@ async fn warn_of_other_limit(site: &Site, run: &Run, leases: usize) {
     }
 }
 
-/// The text before the number of leases in the data of a node.
-const LEASES_OF: &str = " n=";
+/// The text before the number of leases in the data of a node, which a bracket ends.
+const LEASES_OF: &str = " (n=";
 
 /// Returns a limit as a number. It may change.
 pub(crate) fn present(limit: &MaxLeases) -> usize {
@@ -144,7 +155,7 @@ impl Lock {
             (_, Some(leases)) => {
                 let options = match leases {
                     MaxLeases::Fixed(leases) if run.data.is_none() => {
-                        LockOptions::new().data(format!("{}{LEASES_OF}{leases}", label(&run.work.command)))
+                        LockOptions::new().data(format!("{}{LEASES_OF}{leases})", label(&run.work.command)))
                     }
                     _ => lock_options(run),
                 };
@@ -173,25 +184,26 @@ impl Lock {
 
 /// Runs the command under a lease, and returns the exit status.
 pub(crate) async fn leased(site: &Site, semaphore: &Semaphore, signals: &mut Signals) -> Result<u8, Failure> {
-    let run = &semaphore.run;
-    site.first_session(run.timeout).await?;
-    let limit = signals.unless_ended(semaphore.limit(site)).await?;
-    under(site, ParticipantKind::Lease, Some(limit), run, signals).await
+    let begin = Instant::now();
+    let limit = signals.unless_ended(semaphore.limit(site, begin)).await?;
+    under(site, ParticipantKind::Lease, Some(limit), &semaphore.run, begin, signals).await
 }
 
-/// Runs the command under a lock, a semaphore if it has `leases`, and returns the exit status.
+/// Runs the command under a lock, a semaphore if it has `leases`, and returns the exit status. The wait for the lock
+/// counts from `begin`.
 pub(crate) async fn under(
     site: &Site,
     kind: ParticipantKind,
     leases: Option<MaxLeases>,
     run: &Run,
+    begin: Instant,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let number = leases.as_ref().map(present);
     refuse_itself(kind, number, &run.path)?;
     let lock = Lock::new(&site.client, kind, leases.as_ref(), run)?;
     let leases = number;
-    let Some(held) = signals.unless_ended(acquire(site, &lock, kind, leases, run)).await? else {
+    let Some(held) = signals.unless_ended(acquire(site, &lock, kind, leases, run, begin)).await? else {
         let other = format!("another contender has {0}: curator status {0} shows it", run.path);
         tell(&signals.unless_ended(site.refused_by(&run.path, kind, other)).await?);
         return Ok(run.conflict_exit_code);
@@ -200,7 +212,7 @@ pub(crate) async fn under(
 }
 
 /// Refuses a lock that would wait for the command of which this program is a part.
-fn refuse_itself(kind: ParticipantKind, leases: Option<usize>, path: &str) -> Result<(), Failure> {
+pub(crate) fn refuse_itself(kind: ParticipantKind, leases: Option<usize>, path: &str) -> Result<(), Failure> {
     let is_held = std::env::var_os("CURATOR_LOCK_PATH").is_some_and(|held| held == path);
     // Readers share, and so do leases.
     if !is_held || kind == ParticipantKind::Read || leases.is_some_and(|leases| leases > 1) {
@@ -260,15 +272,15 @@ impl Held {
     }
 }
 
-/// Acquires the lock within the time that the options allow. Returns the guard, and the grace for the command.
+/// Acquires the lock within the time that the options allow, from `begin` on. Returns the guard, and the grace for the command.
 pub(crate) async fn acquire(
     site: &Site,
     lock: &Lock,
     kind: ParticipantKind,
     leases: Option<usize>,
     run: &Run,
+    begin: Instant,
 ) -> Result<Option<Held>, Failure> {
-    let begin = Instant::now();
     let session = site.first_session(run.timeout).await?;
     let grace = run.work.grace.in_session(session.timeout())?;
     let left = || run.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));

@@ -33,6 +33,7 @@ mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use curator_recipes::ParticipantKind;
 
@@ -90,11 +91,11 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Status(status) => signals.unless_ended(show::status(&site, status)).await,
         Action::Revoke(options) => signals.unless_ended(revoke::revoke(&site.client, options)).await,
         Action::Serve(options) => serve::run(&site, options, &connection, signals.end()).await,
-        Action::Lock(run) => under(&site, ParticipantKind::Lock, None, run, &mut signals).await,
+        Action::Lock(run) => under(&site, ParticipantKind::Lock, None, run, Instant::now(), &mut signals).await,
         Action::Semaphore(semaphore) if semaphore.each => each::each(&site, semaphore, &mut signals).await,
         Action::Semaphore(semaphore) => leased(&site, semaphore, &mut signals).await,
-        Action::Read(run) => under(&site, ParticipantKind::Read, None, run, &mut signals).await,
-        Action::Write(run) => under(&site, ParticipantKind::Write, None, run, &mut signals).await,
+        Action::Read(run) => under(&site, ParticipantKind::Read, None, run, Instant::now(), &mut signals).await,
+        Action::Write(run) => under(&site, ParticipantKind::Write, None, run, Instant::now(), &mut signals).await,
         Action::Elect(elect) => elect::elect(&site, elect, &mut signals).await,
         Action::Join(join) => join::join(&site, join, &mut signals).await,
         Action::Leader(options) => signals.unless_ended(leader::leader(&site, options)).await,

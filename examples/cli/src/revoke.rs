@@ -72,13 +72,29 @@ async fn force(client: &CuratorFramework, node: &str, is_agreed: bool) -> Result
     if !is_agreed && !agrees(node).await? {
         return Err(Failure(1, "nothing was deleted".to_owned()));
     }
-    // The name of such a node is not given again, and a version would change with a request to release.
-    match client.delete().for_path(node).await {
-        Ok(()) => drop(print(format!("deleted {node}\n")).await?),
-        Err(Error::NoNode { .. }) => return Err(missing()),
-        Err(error) => return Err(error.into()),
+    if !delete_exactly(client, node, stat.czxid).await? {
+        return Err(missing());
     }
+    print(format!("deleted {node}\n")).await?;
     Ok(0)
+}
+
+/// Deletes the node that this transaction has created. Returns `false` if it does not exist any more: a node that was
+/// created again at its path is another one, and stays.
+async fn delete_exactly(client: &CuratorFramework, node: &str, czxid: i64) -> Result<bool, Error> {
+    loop {
+        let version = match client.check_exists().for_path(node).await? {
+            Some(stat) if stat.czxid == czxid => stat.version,
+            _ => return Ok(false),
+        };
+        match client.delete().with_version(version).for_path(node).await {
+            Ok(()) => return Ok(true),
+            Err(Error::NoNode { .. }) => return Ok(false),
+            // A request to release has written the node.
+            Err(Error::BadVersion { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Asks on the terminal.
@@ -90,4 +106,34 @@ async fn agrees(node: &str) -> Result<bool, Failure> {
     flush(BEFORE_A_COMMAND);
     let answer = input(Parts::Lines)?.recv().await.transpose()?.unwrap_or_default();
     Ok(matches!(answer.trim_ascii(), b"y" | b"Y" | b"yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use curator_framework::{CreateMode, RetryOneTime};
+    use curator_test::TestingServer;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn node_that_was_created_again_is_another_one() {
+        let server = TestingServer::start().unwrap();
+        let retry = RetryOneTime::new(Duration::from_millis(50));
+        let client = CuratorFramework::new_client(server.connect_string(), retry).unwrap();
+        client.start().unwrap();
+        let create = async || {
+            client.create().with_mode(CreateMode::Ephemeral).for_path("/node").await.unwrap();
+            client.check_exists().for_path("/node").await.unwrap().unwrap().czxid
+        };
+        let first = create().await;
+        client.delete().for_path("/node").await.unwrap();
+        let second = create().await;
+        assert!(!delete_exactly(&client, "/node", first).await.unwrap());
+        client.set_data().for_path("/node", "__REVOKE__").await.unwrap();
+        assert!(server.exists("/node"));
+        assert!(delete_exactly(&client, "/node", second).await.unwrap());
+        assert!(!server.exists("/node") && !delete_exactly(&client, "/node", second).await.unwrap());
+    }
 }

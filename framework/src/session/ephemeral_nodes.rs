@@ -259,6 +259,7 @@ impl EphemeralNodes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Stat;
 
     #[test]
     fn list_does_not_tell_which_creates_were_answered() {
@@ -274,7 +275,6 @@ mod tests {
         session.0.is_gone("/a", 3);
         assert!(!session.0.has_created("/a"));
     }
-    use crate::model::Stat;
 
     /// The counter, with the requests of a test.
     struct Session(EphemeralNodes);

@@ -104,7 +104,12 @@ impl Probe<'_> {
         match self {
             Self::Command(command) => {
                 let mut shell = Command::new("sh");
-                shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                shell
+                    .args(["-c", command])
+                    .env_remove("CURATOR_AUTH")
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null());
                 // A group of its own: a check that hangs ends with the processes that it has started.
                 let child = shell.process_group(0).spawn().map_err(|error| error.to_string())?;
                 let mut group = Group(child);

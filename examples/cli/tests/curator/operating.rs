@@ -111,6 +111,7 @@ fn lock_inside_itself_is_refused() {
         ("lock /lock -- true", 2),
         ("write /lock -- true", 2),
         ("semaphore /lock -- true", 2),
+        ("semaphore --each /lock -- true </dev/null", 2),
         ("lock /other -- true", 0),
     ] {
         let output = lock(&servers, &[], &format!("$CURATOR {inner}"));

@@ -1,4 +1,4 @@
-//! What the tests of connections need: the states that a listener got, clients of a simulation, and handles that
+//! The common parts of the tests of connections: the states that a listener got, clients of a simulation, and handles that
 //! say what a test wants.
 
 use std::sync::Arc;

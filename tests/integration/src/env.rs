@@ -1,4 +1,4 @@
-//! What every test needs: a server, a root of its own, clients.
+//! The needs of every test: a server, a root of its own, clients.
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;

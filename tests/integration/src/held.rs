@@ -172,7 +172,7 @@ pub async fn all_lost(guards: &[LockGuard]) -> Vec<LossReason> {
     join_all(guards.iter().chain(parts).map(LockGuard::lost)).await
 }
 
-/// What is wrong with guards that are all reported as lost.
+/// The faults of guards that are all reported as lost.
 pub fn not_over(guards: &[LockGuard]) -> Option<String> {
     let parts = guards.iter().flat_map(LockGuard::parts);
     let held = |guard: &&LockGuard| guard.is_held() || !guard.remaining().is_zero();

@@ -9,7 +9,7 @@ use plotters::prelude::{
 };
 use serde_json::Value;
 
-/// What the titles of the rows start with, before the number of waiters.
+/// The start of the titles of the rows, before the number of waiters.
 pub(crate) const BYTES: &str = "bytes of a hand-off, waiters: ";
 
 const COLOURS: [(&str, RGBColor); 2] = [(OURS, RGBColor(183, 65, 14)), (CURATOR, RGBColor(70, 110, 160))];

@@ -1,4 +1,4 @@
-//! How sessions start, move and end.
+//! The start, the moves and the end of sessions.
 
 use curator_test::wire::{ConnectRequest, OpCode, session_password};
 

@@ -1,4 +1,4 @@
-//! Which states a client goes through, and which of them its listeners get.
+//! The states that a client goes through, and the ones that its listeners get.
 
 use std::time::Duration;
 

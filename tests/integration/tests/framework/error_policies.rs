@@ -1,4 +1,4 @@
-//! What a connection's states cost holders: `ConnectionStateErrorPolicy`.
+//! The cost of a connection's states for holders: `ConnectionStateErrorPolicy`.
 
 use std::time::Duration;
 

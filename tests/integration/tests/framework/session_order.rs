@@ -91,7 +91,7 @@ async fn hits(ensemble: &SimulatedEnsemble, client: ClientId, seed: u64) {
     }
 }
 
-/// Whether the states of a listener are the story of so many sessions.
+/// Returns `true` if the states of a listener are the story of so many sessions.
 fn is_a_story(told: &[ConnectionState], sessions: u64) -> bool {
     let follows = |pair: &[ConnectionState]| {
         matches!(

@@ -6,7 +6,7 @@ use curator_integration::on_every_server;
 use crate::peer::{Peer, Thread};
 use crate::record::{Report, check, history, rules};
 
-/// What two threads of each process compete for, how often, and the folder of the waiters.
+/// The lock that two threads of each process compete for, the number of turns, and the folder of the waiters.
 struct Contest {
     kind: &'static str,
     java: [&'static str; 2],

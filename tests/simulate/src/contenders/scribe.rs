@@ -34,7 +34,7 @@ impl Scribe {
     ///
     /// With `late`, contenders may be late to record an event, but not by as much as this time. Then each grant asks all
     /// that count as holders for their state. A holder whose guard is not held has lost the lock before, and must be
-    /// notified. A grant that has ended when it is recorded, or whose node was deleted a moment ago, does not count.
+    /// notified. A grant does not count if it has ended when it is recorded, or if its node was deleted a moment ago.
     /// Its holder must be notified as well.
     pub fn new(recovery: Duration, late: Option<Duration>) -> Self {
         let scribe = Self::of(None, recovery);

@@ -16,7 +16,7 @@ fn gzipped(data: &[u8]) -> Vec<u8> {
     GzipCompressionProvider.compress("/", data).unwrap()
 }
 
-/// What the node has, read in all three ways by a client that compresses by default.
+/// The data of the node, read in all three ways by a client that compresses by default.
 async fn is_stored(client: &CuratorFramework, path: &str, data: &[u8], compressed: bool) {
     let stored = if compressed { gzipped(data) } else { data.to_vec() };
     assert_eq!(client.get_data().undecompressed().for_path(path).await.unwrap().0, stored, "{path}");

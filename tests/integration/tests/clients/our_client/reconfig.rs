@@ -158,7 +158,7 @@ async fn a_whole_ensemble_is_named_and_what_is_wrong_is_told() {
     }
 }
 
-/// What it is good for: the only server that the client was given is gone forever.
+/// Its use: the only server that the client was given is gone forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_moves_to_servers_that_only_the_ensemble_knew() {
     let cluster = cluster();

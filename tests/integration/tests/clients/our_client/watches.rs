@@ -134,7 +134,7 @@ async fn a_watch_that_is_dropped_in_an_outage_is_removed_after_it() {
 }
 
 on_every_server! {
-    /// On that rests the hand-over of a lock: a contender whose node went first does not have the lock.
+    /// The hand-over of a lock rests on that: a contender does not have the lock if its node was deleted first.
     async fn events_come_in_the_order_in_which_they_happened(env) {
         const NODES: usize = 200;
         let (client, other) = (connected(env.address()).await, connected(env.address()).await);

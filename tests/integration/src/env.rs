@@ -261,3 +261,11 @@ pub async fn eventually(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
+
+/// Closes the connections of a proxy, and waits for the next one of the session. A request in between may still be
+/// answered on the old one.
+pub async fn reconnected(proxy: &FaultProxy, session: &Session) {
+    let epoch = session.epoch();
+    proxy.reset();
+    eventually("the next connection", async || session.epoch() != epoch && session.is_connected()).await;
+}

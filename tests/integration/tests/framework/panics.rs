@@ -13,7 +13,7 @@ use curator_framework::{
     CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, EnsembleProvider, Error, FixedEnsembleProvider,
     LossReason, OtherPaths, Randomness, RetryAttempt, RetryPolicy, Schema, SchemaSet, ThreadRandomness, Zxid,
 };
-use curator_integration::env::{connected, in_time};
+use curator_integration::env::{connected, in_time, reconnected};
 use curator_integration::in_process;
 use curator_recipes::{InterProcessMutex, MutexGuard, NodeState, PersistentNode};
 use curator_test::{ClientId, FaultProxy, SimulatedEnsemble};
@@ -309,15 +309,8 @@ impl ZooKeeperFactory for PanicsOnce {
 async fn held_over_a_reset(proxy: &FaultProxy, client: &CuratorFramework, faulty: &Faulty) {
     let guard = in_time(InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire()).await.unwrap();
     let session = client.session().await.unwrap();
-    let epoch = session.epoch();
     faulty.breaks();
-    proxy.reset();
-    in_time(async {
-        while session.epoch() == epoch || !session.is_connected() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    reconnected(proxy, &session).await;
     assert!(guard.is_held());
 }
 

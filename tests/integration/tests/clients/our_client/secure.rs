@@ -7,7 +7,7 @@ use curator_framework::{
     Acl, Chain, CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, Error, FixedEnsembleProvider,
     Permission, RetryNTimes, SaslDigest, TlsFiles, TlsOptions,
 };
-use curator_integration::env::{connected, eventually, in_time};
+use curator_integration::env::{connected, eventually, in_time, reconnected};
 use curator_recipes::InterProcessMutex;
 use curator_test::{ApacheServer, ApacheServerBuilder, ClientAuth, FaultProxy, TestAuthority, TestCertificate};
 
@@ -158,16 +158,12 @@ async fn a_client_with_files_outlives_its_certificate() {
     .await;
     let renewed = authority.client_certificate("worker").unwrap();
     files.write(authority.certificate_pem(), renewed.certificate_pem(), renewed.key_pem());
-    proxy.reset();
-    in_time(session.get_data("/")).await.ok();
-    in_time(session.connected()).await.unwrap();
+    reconnected(&proxy, &session).await;
     assert_eq!((session.epoch(), guard.is_held()), (2, true));
     // The files are replaced one by one: what was read before is used until they fit.
     let next = authority.client_certificate("worker").unwrap();
     files.write(authority.certificate_pem(), next.certificate_pem(), renewed.key_pem());
-    proxy.reset();
-    in_time(session.get_data("/")).await.ok();
-    in_time(session.connected()).await.unwrap();
+    reconnected(&proxy, &session).await;
     assert_eq!((session.epoch(), guard.is_held()), (3, true));
     assert!(in_time(guard.release()).await.unwrap().is_released());
 }

@@ -57,7 +57,7 @@ impl Claiming {
         (data, stat): (Vec<u8>, Stat),
         joins: bool,
     ) -> Self {
-        let lock = session.owned_node_at(&make_path(lock_path, &name), None);
+        let lock = session.owned_node_at(&make_path(lock_path, &name), None).writing(&path);
         let lock = if joins { lock.joining() } else { lock };
         Self { path, name, data, stat, lock }
     }

@@ -40,6 +40,10 @@ impl ZooKeeperFactory for RefusingFactory {
         let handle = Arc::new(Handle { inner: connection.handle, factory: self.clone() });
         Ok(Connection { handle, ..connection })
     }
+
+    fn capabilities(&self) -> Capabilities {
+        DefaultZooKeeperFactory::new().capabilities()
+    }
 }
 
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use crate::model::path::make_path;
 use crate::model::{Stat, owning_session};
 use crate::session::Session;
 use crate::session::delete_tree::delete_tree;
+use crate::zookeeper::Operation;
 
 pub(super) async fn try_clean(session: &Session, remains: &PendingDelete) -> Result<()> {
     if remains.is_looked_for() {
@@ -14,8 +15,9 @@ pub(super) async fn try_clean(session: &Session, remains: &PendingDelete) -> Res
     }
     loop {
         let mut is_changed = false;
+        let unchanged = session.unchanged(remains.written()).await?;
         for (path, delete) in find(session, remains).await? {
-            match delete_if_there(session, &path, delete).await {
+            match delete_if_there(session, &path, delete, unchanged.clone()).await {
                 // The node was changed, or another one has replaced it.
                 Err(Error::BadVersion { .. }) if remains.is_looked_for() => is_changed = true,
                 deleted => deleted?,
@@ -50,7 +52,7 @@ async fn find(session: &Session, remains: &PendingDelete) -> Result<Vec<(String,
         PendingDelete::Created { path, czxid, .. } => {
             (path, session.exists(path).await?.filter(|stat| stat.czxid == *czxid))
         }
-        PendingDelete::Marked { path, data } => match session.get_data(path).await {
+        PendingDelete::Marked { path, data, .. } => match session.get_data(path).await {
             Ok((found, stat)) => (path, (found == data.as_bytes()).then_some(stat)),
             Err(Error::NoNode { .. }) => (path, None),
             Err(error) => return Err(error),
@@ -60,10 +62,10 @@ async fn find(session: &Session, remains: &PendingDelete) -> Result<Vec<(String,
     Ok(found.map(in_its_version).into_iter().collect())
 }
 
-async fn delete_if_there(session: &Session, path: &str, delete: Delete) -> Result<()> {
+async fn delete_if_there(session: &Session, path: &str, delete: Delete, check: Option<Operation>) -> Result<()> {
     let deleted = match delete.children {
         true => delete_tree(session, path, delete.version).await,
-        false => session.delete(path, delete.version).await,
+        false => session.delete_if(check, path, delete.version).await,
     };
     match deleted {
         Err(Error::NoNode { .. }) => Ok(()),

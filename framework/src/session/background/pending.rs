@@ -18,9 +18,9 @@ pub(crate) enum PendingDelete {
     /// belongs to no session.
     Uncertain { path: String, ephemeral: bool },
     /// The ephemeral node at the path, if it has this data, which no other node has.
-    Marked { path: String, data: String },
+    Marked { path: String, data: String, written: Option<String> },
     /// The node at the path, if this transaction has created it.
-    Created { path: String, czxid: i64, ephemeral: bool },
+    Created { path: String, czxid: i64, ephemeral: bool, written: Option<String> },
 }
 
 /// The options of a delete.
@@ -41,6 +41,14 @@ impl PendingDelete {
             }
             Self::Marked { .. } => true,
             Self::Guaranteed { .. } => false,
+        }
+    }
+
+    /// Returns the path of the node that each owner of this one writes with the create.
+    pub(super) fn written(&self) -> Option<&str> {
+        match self {
+            Self::Marked { written, .. } | Self::Created { written, .. } => written.as_deref(),
+            _ => None,
         }
     }
 
@@ -124,7 +132,7 @@ mod tests {
     #[test]
     fn only_a_caller_gives_up_at_another_version() {
         let changed = Error::BadVersion { path: "/a".into() };
-        let left = PendingDelete::Created { path: "/a".into(), czxid: 7, ephemeral: false };
+        let left = PendingDelete::Created { path: "/a".into(), czxid: 7, ephemeral: false, written: None };
         assert!(!left.is_over(&changed, 9));
         let guaranteed = PendingDelete::Guaranteed { path: "/a".into(), delete: Delete::default() };
         assert!(guaranteed.is_over(&changed, 0));

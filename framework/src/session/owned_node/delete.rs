@@ -95,7 +95,7 @@ impl OwnedNode {
 
     /// Sends the delete, alone or behind other operations. Returns `NoNode` if the node itself is missing.
     async fn send_delete(&self, node: &KnownNode, others: Vec<Operation>) -> Result<Vec<Done>> {
-        if self.is_exact && others.is_empty() {
+        if self.exact.is_some() && others.is_empty() {
             // Boxed: a rare branch must not enlarge every waiter's future.
             return Box::pin(self.delete_exact(node)).await.map(|()| Vec::new());
         }
@@ -146,7 +146,7 @@ impl Drop for OwnedNode {
             }
             self.session.background().clean(
                 &self.session,
-                match self.is_exact {
+                match self.exact.is_some() {
                     true => self.remains_at_path(),
                     false => PendingDelete::Claimed {
                         parent: parent.into_owned(),

@@ -10,6 +10,7 @@ use crate::model::{CreateMode, Stat};
 use crate::session::Session;
 use crate::session::background::PendingDelete;
 use crate::session::known_node::KnownNode;
+use crate::zookeeper::Operation;
 
 /// The node at the exact path of an owned node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,13 @@ pub enum Occupant {
     Missing,
 }
 
+/// The facts of an owned node at an exact path.
+#[derive(Debug, Default)]
+pub(super) struct Exact {
+    /// The node that each owner writes in the transaction of the create.
+    written: Option<String>,
+}
+
 impl Session {
     /// Returns the ownership of an ephemeral node at exactly this path. Sends no request.
     ///
@@ -35,12 +43,45 @@ impl Session {
         let (parent, name) = (parent_of(path), node_from_path(path));
         let id = id.unwrap_or_else(|| self.new_id());
         let mut owned = OwnedNode::new(self.clone(), parent, id, name, CreateMode::Ephemeral);
-        (owned.path, owned.is_exact) = (path.to_owned(), true);
+        (owned.path, owned.exact) = (path.into(), Some(Box::default()));
         owned
+    }
+
+    /// Returns the check that the node stays as it is now. `None` without a node.
+    pub(crate) async fn unchanged(&self, path: Option<&str>) -> Result<Option<Operation>> {
+        let Some(path) = path else { return Ok(None) };
+        let found = self.exists(path).await?;
+        Ok(found.map(|stat| Operation::Check { path: path.to_owned(), version: Some(stat.version) }))
+    }
+
+    /// Deletes a node if the check succeeds. Returns `BadVersion` if the checked node or the deleted one has another
+    /// version, or the checked one is gone.
+    pub(crate) async fn delete_if(&self, check: Option<Operation>, path: &str, version: Option<i32>) -> Result<()> {
+        let Some(check) = check else { return self.delete(path, version).await };
+        let delete = Operation::Delete { path: path.to_owned(), version };
+        match self.transaction(vec![check, delete]).await {
+            Err(Error::Transaction { index, cause, .. }) => Err(match (index, *cause) {
+                (0, Error::NoNode { path }) => Error::BadVersion { path },
+                (_, cause) => cause,
+            }),
+            done => done.map(drop),
+        }
     }
 }
 
 impl OwnedNode {
+    /// Declares that each owner of a node at this [exact path](Session::owned_node_at) writes the node at `path` in the
+    /// transaction of the create. The version of that node then shows to a delete if another owner has followed.
+    #[must_use]
+    pub fn writing(mut self, path: &str) -> Self {
+        self.exact = Some(Box::new(Exact { written: Some(path.to_owned()) }));
+        self
+    }
+
+    fn written(&self) -> Option<&str> {
+        self.exact.as_ref()?.written.as_deref()
+    }
+
     /// Reads the node at an [exact path](Session::owned_node_at), after `NodeExists` or an unknown outcome of the create.
     /// Adopts it if this owner has created it.
     ///
@@ -80,11 +121,12 @@ impl OwnedNode {
     pub(super) async fn delete_exact(&self, node: &KnownNode) -> Result<()> {
         let path = self.session.root().to_client_path(&node.path);
         loop {
+            let unchanged = self.session.unchanged(self.written()).await?;
             let Some(Stat { version, .. }) = self.session.exists(path).await?.filter(|stat| !node.is_followed_by(stat))
             else {
                 return Err(Error::NoNode { path: path.into() });
             };
-            match self.session.delete(path, Some(version)).await {
+            match self.session.delete_if(unchanged, path, Some(version)).await {
                 Err(Error::BadVersion { .. }) => {}
                 deleted => return deleted,
             }
@@ -93,10 +135,12 @@ impl OwnedNode {
 
     /// Returns what the drop leaves to delete.
     pub(super) fn remains_at_path(&self) -> PendingDelete {
-        let path = self.session.root().to_server_path(&self.path).into_owned();
+        let to_server_path = |path: &str| self.session.root().to_server_path(path).into_owned();
+        let path = to_server_path(&self.path);
+        let written = self.written().map(to_server_path);
         match self.node.as_ref().filter(|_| !self.outcome_unknown) {
-            Some(node) => PendingDelete::Created { path, czxid: node.czxid, ephemeral: true },
-            None => PendingDelete::Marked { path, data: self.id.to_string() },
+            Some(node) => PendingDelete::Created { path, czxid: node.czxid, ephemeral: true, written },
+            None => PendingDelete::Marked { path, data: self.id.to_string(), written },
         }
     }
 }

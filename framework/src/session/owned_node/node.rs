@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::exact::Exact;
 use crate::error::{Error, PathText, Result};
 use crate::model::new_node::NodeSpec;
 use crate::model::path::{make_path, node_from_path, parent_of};
@@ -29,10 +30,10 @@ pub struct Created {
 pub struct OwnedNode {
     pub(super) session: Session,
     /// The path of the create: without the number that the server appends.
-    pub(super) path: String,
+    pub(super) path: Box<str>,
     pub(super) id: ProtectedId,
-    /// The id is the node's data, and not in its name.
-    pub(super) is_exact: bool,
+    /// `Some` if the id is the node's data, and not in its name.
+    pub(super) exact: Option<Box<Exact>>,
     /// Its transactions join others.
     pub(super) joins: bool,
     pub(super) mode: CreateMode,
@@ -92,9 +93,9 @@ impl OwnedNode {
         Self {
             // An owned node outlives the connection.
             session: session.unpinned(),
-            path: Session::protected_path(parent, id, name),
+            path: Session::protected_path(parent, id, name).into(),
             id,
-            is_exact: false,
+            exact: None,
             joins: false,
             mode,
             outcome_unknown: false,
@@ -170,17 +171,17 @@ impl OwnedNode {
     /// Adopts the node. The registry marks it when it is deleted, before any waiter wakes.
     pub(super) fn set_node(&mut self, mut node: KnownNode) {
         self.forget_node();
-        node.is_exact = self.is_exact;
+        node.is_exact = self.exact.is_some();
         let node = Arc::new(node);
         // A missing node at an exact path may be another one, so the registry cannot decide.
-        if !self.is_exact {
+        if self.exact.is_none() {
             self.session.watches().owns(&node.path, &node);
         }
         self.node = Some(node);
     }
 
     pub(super) fn forget_node(&self) {
-        if let Some(node) = self.node.as_ref().filter(|_| !self.is_exact) {
+        if let Some(node) = self.node.as_ref().filter(|_| self.exact.is_none()) {
             self.session.watches().disowns(&node.path);
         }
     }

@@ -44,7 +44,7 @@ impl OwnedNode {
         let acl = node.acl.map_or_else(|| session.acl_for(&self.path), <[_]>::to_vec);
         self.check_schemas(&session, node.data, &acl)?;
         let was_uncertain = self.outcome_unknown;
-        let created = Operation::Create { path: self.path.clone(), data: node.data.to_vec(), acl, mode: self.mode };
+        let created = Operation::Create { path: self.path.to_string(), data: node.data.to_vec(), acl, mode: self.mode };
         let index = before.len();
         let mut operations = before;
         operations.push(created);
@@ -71,12 +71,12 @@ impl OwnedNode {
     ///
     /// After the future is dropped, one of the two nodes exists. Dropping both owned nodes deletes it.
     pub async fn replace(&mut self, old: &mut Self, data: Vec<u8>, checks: Vec<Operation>) -> Result<Created> {
-        let Some(node) = old.node.clone() else { return Err(Error::NoNode { path: old.path.as_str().into() }) };
+        let Some(node) = old.node.clone() else { return Err(Error::NoNode { path: old.path.as_ref().into() }) };
         let session = self.session.pinned();
         let (old_path, index) = (session.root().to_client_path(&node.path).to_owned(), checks.len());
         let mut operations = checks;
         let acl = session.acl_for(&self.path);
-        operations.push(Operation::Create { path: self.path.clone(), data, acl, mode: self.mode });
+        operations.push(Operation::Create { path: self.path.to_string(), data, acl, mode: self.mode });
         operations.push(Operation::Delete { path: old_path, version: None });
         self.outcome_unknown = true;
         // From here on a deletion counts as the owner's.
@@ -94,7 +94,7 @@ impl OwnedNode {
     fn created_by(&mut self, session: &Session, done: &[Done], index: usize) -> Result<Created> {
         let Some(Done::Created { path, mut stat }) = done.get(index).cloned() else {
             self.outcome_unknown = true;
-            return Err(Error::NoNode { path: self.path.as_str().into() });
+            return Err(Error::NoNode { path: self.path.as_ref().into() });
         };
         if stat.czxid == 0 {
             // A transaction's reply has the stats of changed nodes, but not of created ones.

@@ -21,7 +21,7 @@ impl Session {
         let path = self.to_server_path(path).to_string();
         let ephemeral = mode.is_ephemeral();
         let remains = match czxid {
-            Some(czxid) => PendingDelete::Created { path, czxid, ephemeral },
+            Some(czxid) => PendingDelete::Created { path, czxid, ephemeral, written: None },
             None => PendingDelete::Uncertain { path, ephemeral },
         };
         self.background().clean(self, remains);

@@ -1,12 +1,17 @@
 //! Lost messages and ended sessions in the hands of consumers with a lock.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use curator_framework::LossReason;
-use curator_integration::env::{children, connected, eventually, in_time};
+use curator_framework::spi::{Operation, Request};
+use curator_framework::{Error, LossReason};
+use curator_integration::env::{Env, Kind, builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::QueueError;
+use curator_integration::refusals::RefusingFactory;
+use curator_recipes::{QueueError, Release};
 use curator_test::wire::OpCode;
+use parking_lot::Mutex;
 
 use crate::stage::{LONG, completed, drained, locked, locks, next, nothing, texts, through, with};
 
@@ -243,4 +248,65 @@ on_every_server! {
         };
         in_time(queue.consumer().run_until(stopped, 1, work)).await.unwrap();
     }
+}
+
+/// Gives a delivery back. Another consumer follows between the reads and the delete of the last attempt, which has this
+/// number.
+async fn given_back_late(attempt: usize) {
+    let env = Env::new(Kind::InProcess);
+    let (direct, path) = (env.client().await, env.path("queue"));
+    in_time(locked(&direct, &path).put(&"item".to_owned())).await.unwrap();
+    let (deletes, follower) = (AtomicUsize::new(0), Arc::new(Mutex::new(None)));
+    let (other, follows, locks) = (direct.clone(), Arc::clone(&follower), format!("{path}-locks/"));
+    let (queue, name) =
+        (path.clone(), children(&direct, &path).await.into_iter().find(|name| name.starts_with("queue-")).unwrap());
+    let (item, lock) = (format!("{path}/{name}"), format!("{path}-locks/{name}"));
+    let deleted = lock.clone();
+    let factory = RefusingFactory::new(move |request| {
+        let is_delete = match request {
+            Request::Delete { path, .. } => path.starts_with(&locks),
+            Request::Transaction { operations } => {
+                matches!(operations.last(), Some(Operation::Delete { path, .. }) if path.starts_with(&locks))
+            }
+            _ => false,
+        };
+        match if is_delete { deletes.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 } {
+            number if number == attempt => {
+                let follows = async {
+                    in_time(other.delete().for_path(&deleted)).await.unwrap();
+                    *follows.lock() = Some(next(&mut locked(&other, &queue).consumer()).await);
+                };
+                tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(follows));
+                None
+            }
+            0 | 1 => None,
+            _ => Some(Error::NoAuth { path: queue.as_str().into() }),
+        }
+    });
+    let client = connected(builder(env.address()).zookeeper_factory(factory)).await;
+    let delivery = next(&mut locked(&client, &path).consumer()).await;
+    // The transaction of the claimed version fails.
+    let (data, _) = in_time(direct.get_data().for_path(&item)).await.unwrap();
+    in_time(direct.set_data().for_path(&item, data)).await.unwrap();
+    if attempt == 2 {
+        let release = in_time(delivery.release()).await.unwrap();
+        assert!(matches!(release, Release::AlreadyLost(LossReason::NodeDeleted)), "{release:?}");
+    } else {
+        drop(delivery);
+    }
+    eventually("another consumer follows", async || follower.lock().is_some()).await;
+    client.close().await;
+    let follower = follower.lock().take().unwrap();
+    assert!(env.client().await.check_exists().for_path(&lock).await.unwrap().is_some());
+    in_time(follower.complete()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_delete_of_a_lock_spares_the_lock_of_the_next_consumer() {
+    given_back_late(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_delete_of_a_dropped_lock_spares_the_lock_of_the_next_consumer() {
+    given_back_late(3).await;
 }

@@ -4,7 +4,7 @@ use super::writes::{COMPARED, KEPT};
 use super::*;
 use crate::error::Error;
 use crate::model::{CreateMode, EventType, Stat, WatchedEvent};
-use crate::zookeeper::{Done, Operation, Request};
+use crate::zookeeper::{Done, Operation, Read, ReadDone, Request, Response};
 
 fn stat(czxid: i64, mzxid: i64) -> Stat {
     Stat { czxid, mzxid, pzxid: czxid, ctime: czxid, mtime: mzxid, ..Stat::default() }
@@ -47,6 +47,21 @@ fn newest_unchanged_write_proves_the_history_in_one_round() {
     let known = history(&[("/a", stat(1, 5)), ("/b", stat(2, 7)), ("/c", stat(3, 3))]);
     let same = [("/a", stat(1, 5)), ("/b", stat(2, 7)), ("/c", stat(3, 3))];
     assert_eq!(compare(&known, &same), (Judgement::Same { up_to: 7 }, vec![vec!["/b".to_owned()]]));
+}
+
+#[test]
+fn reads_of_one_request_are_known_like_others() {
+    let mut known = history(&[("/a", stat(1, 5)), ("/c", stat(3, 3))]);
+    let paths = ["/a", "/b", "/c", "/zookeeper/config"];
+    let reads = paths.map(|path| Read::GetData { path: path.to_owned() }).to_vec();
+    let done = |stat| ReadDone::Data(Vec::new(), stat);
+    let config = stat(9, 9);
+    let all = vec![done(stat(1, 6)), done(stat(2, 7)), ReadDone::Failed(-101), done(config)];
+    known.replied(&Request::MultiRead { reads }, &Ok(Response::Reads(all)), 8);
+    let mut paths: Vec<_> = known.writes.iter().map(|(path, write)| (&**path, write.mzxid)).collect();
+    paths.sort_unstable();
+    assert_eq!(paths, [("/a", 6), ("/b", 7)]);
+    assert_eq!(known.deleted.len(), 1);
 }
 
 #[test]

@@ -3,10 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use curator_wire::ErrorCode;
+
 use crate::error::Error;
 use crate::model::path::parent_of;
 use crate::model::{EventType, Stat, WatchedEvent};
-use crate::zookeeper::{Done, Operation, Request, Response};
+use crate::zookeeper::{Done, Operation, Read, ReadDone, Request, Response};
 
 /// The number of writes, and of deletions, that a comparison can use.
 pub(super) const COMPARED: usize = 64;
@@ -40,6 +42,12 @@ pub(super) struct Deletion {
     pub(super) zxid: i64,
     /// The transaction that had created the node.
     pub(super) czxid: i64,
+}
+
+/// Returns `true` for the root, which is in all histories, and for nodes such as the configuration, which each server
+/// writes for itself.
+fn is_of_each_server(path: &str, stat: &Stat) -> bool {
+    stat.mzxid == 0 || path.starts_with("/zookeeper/")
 }
 
 /// The newest writes that replies have shown.
@@ -82,6 +90,24 @@ impl History {
             (Request::Transaction { operations }, Ok(Response::Done(all))) => {
                 operations.iter().zip(all).for_each(|(operation, done)| self.done(operation, done, zxid));
             }
+            (Request::MultiRead { reads }, Ok(Response::Reads(all))) => {
+                reads.iter().zip(all).for_each(|(read, done)| self.read(read, done, zxid));
+            }
+            _ => {}
+        }
+    }
+
+    /// Records the result of one of several reads.
+    fn read(&mut self, read: &Read, done: &ReadDone, zxid: i64) {
+        match (read, done) {
+            (Read::GetData { path }, ReadDone::Data(_, stat)) => match self.writes.get_mut(&**path) {
+                Some(write) => *write = Write::of(stat),
+                None if is_of_each_server(path, stat) => {}
+                None => self.insert(path.as_str().into(), stat),
+            },
+            (Read::GetData { path }, ReadDone::Failed(code)) if *code == ErrorCode::NoNode.code() => {
+                self.is_missing(path, zxid);
+            }
             _ => {}
         }
     }
@@ -102,8 +128,7 @@ impl History {
     pub(super) fn wrote(&mut self, path: &Arc<str>, stat: &Stat) {
         match self.writes.get_mut(path) {
             Some(write) => *write = Write::of(stat),
-            // The root, which is in all histories; and nodes such as the configuration, which each server writes for itself.
-            None if stat.mzxid == 0 || path.starts_with("/zookeeper/") => {}
+            None if is_of_each_server(path, stat) => {}
             None => self.insert(Arc::clone(path), stat),
         }
     }

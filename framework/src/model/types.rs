@@ -347,6 +347,26 @@ pub enum MultiReadResult {
     Children(Vec<String>),
 }
 
+impl MultiReadResult {
+    /// Returns the node's data and its stat. `None` for a list of children.
+    #[must_use]
+    pub fn into_data(self) -> Option<(Vec<u8>, Stat)> {
+        match self {
+            Self::Data(data, stat) => Some((data, stat)),
+            Self::Children(_) => None,
+        }
+    }
+
+    /// Returns the names of the node's children, in no order. `None` for data.
+    #[must_use]
+    pub fn into_children(self) -> Option<Vec<String>> {
+        match self {
+            Self::Children(names) => Some(names),
+            Self::Data(..) => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

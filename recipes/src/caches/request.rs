@@ -1,8 +1,19 @@
-//! The reads that a cache asks for.
+//! The reads that a cache asks for. One request has many of them, which saves most of the processor time of a load, in
+//! the client and in the server.
 
 use std::sync::Arc;
 
-/// A request of a cache.
+use curator_framework::spi::Read;
+use curator_framework::{Error, MultiReadResult, Stat};
+
+use crate::standing::source::Reads;
+
+/// The limit of reads in one request.
+const MOST: usize = 64;
+/// A reply of more data makes the next requests smaller: the other replies of the client wait for its transfer.
+const LARGE: usize = 64 * 1024;
+
+/// A read of a cache.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Request {
     /// Reads the data and the stat of a node.
@@ -16,5 +27,189 @@ impl Request {
         match self {
             Self::Read(path) | Self::List(path) => path,
         }
+    }
+}
+
+/// The reply to a read; `None` if the node does not exist.
+pub(super) enum Reply {
+    Node(Option<(Stat, Vec<u8>)>),
+    /// The data of the node cannot be decoded.
+    Undecodable(Stat, Error),
+    Children(Option<Vec<String>>),
+}
+
+impl Reply {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Node(Some((_, data))) => data.len(),
+            Self::Children(Some(names)) => names.iter().map(String::len).sum(),
+            _ => 0,
+        }
+    }
+}
+
+/// The number of reads in the next request: twice as many with each reply, and one more behind the first large reply.
+#[derive(Debug)]
+pub(super) struct BatchSize {
+    reads: usize,
+    /// The number of reads that are sent alone first, because they failed together.
+    alone: usize,
+    doubles: bool,
+    most: usize,
+}
+
+impl Default for BatchSize {
+    fn default() -> Self {
+        Self { reads: MOST / 4, alone: 0, doubles: true, most: MOST }
+    }
+}
+
+impl BatchSize {
+    /// The number of reads in one request, unless they are sent alone.
+    pub(super) const fn get(&self) -> usize {
+        self.reads
+    }
+
+    /// Returns the number of reads in the next request, of this many at most.
+    pub(super) fn take(&mut self, most: usize) -> usize {
+        match self.alone {
+            0 => self.reads.min(most),
+            _ => {
+                self.alone -= 1;
+                1
+            }
+        }
+    }
+
+    /// Follows the size of a reply.
+    pub(super) fn replied(&mut self, bytes: usize) {
+        if bytes >= LARGE {
+            (self.reads, self.doubles) = ((self.reads / 2).max(1), false);
+        } else {
+            let more = if self.doubles { self.reads } else { 1 };
+            self.reads = (self.reads + more).min(self.most);
+        }
+    }
+
+    /// A request with so many reads has failed as a whole, with an error that does not pass.
+    pub(super) fn failed(&mut self, reads: usize, error: &Error) {
+        if matches!(error, Error::Unsupported { .. }) {
+            self.most = 1;
+        }
+        (self.reads, self.doubles) = ((reads / 2).clamp(1, self.most), false);
+        self.alone += reads;
+    }
+}
+
+/// A request that has ended.
+pub(super) struct Completed {
+    pub(super) requests: Vec<Request>,
+    /// The number of the connection on which it started.
+    pub(super) epoch: u64,
+    /// The data in the reply.
+    pub(super) bytes: usize,
+    /// The reply to each read, or the error of all.
+    pub(super) replies: Result<Vec<Result<Reply, Error>>, Error>,
+}
+
+/// Sends reads with these full paths. The codec may be code of the program, which blocks: so it is called here, without
+/// the cache's lock.
+pub(super) async fn send(
+    reads: Reads,
+    requests: Vec<(Request, String)>,
+    epoch: u64,
+    decode: impl Fn(&str, Vec<u8>) -> Result<Vec<u8>, Error>,
+) -> Completed {
+    let replies = match &*requests {
+        [(request, path)] => match read_one(&reads, path, request).await {
+            reply if reply.as_ref().is_err_and(Error::is_retryable) => reply.map(|_| Vec::new()),
+            reply => Ok(vec![reply]),
+        },
+        all => read_all(&reads, all).await,
+    };
+    let mut bytes = 0;
+    let decoded = |(reply, (_, path)): (Result<Reply, Error>, &(Request, String))| {
+        let reply = reply?;
+        bytes += reply.bytes();
+        Ok(match reply {
+            Reply::Node(Some((stat, data))) => match decode(path, data) {
+                Ok(data) => Reply::Node(Some((stat, data))),
+                Err(error) => Reply::Undecodable(stat, error),
+            },
+            reply => reply,
+        })
+    };
+    let replies = replies.map(|replies| replies.into_iter().zip(&requests).map(decoded).collect());
+    let requests = requests.into_iter().map(|(request, _)| request).collect();
+    Completed { requests, epoch, bytes, replies }
+}
+
+/// Reads several nodes in one request.
+async fn read_all(reads: &Reads, requests: &[(Request, String)]) -> Result<Vec<Result<Reply, Error>>, Error> {
+    let read = |(request, path): &(Request, String)| match request {
+        Request::Read(_) => Read::GetData { path: path.clone() },
+        Request::List(_) => Read::GetChildren { path: path.clone() },
+    };
+    let replies = reads.multi_read(requests.iter().map(read).collect()).await?;
+    let reply = |(reply, (request, _)): (Result<MultiReadResult, Error>, &(Request, String))| match (reply, request) {
+        (Err(Error::NoNode { .. }), Request::Read(_)) => Ok(Reply::Node(None)),
+        (Err(Error::NoNode { .. }), Request::List(_)) => Ok(Reply::Children(None)),
+        (reply, Request::Read(_)) => reply.map(|read| Reply::Node(read.into_data().map(|(data, stat)| (stat, data)))),
+        (reply, Request::List(_)) => reply.map(|read| Reply::Children(read.into_children())),
+    };
+    Ok(replies.into_iter().zip(requests).map(reply).collect())
+}
+
+/// Reads a node, or the list of its children. A missing root has a watch too.
+async fn read_one(reads: &Reads, path: &str, request: &Request) -> Result<Reply, Error> {
+    let Request::Read(relative) = request else { return reads.get_children(path).await.map(Reply::Children) };
+    loop {
+        let found = reads.get_data(path).await?;
+        let is_watched = found.is_some() || !relative.is_empty() || !reads.is_one_shot();
+        // Otherwise the root was created between the two requests.
+        if is_watched || reads.exists(path).await?.is_none() {
+            return Ok(Reply::Node(found));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the sizes of so many requests, each with the same reply.
+    fn sizes(size: &mut BatchSize, requests: usize, bytes: usize) -> Vec<usize> {
+        let mut next = || {
+            let reads = size.take(usize::MAX);
+            size.replied(bytes);
+            reads
+        };
+        (0..requests).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn requests_have_more_reads_until_a_reply_is_large() {
+        let mut size = BatchSize::default();
+        assert_eq!(sizes(&mut size, 4, 100), [16, 32, 64, 64]);
+        assert_eq!(sizes(&mut size, 3, LARGE), [64, 32, 16]);
+        assert_eq!(sizes(&mut size, 3, 100), [8, 9, 10]);
+        assert_eq!(sizes(&mut size, 9, LARGE)[4..], [1; 5]);
+    }
+
+    #[test]
+    fn reads_that_failed_together_are_sent_alone_once() {
+        let mut size = BatchSize::default();
+        let error = Error::ReplyTooLarge { path: "/a".into(), size: 9, limit: 8 };
+        size.failed(3, &error);
+        assert_eq!([0; 5].map(|_| size.take(usize::MAX)), [1, 1, 1, 1, 1]);
+        size.replied(100);
+        assert_eq!(size.take(usize::MAX), 2);
+    }
+
+    #[test]
+    fn without_such_a_request_each_read_is_sent_alone() {
+        let mut size = BatchSize::default();
+        size.failed(16, &Error::Unsupported { request: "multiRead".into(), client: "this", needed: "another" });
+        assert_eq!(sizes(&mut size, 40, 100), [1; 40]);
     }
 }

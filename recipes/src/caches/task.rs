@@ -17,15 +17,15 @@ use super::engine::Engine;
 use super::error::CacheError;
 use super::model::CacheState;
 use super::options::CuratorCacheOptions;
-use super::request::Request;
+use super::request::{BatchSize, Completed, Reply, Request, send};
 use crate::standing::in_sessions::{InSessions, work_in_sessions};
-use crate::standing::source::{Reads, Source};
+use crate::standing::source::Source;
 use crate::standing::{Pauses, Stop, catch_up};
 
-/// The limit of a cache's requests in flight while it loads, or reads the changes of an outage. A request of a lock of
-/// the same client waits behind at most so many reads.
+/// The least limit of a cache's reads in flight while it loads, or reads the changes of an outage. A request of a lock of
+/// the same client waits behind at most so many reads, or behind two requests of many reads.
 const AT_ONCE_IN_A_LOAD: usize = 32;
-/// The limit of the requests in flight once the contents are fresh. Each write of any client causes one.
+/// The limit of the reads in flight once the contents are fresh. Each write of any client causes one.
 const AT_ONCE: usize = 1024;
 /// The pause after a request was lost on a connection that stays.
 const PAUSE_AFTER_LOSS: Duration = Duration::from_secs(1);
@@ -34,21 +34,6 @@ const PAUSE_AFTER_LARGE: Duration = Duration::from_secs(1);
 /// The codes of replies that the same read has again: `MARSHALLINGERROR`, `BADARGUMENTS`, `APIERROR`, `AUTHFAILED`,
 /// `SESSIONCLOSEDREQUIRESASLAUTH`.
 const LASTING: [i32; 5] = [-5, -8, -100, -115, -124];
-
-/// The reply to a request; `None` if the node does not exist.
-enum Reply {
-    Node(Option<(Stat, Vec<u8>)>),
-    /// The data of the node cannot be decoded.
-    Undecodable(Stat, Error),
-    Children(Option<Vec<String>>),
-}
-
-/// A request that has ended, with the number of the connection on which it started.
-struct Completed {
-    request: Request,
-    epoch: u64,
-    reply: Result<Reply, Error>,
-}
 
 pub(super) struct CacheTask {
     client: CuratorFramework,
@@ -194,7 +179,16 @@ impl CacheTask {
         // From here on a resync of the session starts at the client's own transaction.
         shared.set_known_up_to(KnownUpTo::Newest);
         let reads = FuturesUnordered::new();
-        let mut run = SessionRun { session: session.clone(), source, reads, newest_stat: 0, lost: None };
+        let (reads_in_flight, batch_size) = (0, BatchSize::default());
+        let mut run = SessionRun {
+            session: session.clone(),
+            source,
+            reads,
+            reads_in_flight,
+            batch_size,
+            newest_stat: 0,
+            lost: None,
+        };
         let ended = self.run_session(&mut run, connection).await;
         // The end of the session may come without a notice of the lost connection.
         shared.step(|_| None);
@@ -221,7 +215,7 @@ impl CacheTask {
             };
             tokio::select! {
                 biased;
-                Some(reply) = run.reads.next() => batch.replies.push(reply),
+                Some(completed) = run.reads.next() => batch.replies.push(completed),
                 notification = run.source.next() => match notification {
                     Some(notification) => batch.notifications.push(notification),
                     None => return Ok(()),
@@ -244,7 +238,7 @@ impl CacheTask {
             }
             // After the notifications, because replies may be older.
             for completed in batch.replies.drain(..) {
-                refused.extend(self.apply_reply(engine, run, completed));
+                refused.extend(self.apply_replies(engine, run, completed));
             }
             repeats_at = self.repeat_refused(engine, refused.iter().map(|(_, error)| error));
             failure = engine.failure().cloned();
@@ -294,9 +288,38 @@ impl CacheTask {
         (is_one_shot && nodes > limit).then(|| CacheError::TooManyNodes { path: path(), limit })
     }
 
-    /// Hands in the reply to a request. Returns the path and the error if the node cannot be cached.
-    fn apply_reply(&self, engine: &mut Engine, run: &mut SessionRun, completed: Completed) -> Option<(String, Error)> {
-        let Completed { request, epoch, reply } = completed;
+    /// Hands in the replies to a request. Returns the paths of the nodes that cannot be cached, and the errors.
+    fn apply_replies(&self, engine: &mut Engine, run: &mut SessionRun, completed: Completed) -> Vec<(String, Error)> {
+        let Completed { requests, epoch, bytes, replies } = completed;
+        run.reads_in_flight -= requests.len();
+        let replies = match replies {
+            Ok(replies) => {
+                run.batch_size.replied(bytes);
+                replies
+            }
+            Err(error) if may_pass(&error) || run.session.end_reason().is_some() => {
+                run.pause_after_loss(epoch);
+                requests.into_iter().for_each(|request| engine.was_lost(request));
+                return Vec::new();
+            }
+            Err(error) => {
+                run.batch_size.failed(requests.len(), &error);
+                engine.was_not_read(requests);
+                return Vec::new();
+            }
+        };
+        let refusals = requests.into_iter().zip(replies);
+        refusals.filter_map(|(request, reply)| self.apply_reply(engine, run, (request, epoch), reply)).collect()
+    }
+
+    /// Hands in the reply to a read. Returns the path and the error if the node cannot be cached.
+    fn apply_reply(
+        &self,
+        engine: &mut Engine,
+        run: &mut SessionRun,
+        (request, epoch): (Request, u64),
+        reply: Result<Reply, Error>,
+    ) -> Option<(String, Error)> {
         let path = self.shared.full_path(request.path());
         let (stat, error) = match reply {
             Ok(Reply::Node(found)) => {
@@ -328,14 +351,26 @@ impl CacheTask {
             return;
         }
         let is_fresh = self.shared.state.borrow().is_fresh();
-        let at_once = if is_fresh && !run.source.reads.is_one_shot() { AT_ONCE } else { AT_ONCE_IN_A_LOAD };
+        let is_one_shot = run.source.reads.is_one_shot();
+        let at_once = match is_fresh && !is_one_shot {
+            true => AT_ONCE,
+            false => AT_ONCE_IN_A_LOAD.max(2 * run.batch_size.get()),
+        };
         let epoch = run.session.epoch();
-        while run.reads.len() < at_once {
-            let Some(request) = engine.next_request() else { return };
-            let path = self.shared.full_path(request.path());
+        while run.reads_in_flight < at_once {
+            let with_path = |request: Request| {
+                let path = self.shared.full_path(request.path());
+                (request, path)
+            };
+            let count = if is_one_shot { 1 } else { run.batch_size.take(at_once - run.reads_in_flight) };
+            let requests: Vec<_> = std::iter::from_fn(|| engine.next_request()).take(count).map(with_path).collect();
+            if requests.is_empty() {
+                return;
+            }
+            run.reads_in_flight += requests.len();
             let (client, compressed) = (self.client.clone(), self.compressed);
             let decode = move |path: &str, data| client.from_stored(path, data, compressed);
-            run.reads.push(send_request(run.source.reads.clone(), path, request, epoch, decode));
+            run.reads.push(send(run.source.reads.clone(), requests, epoch, decode).boxed());
         }
     }
 }
@@ -356,12 +391,12 @@ fn apply_notification(shared: &Shared, engine: &mut Engine, run: &mut SessionRun
         }
         SubscriptionEvent::Resynced => {
             // These reads were sent on the lost connection.
-            run.reads.clear();
+            run.drop_reads();
             engine.resynced();
         }
         // Notifications were dropped, or the known nodes are of another server.
         _ => {
-            run.reads.clear();
+            run.drop_reads();
             engine.restart();
         }
     }
@@ -402,6 +437,9 @@ struct SessionRun {
     session: Session,
     source: Source,
     reads: FuturesUnordered<BoxFuture<'static, Completed>>,
+    /// The number of nodes and lists that they read.
+    reads_in_flight: usize,
+    batch_size: BatchSize,
     /// The newest transaction in a stat.
     newest_stat: i64,
     lost: Option<Lost>,
@@ -444,6 +482,12 @@ impl SessionRun {
         self.session.zxid().map_or(self.newest_stat, Zxid::get)
     }
 
+    /// Ignores the replies to the requests in flight.
+    fn drop_reads(&mut self) {
+        self.reads.clear();
+        self.reads_in_flight = 0;
+    }
+
     /// Records the transactions in a stat.
     fn has_seen(&mut self, stat: &Stat) {
         self.newest_stat = self.newest_stat.max(stat.mzxid).max(stat.pzxid);
@@ -459,39 +503,5 @@ impl SessionRun {
     fn paused_until(&self) -> Option<Instant> {
         let lost = self.lost.as_ref().filter(|lost| lost.epoch >= self.session.epoch())?;
         Some(lost.until).filter(|until| *until > Instant::now())
-    }
-}
-
-/// Sends a request. The codec may be code of the program, which blocks: so it is called here, without the cache's lock.
-fn send_request(
-    reads: Reads,
-    path: String,
-    request: Request,
-    epoch: u64,
-    decode: impl FnOnce(&str, Vec<u8>) -> Result<Vec<u8>, Error> + Send + 'static,
-) -> BoxFuture<'static, Completed> {
-    async move {
-        let reply = match read(&reads, &path, &request).await {
-            Ok(Reply::Node(Some((stat, data)))) => Ok(match decode(&path, data) {
-                Ok(data) => Reply::Node(Some((stat, data))),
-                Err(error) => Reply::Undecodable(stat, error),
-            }),
-            reply => reply,
-        };
-        Completed { request, epoch, reply }
-    }
-    .boxed()
-}
-
-/// Reads a node, or the list of its children. A missing root has a watch too.
-async fn read(reads: &Reads, path: &str, request: &Request) -> Result<Reply, Error> {
-    let Request::Read(relative) = request else { return reads.get_children(path).await.map(Reply::Children) };
-    loop {
-        let found = reads.get_data(path).await?;
-        let is_watched = found.is_some() || !relative.is_empty() || !reads.is_one_shot();
-        // Otherwise the root was created between the two requests.
-        if is_watched || reads.exists(path).await?.is_none() {
-            return Ok(Reply::Node(found));
-        }
     }
 }

@@ -11,7 +11,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use curator_framework::recipe::{Resync, Subscription, SubscriptionEvent, WatchedData};
-use curator_framework::{AddWatchMode, Error, EventType, Session, Stat, WakeReason, Watch, WatchKind, WatchedEvent};
+use curator_framework::spi::Read;
+use curator_framework::{
+    AddWatchMode, Error, EventType, MultiReadResult, Session, Stat, WakeReason, Watch, WatchKind, WatchedEvent,
+};
 use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -81,6 +84,11 @@ impl Reads {
             NodeWatch::add(watches, path, WatchKind::Data, watch);
             (stat, data)
         }))
+    }
+
+    /// Reads several nodes in one request. It sets no watches, so a subscription has to notify of the changes.
+    pub(crate) async fn multi_read(&self, reads: Vec<Read>) -> Result<Vec<Result<MultiReadResult, Error>>, Error> {
+        self.session.multi_read(reads).await
     }
 
     /// Returns the stat of a node that may be missing or not readable.

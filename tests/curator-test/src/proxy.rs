@@ -232,6 +232,13 @@ impl FaultProxy {
         self.shared.lock().replies.get(&op).copied().unwrap_or_default()
     }
 
+    /// Returns the number of reads of data and of lists of children with a reply that was passed on whole so far. Each read
+    /// of a `multiRead` counts.
+    #[must_use]
+    pub fn reads(&self) -> usize {
+        self.shared.lock().reads
+    }
+
     /// Returns the bytes passed on whole so far, as the server sees them.
     #[must_use]
     pub fn traffic(&self) -> Traffic {

@@ -322,6 +322,17 @@ impl Engine {
         }
     }
 
+    /// Queues requests again, ahead of the others, because they were not answered together.
+    pub(super) fn was_not_read(&mut self, requests: Vec<Request>) {
+        for request in requests.into_iter().rev() {
+            let sent = self.pending.get_mut(&request).filter(|pending| pending.stage != Stage::Queued);
+            if let Some(pending) = sent {
+                pending.queue(false, &mut self.freshness);
+                self.queue.push_front(request);
+            }
+        }
+    }
+
     /// Handles the notification of a change.
     pub(super) fn notified(&mut self, event: EventType, path: &str) {
         let (scope, newest) = (&self.options.scope, self.freshness.newest());

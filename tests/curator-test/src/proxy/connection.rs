@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::Speech;
 use super::lane::{Chunk, End, Lane};
 use super::state::{Fault, Shared, State};
-use crate::wire::{ConnectRequest, OpCode, Reader, ReplyHeader, RequestHeader, Writer, XID_EVENT};
+use crate::wire::{ConnectRequest, DecodeError, OpCode, Reader, ReplyHeader, RequestHeader, Writer, XID_EVENT};
 
 /// The time that a reset waits for a connection to the server in progress.
 const RESET_LIMIT: Duration = Duration::from_millis(10);
@@ -305,7 +305,8 @@ struct Dialogue {
     asked: bool,
     /// True once the server's first chunk was passed on.
     answered: bool,
-    waiting: VecDeque<(i32, OpCode)>,
+    /// Each with its number of reads.
+    waiting: VecDeque<(i32, OpCode, usize)>,
 }
 
 impl Dialogue {
@@ -325,13 +326,19 @@ impl Dialogue {
             }
             return !state.strikes_request(OpCode::CreateSession);
         }
-        let Ok(header) = RequestHeader::decode(&mut Reader::new(frame)) else {
+        let mut body = Reader::new(frame);
+        let Ok(header) = RequestHeader::decode(&mut body) else {
             return true;
         };
         if state.strikes_request(header.op) {
             return false;
         }
-        self.waiting.push_back((header.xid, header.op));
+        let reads = match header.op {
+            OpCode::GetData | OpCode::GetChildren | OpCode::GetChildren2 => 1,
+            OpCode::MultiRead => reads(&mut body).unwrap_or_default(),
+            _ => 0,
+        };
+        self.waiting.push_back((header.xid, header.op, reads));
         true
     }
 
@@ -347,9 +354,26 @@ impl Dialogue {
             return None;
         }
         // Replies come in order, except those to `auth` and the like.
-        let place = self.waiting.iter().position(|&(xid, _)| xid == header.xid)?;
-        let (_, op) = self.waiting.remove(place)?;
-        state.strikes_reply(op)
+        let place = self.waiting.iter().position(|&(xid, ..)| xid == header.xid)?;
+        let (_, op, reads) = self.waiting.remove(place)?;
+        let struck = state.strikes_reply(op);
+        if struck.is_none() {
+            state.reads += reads;
+        }
+        struck
+    }
+}
+
+/// Returns the number of reads in a `multiRead`.
+fn reads(body: &mut Reader<'_>) -> Result<usize, DecodeError> {
+    let mut reads = 0;
+    loop {
+        let (_op, is_end, _error) = (body.int()?, body.bool()?, body.int()?);
+        if is_end {
+            return Ok(reads);
+        }
+        let (_path, _watch) = (body.string()?, body.bool()?);
+        reads += 1;
     }
 }
 

@@ -142,3 +142,20 @@ async fn too_large_replies_are_asked_for_again_with_growing_pauses() {
     assert!(writes > 10 && asked <= 2, "{asked} large replies for {writes} writes");
     assert_eq!(stage.proxy.total_connections(), 1);
 }
+
+#[tokio::test]
+async fn nodes_that_are_too_large_together_are_read_alone() {
+    const NODES: usize = 200;
+    let stage = Stage::new().await;
+    let path = |number| format!("/tree/a/{number}");
+    for number in 0..NODES {
+        stage.other.create().with_data(vec![b'x'; LIMIT / 4]).for_path(&path(number)).await.unwrap();
+    }
+    let cache = loaded(&stage.client, "/tree", CuratorCacheOptions::new()).await;
+    assert_eq!(cache.len(), 4 + NODES);
+    assert!((0..NODES).all(|number| cache.get(&path(number)).present().unwrap().data.len() == LIMIT / 4));
+    // A few of them together fail, and each is then read alone.
+    let (reads, requests) = (stage.proxy.reads(), stage.proxy.replies(OpCode::MultiRead));
+    assert!(reads < 3 * NODES && requests < NODES / 2, "{reads} reads, {requests} requests for several");
+    assert_eq!(stage.proxy.total_connections(), 1);
+}

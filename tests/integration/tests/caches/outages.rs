@@ -7,7 +7,7 @@ use curator_integration::env::{self, builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{CacheError, CacheState, CuratorCache, CuratorCacheOptions, Lookup};
 
-use crate::stage::{Replay, Reported, away, commit, contents, loaded, reads};
+use crate::stage::{Replay, Reported, away, commit, contents, loaded};
 
 on_every_server! {
     async fn the_contents_stay_in_an_outage_and_the_state_says_since_when(env) {
@@ -15,7 +15,7 @@ on_every_server! {
         other.create().creating_parents_if_needed().with_data("1").for_path(&root).await.unwrap();
         let cache = loaded(&connected(builder(proxy.address())).await, &root, CuratorCacheOptions::new()).await;
         let before = in_time(cache.synced()).await.unwrap();
-        let (requests, lost) = (reads(&proxy), tokio::time::Instant::now());
+        let (requests, lost) = (proxy.reads(), tokio::time::Instant::now());
         let mut written = 0;
         away(&proxy, &cache, async {
             let CacheState::Stale { since, zxid } = cache.state() else { panic!("{:?}", cache.state()) };
@@ -29,7 +29,7 @@ on_every_server! {
         .await;
         let CacheState::Fresh { zxid: fresh } = cache.state() else { panic!("{:?}", cache.state()) };
         assert!(fresh.get() >= written);
-        assert_eq!((cache.get(&root).present().unwrap().data.as_slice(), reads(&proxy) - requests), (&b"2"[..], 1));
+        assert_eq!((cache.get(&root).present().unwrap().data.as_slice(), proxy.reads() - requests), (&b"2"[..], 1));
     }
 
     async fn a_root_comes_and_goes_also_in_outages(env) {

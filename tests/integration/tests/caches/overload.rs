@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use curator_framework::spi::Request;
+use curator_framework::spi::{Read, Request};
 use curator_framework::{CuratorOp, Error};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process;
@@ -20,11 +20,20 @@ const THROTTLED: i32 = -127;
 /// same reply again.
 const LASTING: [i32; 5] = [-5, -8, -100, -115, -124];
 
+/// Returns `true` if the request reads the data of this node, perhaps with others.
+fn reads(request: &Request, node: &str) -> bool {
+    match request {
+        Request::GetData { path, .. } => **path == *node,
+        Request::MultiRead { reads } => reads.iter().any(|read| matches!(read, Read::GetData { path } if path == node)),
+        _ => false,
+    }
+}
+
 /// Refuses so many reads as a server with too much to do does.
 fn throttled(left: &Arc<AtomicUsize>) -> RefusingFactory {
     let left = Arc::clone(left);
     RefusingFactory::new(move |request| {
-        let is_refused = matches!(request, Request::GetData { .. })
+        let is_refused = matches!(request, Request::GetData { .. } | Request::MultiRead { .. })
             && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
         is_refused.then(|| Error::ZooKeeper { code: THROTTLED, request: request.to_string().into() })
     })
@@ -65,7 +74,7 @@ async fn a_node_that_a_server_refuses_for_good_is_reported_and_left_out() {
         let (server, refused) = (in_process::server(), Arc::new(Mutex::new("")));
         let path = Arc::clone(&refused);
         let factory = RefusingFactory::new(move |request| {
-            let is_refused = matches!(request, Request::GetData { path: read, .. } if **read == **path.lock());
+            let is_refused = reads(request, &path.lock());
             is_refused.then(|| Error::ZooKeeper { code, request: request.to_string().into() })
         });
         let client = connected(in_process::options(&server).zookeeper_factory(factory)).await;

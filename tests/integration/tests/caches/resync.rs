@@ -9,7 +9,7 @@ use curator_integration::on_every_server;
 use curator_recipes::{CacheState, CuratorCache, CuratorCacheOptions, Lookup};
 use curator_test::FaultProxy;
 
-use crate::stage::{Replay, Reported, commit, contents, loaded, questions, reads};
+use crate::stage::{Replay, Reported, commit, contents, loaded, questions};
 
 /// A tree of 10 × 100 nodes, with a client behind a proxy and another client.
 struct Stage {
@@ -62,9 +62,9 @@ impl Stage {
 on_every_server! {
     async fn load_reads_each_node_once_and_lists_those_with_children(env) {
         let stage = Stage::new(&env).await;
-        let before = reads(&stage.proxy);
+        let before = stage.proxy.reads();
         let cache = loaded(&stage.client, &stage.root, CuratorCacheOptions::new()).await;
-        assert_eq!(reads(&stage.proxy) - before, 1011 + 11);
+        assert_eq!(stage.proxy.reads() - before, 1011 + 11);
         assert_eq!((cache.len(), cache.state().is_fresh()), (1011, true));
         assert_eq!(cache.get(&stage.root).present().unwrap().data, b"root");
         assert_eq!(cache.get(&format!("{}/0/missing", stage.root)), Lookup::Missing);
@@ -79,13 +79,13 @@ on_every_server! {
         let cache = loaded(&stage.client, &stage.root, CuratorCacheOptions::new()).await;
         let (mut events, mut replay) = (cache.changes(), Replay::default());
         assert_eq!(replay.arrived(&mut events).len(), 1012, "the contents, and that they are loaded");
-        let before = reads(&stage.proxy);
+        let before = stage.proxy.reads();
         let (node, new) = (stage.node(7), format!("{}/new", stage.root));
         for operation in [CuratorOp::set_data(&node, "y"), CuratorOp::create(&new), CuratorOp::delete(&node)] {
             commit(&stage.other, [operation]).await;
             in_time(cache.synced()).await.unwrap();
         }
-        assert_eq!(reads(&stage.proxy) - before, 2);
+        assert_eq!(stage.proxy.reads() - before, 2);
         let reported = [Reported::Changed(node.clone()), Reported::Created(new.clone()), Reported::Deleted(node.clone())];
         assert_eq!(replay.arrived(&mut events), reported);
         assert_eq!(cache.get(&node), Lookup::Missing);
@@ -102,12 +102,12 @@ on_every_server! {
         let (mut events, mut replay) = (cache.changes(), Replay::default());
         replay.arrived(&mut events);
         for changes in [0, 1, 100] {
-            let (before, mut reported) = (reads(&stage.proxy), Vec::new());
+            let (before, mut reported) = (stage.proxy.reads(), Vec::new());
             let asked = questions(&stage.proxy);
             stage.away(&cache, async { reported = stage.change(changes).await }).await;
             let mut heard = replay.arrived(&mut events);
             heard.sort();
-            assert_eq!((heard, reads(&stage.proxy) - before), (reported, changes));
+            assert_eq!((heard, stage.proxy.reads() - before), (reported, changes));
             let asked = questions(&stage.proxy) - asked;
             assert!((1..=if changes == 0 { 2 } else { 64 }).contains(&asked), "{asked} questions for {changes} changes");
         }
@@ -130,7 +130,7 @@ on_every_server! {
         let (mut events, mut replay) = (cache.changes(), Replay::default());
         replay.arrived(&mut events);
         for changes in [0, 1, 100] {
-            let before = reads(&stage.proxy);
+            let before = stage.proxy.reads();
             let session = stage.client.session().await.unwrap();
             stage.proxy.refuse();
             stage.proxy.reset();
@@ -144,7 +144,7 @@ on_every_server! {
             in_time(cache.synced()).await.unwrap();
             let mut heard = replay.arrived(&mut events);
             heard.sort();
-            assert_eq!((heard, reads(&stage.proxy) - before), (reported, changes + 1), "{changes}, and the root");
+            assert_eq!((heard, stage.proxy.reads() - before), (reported, changes + 1), "{changes}, and the root");
         }
     }
 
@@ -158,7 +158,7 @@ on_every_server! {
         commit(&stage.other, [CuratorOp::delete(&gone), CuratorOp::create(&new)]).await;
         reported.extend([Reported::Created(new), Reported::Deleted(gone), Reported::Initialized]);
         reported.sort();
-        let before = reads(&stage.proxy);
+        let before = stage.proxy.reads();
         let cache =
             CuratorCache::with_options(stage.client.clone(), &stage.root, CuratorCacheOptions::new().resume(snapshot))
                 .unwrap();
@@ -170,7 +170,7 @@ on_every_server! {
         heard.sort();
         assert_eq!(heard, reported);
         // The root, its list, the new node, and the changed ones.
-        assert!(reads(&stage.proxy) - before <= 50 + 5, "{}", reads(&stage.proxy) - before);
+        assert!(stage.proxy.reads() - before <= 50 + 5, "{}", stage.proxy.reads() - before);
         let there: BTreeMap<_, _> = replay.0.iter().map(|(path, node)| (path.clone(), node.data.clone())).collect();
         assert_eq!(contents(&cache), there);
     }

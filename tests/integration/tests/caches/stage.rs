@@ -90,12 +90,6 @@ impl Replay {
     }
 }
 
-/// Returns the number of replies to reads that the proxy has forwarded.
-pub(crate) fn reads(proxy: &FaultProxy) -> usize {
-    let ops = [OpCode::GetData, OpCode::GetChildren, OpCode::GetChildren2];
-    ops.iter().map(|op| proxy.replies(*op)).sum()
-}
-
 /// The questions about known writes that were asked.
 pub(crate) fn questions(proxy: &FaultProxy) -> usize {
     proxy.replies(OpCode::Exists)

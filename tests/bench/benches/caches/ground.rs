@@ -19,7 +19,8 @@ const PART: usize = 500;
 /// The bytes of data of a node.
 pub(crate) const SIZE: usize = 100;
 
-const READS: [OpCode; 4] = [OpCode::Exists, OpCode::GetData, OpCode::GetChildren, OpCode::GetChildren2];
+const READS: [OpCode; 5] =
+    [OpCode::Exists, OpCode::GetData, OpCode::GetChildren, OpCode::GetChildren2, OpCode::MultiRead];
 const REST: [OpCode; 6] = [
     OpCode::AddWatch,
     OpCode::SetWatches,

@@ -35,9 +35,9 @@ pub(crate) async fn requests(ground: &Ground, sides: &mut [Side], nodes: usize, 
             cells.push(cell(&counts.kinds));
             end(side).await?;
         }
-        // The data of each node, the list of each that has children, and the watch.
-        let least = all + (all - nodes) + 1;
-        report.row(&format!("requests of a load of {}", title(tree)), &requests, Target::Figure(float(least)));
+        // The data of each node, and the list of each that has children, 64 in a request; the first requests have fewer.
+        let most = (all + (all - nodes)) / 32;
+        report.row(&format!("requests of a load of {}", title(tree)), &requests, Target::Figure(float(most)));
         report.text("of which", &cells);
         report.row(&format!("bytes sent to load {}", title(tree)), &bytes, Target::None);
     }

@@ -2,6 +2,10 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
 
 use crate::sync::job_queue::{Job, JobQueue};
 use crate::sync::user_code::catch_panic;
@@ -15,7 +19,10 @@ use crate::sync::user_code::catch_panic;
 ///   of a runtime or of the process; a job that is still queued then does not run.
 /// * A job that blocks delays only the jobs behind it in the same executor. They wait in memory, without a limit.
 /// * A job that panics causes an error event, and the next one runs.
-/// * A job may submit to its own executor. It runs outside of any async runtime.
+/// * A job may submit to its own executor.
+/// * A job is not in an async task, so it may block, and wait with [`Handle::block_on`]. It is in the context of the tokio
+///   runtime in which it was submitted, so `tokio::spawn` works. A job that was submitted elsewhere has the context of the
+///   job before it, or of the place that has created the executor.
 /// * Dropping the executor does not cancel its queued jobs.
 ///
 /// # Examples
@@ -32,13 +39,15 @@ use crate::sync::user_code::catch_panic;
 #[derive(Clone)]
 pub struct SafeNotifyExecutor {
     queue: JobQueue,
+    /// The runtime of the newest submit within one.
+    runtime: Arc<Mutex<Option<Handle>>>,
 }
 
 impl SafeNotifyExecutor {
     /// Creates an executor without jobs, and so without a thread.
     #[must_use]
     pub fn new() -> Self {
-        Self { queue: JobQueue::new(run) }
+        Self { queue: JobQueue::new(run), runtime: Arc::new(Mutex::new(Handle::try_current().ok())) }
     }
 
     /// Appends a job to the queue. Never blocks, never runs the job itself. If the system refuses a thread, this logs
@@ -53,7 +62,15 @@ impl SafeNotifyExecutor {
     /// Appends a job to the queue as [`submit`](Self::submit) does, and logs nothing. After an error the job stays in
     /// the queue.
     pub(crate) fn try_submit(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        self.queue.submit(job)
+        let runtime = match Handle::try_current() {
+            Ok(runtime) => Some(self.runtime.lock().insert(runtime).clone()),
+            // The thread of the deadlines reports losses.
+            Err(_) => self.runtime.lock().clone(),
+        };
+        self.queue.submit(move || {
+            let _context = runtime.as_ref().map(Handle::enter);
+            job();
+        })
     }
 }
 
@@ -94,6 +111,20 @@ mod tests {
         }
         drop(sender);
         assert_eq!(receiver.iter().collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn jobs_are_in_the_context_of_the_newest_runtime() {
+        let executor = SafeNotifyExecutor::default();
+        for is_outside in [false, true] {
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            let job = || drop(tokio::spawn(async { sender.send(()) }));
+            match is_outside {
+                false => executor.submit(job),
+                true => std::thread::scope(|scope| drop(scope.spawn(|| executor.submit(job)))),
+            }
+            receiver.await.expect("the task runs");
+        }
     }
 
     #[test]

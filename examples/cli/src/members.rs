@@ -178,20 +178,29 @@ async fn found(site: &Site, path: &str) -> Result<Vec<Row>, Failure> {
     ids.sort();
     let read: Vec<_> = stream::iter(ids).map(|id| read(client, path, id)).buffered(AT_ONCE).collect().await;
     let rows = read.into_iter().filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?;
+    let children: Vec<_> = rows.iter().map(|row| (row.id.as_str(), row.session.is_some())).collect();
+    match not_a_group(path, &children) {
+        Some(reason) => Err(Failure(NO_MEMBERS, reason)),
+        None => Ok(rows),
+    }
+}
+
+/// Returns the reason for which a path with these children is not a group. Each child has its name, and `true` if a
+/// session owns it.
+pub(crate) fn not_a_group(path: &str, children: &[(&str, bool)]) -> Option<String> {
     // A persistent node may have the name of a contender's. The node above the leases of a semaphore is persistent.
-    let shows_a_lock = |row: &&Row| row.session.is_some() || row.id == InterProcessSemaphoreV2::LEASES;
-    let names: Vec<String> = rows.iter().filter(shows_a_lock).map(|row| row.id.clone()).collect();
+    let shows_a_lock = |(name, is_owned): &&(&str, bool)| *is_owned || *name == InterProcessSemaphoreV2::LEASES;
+    let names: Vec<String> = children.iter().filter(shows_a_lock).map(|(name, _)| (*name).to_owned()).collect();
     if kind_of(&names).is_some() {
-        let text = format!("{path} is not a group, but a lock or an election: curator status {path} shows it");
-        return Err(Failure(NO_MEMBERS, text));
+        return Some(format!("{path} is not a group, but a lock or an election: curator status {path} shows it"));
     }
-    if !rows.is_empty() && rows.iter().all(|row| row.session.is_none()) {
-        let text = format!("{path} is not a group, because its children are not members: no session owns them");
-        let is_partition = ["items", "members"].iter().all(|part| rows.iter().any(|row| row.id == *part));
-        let inner = if is_partition { format!("; try: curator members {path}/members") } else { String::new() };
-        return Err(Failure(NO_MEMBERS, text + &inner));
+    if children.is_empty() || children.iter().any(|(_, is_owned)| *is_owned) {
+        return None;
     }
-    Ok(rows)
+    let text = format!("{path} is not a group, because its children are not members: no session owns them");
+    let is_partition = ["items", "members"].iter().all(|part| children.iter().any(|(name, _)| name == part));
+    let inner = if is_partition { format!("; try: curator members {path}/members") } else { String::new() };
+    Some(text + &inner)
 }
 
 /// Reads a member's node; `None` if the member has left.

@@ -6,9 +6,9 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, Subcommand};
 use curator_cli::text::{rfc3339, shown, shown_session};
 use curator_framework::recipe::owning_session;
-use curator_framework::{CuratorFramework, Error, make_path};
+use curator_framework::{CuratorFramework, Error, Stat, make_path};
 use curator_recipes::{BarrierError, DistributedBarrier, DistributedDoubleBarrier};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::enter;
 use crate::enter::Enter;
@@ -170,42 +170,71 @@ pub(crate) async fn barrier(site: &Site, command: &Barrier, signals: &mut Signal
     }
 }
 
-/// The state of a barrier or a double barrier.
+/// The JSON of `barrier status`.
 #[derive(Serialize)]
 struct Shot<'a> {
     path: &'a str,
-    state: &'static str,
+    #[serde(flatten)]
+    look: &'a Look,
+}
+
+/// The state of a barrier or a double barrier.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Look {
+    /// `open`, `set`, `gathering`, `entered` or `empty`.
+    pub(crate) state: &'static str,
     /// The number of members for which the others wait, if a member has written it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    wanted: Option<u32>,
+    pub(crate) wanted: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    members: Option<Vec<Row>>,
+    pub(crate) members: Option<Vec<Row>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    session: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    since: Option<String>,
+    pub(crate) session: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "rfc3339_of")]
+    pub(crate) since: Option<SystemTime>,
 }
 
 /// A member of a double barrier.
-#[derive(Serialize)]
-struct Row {
-    id: String,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Row {
+    pub(crate) id: String,
     session: String,
 }
 
-async fn status(client: &CuratorFramework, options: &StatusOptions) -> Result<u8, Failure> {
-    let shot = look(client, &options.path).await?;
-    print(if options.json { line(&shot)? } else { text(&shot) }).await?;
-    Ok(if matches!(shot.state, "set" | "gathering") { CLOSED } else { 0 })
+fn rfc3339_of<S: Serializer>(time: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(rfc3339).serialize(serializer)
 }
 
-async fn look<'a>(client: &CuratorFramework, path: &'a str) -> Result<Shot<'a>, Failure> {
-    let shot = Shot { path, state: "open", wanted: None, members: None, session: None, since: None };
-    let (data, stat) = match client.get_data().for_path(path).await {
-        Err(Error::NoNode { .. }) => return Ok(shot),
-        found => found?,
+impl Look {
+    /// The state without a node.
+    pub(crate) const OPEN: Self = Self { state: "open", wanted: None, members: None, session: None, since: None };
+
+    pub(crate) fn exists(&self) -> bool {
+        self.state != Self::OPEN.state
+    }
+
+    /// Returns `true` if the barrier holds processes back.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.state, "set" | "gathering")
+    }
+}
+
+async fn status(client: &CuratorFramework, options: &StatusOptions) -> Result<u8, Failure> {
+    let path = &options.path;
+    let look = match client.get_data().for_path(path).await {
+        Err(Error::NoNode { .. }) => Look::OPEN,
+        found => {
+            let (data, stat) = found?;
+            look_at(client, path, &data, &stat).await?
+        }
     };
-    let wanted = std::str::from_utf8(&data).ok().and_then(|text| text.parse().ok());
+    print(if options.json { line(&Shot { path, look: &look })? } else { text(path, &look) }).await?;
+    Ok(if look.is_closed() { CLOSED } else { 0 })
+}
+
+/// Returns the state of a barrier that has a node with this data.
+pub(crate) async fn look_at(client: &CuratorFramework, path: &str, data: &[u8], stat: &Stat) -> Result<Look, Failure> {
+    let wanted = std::str::from_utf8(data).ok().and_then(|text| text.parse().ok());
     let is_open = client.check_exists().for_path(&make_path(path, "ready")).await?.is_some();
     let members = DistributedDoubleBarrier::new(client.clone(), path, 1)?.members().await?;
     // Members write their number, also into an empty barrier, and their nodes are ephemeral. The data of a barrier that is
@@ -213,7 +242,7 @@ async fn look<'a>(client: &CuratorFramework, path: &'a str) -> Result<Shot<'a>, 
     if wanted.is_none() && !is_open && members.iter().all(|one| one.session.is_none()) {
         let since = u64::try_from(stat.ctime).ok().map(|ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
         let session = owning_session(stat.ephemeral_owner).map(|session| session.to_string());
-        return Ok(Shot { state: "set", session, since: since.map(rfc3339), ..shot });
+        return Ok(Look { state: "set", session, since, ..Look::OPEN });
     }
     let members: Vec<Row> =
         members.into_iter().map(|one| Row { id: one.id, session: shown_session(one.session) }).collect();
@@ -222,19 +251,19 @@ async fn look<'a>(client: &CuratorFramework, path: &'a str) -> Result<Shot<'a>, 
         (false, true) => "entered",
         (false, false) => "gathering",
     };
-    Ok(Shot { state, wanted, members: Some(members), ..shot })
+    Ok(Look { state, wanted, members: Some(members), ..Look::OPEN })
 }
 
-fn text(shot: &Shot<'_>) -> String {
-    let Shot { path, wanted, members, since, session, .. } = shot;
+fn text(path: &str, look: &Look) -> String {
+    let Look { state, wanted, members, since, session } = look;
     let Some(members) = members else {
-        let Some(since) = since else { return format!("{path} is not set\n") };
+        let Some(since) = since.map(rfc3339) else { return format!("{path} is not set\n") };
         let until = session.as_ref().map_or_else(String::new, |session| format!(", until session {session} ends"));
         return format!("{path} is set since {since}{until}\n");
     };
     let of = wanted.map_or_else(String::new, |wanted| format!(" of {wanted}"));
     let count = members.len();
-    let mut text = match shot.state {
+    let mut text = match *state {
         "gathering" => format!("{path} waits: {count}{of} members\n"),
         "entered" => format!("{path} is open: {count}{of} members\n"),
         _ => return format!("{path} has no members\n"),

@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_cli::fields::{DataFields, shown_data};
 use curator_cli::kinds::kind_of;
-use curator_cli::text::{now, rfc3339, shown, shown_session};
+use curator_cli::text::{rfc3339, shown, shown_session};
 use curator_framework::recipe::owning_session;
 use curator_framework::{Chain, CuratorFramework, Error, SessionId, make_path};
 use curator_recipes::{Group, GroupState, InterProcessSemaphoreV2, MemberChange, Members};
@@ -16,7 +16,7 @@ use serde::{Serialize, Serializer};
 use crate::failure::Failure;
 use crate::outages::Outages;
 use crate::output::{print, tell};
-use crate::show::{Noun, line, tell_anew};
+use crate::show::{Noun, StreamState, change, line, tell_anew};
 use crate::site::Site;
 
 #[derive(Debug, Args)]
@@ -97,7 +97,7 @@ async fn watch(site: &Site, options: &MembersOptions) -> Result<u8, Failure> {
                         let text = format!("the members may have changed, the group cannot be read: {reason}");
                         let is_new = tell_anew(&mut problem, text);
                         is_stale = true;
-                        if is_new && options.json && !print(state_line("stale", Some(&reason))?).await? {
+                        if is_new && options.json && !print(line(&StreamState { reason: Some(&reason), ..StreamState::new("stale") })?).await? {
                             return Ok(0);
                         }
                     }
@@ -108,7 +108,7 @@ async fn watch(site: &Site, options: &MembersOptions) -> Result<u8, Failure> {
                                 return Ok(0);
                             }
                         }
-                        if std::mem::take(&mut is_stale) && options.json && !print(state_line("fresh", None)?).await? {
+                        if std::mem::take(&mut is_stale) && options.json && !print(line(&StreamState::new("fresh"))?).await? {
                             return Ok(0);
                         }
                         if !was_known && members.is_empty() {
@@ -129,42 +129,23 @@ async fn watch(site: &Site, options: &MembersOptions) -> Result<u8, Failure> {
     }
 }
 
-/// Formats a change as a line, with its time.
-fn event(change: MemberChange, json: bool) -> Result<String, Failure> {
-    let (word, member) = match change {
+/// Formats a change as a line.
+fn event(event: MemberChange, json: bool) -> Result<String, Failure> {
+    let (word, member) = match event {
         MemberChange::Joined(member) => ("joined", member),
         MemberChange::DataChanged(member) => ("changed", member),
         MemberChange::Left(member) => ("left", member),
     };
-    let member =
-        Row { id: member.id, data: member.data, session: member.session, czxid: member.czxid.get(), since: None };
-    if json {
-        return line(&Event { time: now(), change: word, member });
-    }
-    let (time, id, data) = (rfc3339(SystemTime::now()), shown(member.id.as_bytes()), shown_data(&member.data));
-    let session = shown_session(member.session);
-    Ok(format!("{time} {id} {word} (data {data}, session {session}, czxid {})\n", member.czxid))
-}
-
-/// Formats a state of the group as a line of JSON.
-fn state_line(state: &'static str, reason: Option<&str>) -> Result<String, Failure> {
-    line(&State { time: now(), state, reason })
-}
-
-/// The JSON of a state of the group.
-#[derive(Serialize)]
-struct State<'a> {
-    time: String,
-    state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
+    let (data, session) = (shown_data(&member.data), shown_session(member.session));
+    let facts = format!("data {data}, session {session}, czxid {}", member.czxid.get());
+    let (id, czxid) = (member.id.clone(), member.czxid.get());
+    let member = Row { id: member.id, data: member.data, session: member.session, czxid, since: None };
+    change(json, word, &Event { member }, &id, &facts)
 }
 
 /// The JSON of a change.
 #[derive(Serialize)]
 struct Event {
-    time: String,
-    change: &'static str,
     member: Row,
 }
 
@@ -178,20 +159,29 @@ async fn found(site: &Site, path: &str) -> Result<Vec<Row>, Failure> {
     ids.sort();
     let read: Vec<_> = stream::iter(ids).map(|id| read(client, path, id)).buffered(AT_ONCE).collect().await;
     let rows = read.into_iter().filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?;
+    let children: Vec<_> = rows.iter().map(|row| (row.id.as_str(), row.session.is_some())).collect();
+    match not_a_group(path, &children) {
+        Some(reason) => Err(Failure(NO_MEMBERS, reason)),
+        None => Ok(rows),
+    }
+}
+
+/// Returns the reason for which a path with these children is not a group. Each child has its name, and `true` if a
+/// session owns it.
+pub(crate) fn not_a_group(path: &str, children: &[(&str, bool)]) -> Option<String> {
     // A persistent node may have the name of a contender's. The node above the leases of a semaphore is persistent.
-    let shows_a_lock = |row: &&Row| row.session.is_some() || row.id == InterProcessSemaphoreV2::LEASES;
-    let names: Vec<String> = rows.iter().filter(shows_a_lock).map(|row| row.id.clone()).collect();
+    let shows_a_lock = |(name, is_owned): &&(&str, bool)| *is_owned || *name == InterProcessSemaphoreV2::LEASES;
+    let names: Vec<String> = children.iter().filter(shows_a_lock).map(|(name, _)| (*name).to_owned()).collect();
     if kind_of(&names).is_some() {
-        let text = format!("{path} is not a group, but a lock or an election: curator status {path} shows it");
-        return Err(Failure(NO_MEMBERS, text));
+        return Some(format!("{path} is not a group, but a lock or an election: curator status {path} shows it"));
     }
-    if !rows.is_empty() && rows.iter().all(|row| row.session.is_none()) {
-        let text = format!("{path} is not a group, because its children are not members: no session owns them");
-        let is_partition = ["items", "members"].iter().all(|part| rows.iter().any(|row| row.id == *part));
-        let inner = if is_partition { format!("; try: curator members {path}/members") } else { String::new() };
-        return Err(Failure(NO_MEMBERS, text + &inner));
+    if children.is_empty() || children.iter().any(|(_, is_owned)| *is_owned) {
+        return None;
     }
-    Ok(rows)
+    let text = format!("{path} is not a group, because its children are not members: no session owns them");
+    let is_partition = ["items", "members"].iter().all(|part| children.iter().any(|(name, _)| name == part));
+    let inner = if is_partition { format!("; try: curator members {path}/members") } else { String::new() };
+    Some(text + &inner)
 }
 
 /// Reads a member's node; `None` if the member has left.

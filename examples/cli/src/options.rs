@@ -113,7 +113,8 @@ pub(crate) enum Action {
     Queue(Queue),
     /// Asks the owner of a node, as `curator ls` lists it, to release the lock. Nothing is forced
     Revoke(Revoke),
-    /// Shows the locks below a path on a web page, as JSON and as metrics, without changing them
+    /// Shows locks, elections, services, groups, counters, barriers, latches and queues on a web page, as JSON and as
+    /// metrics, without changing them
     Serve(Serve),
     /// Prints the completions of a shell
     Completions(Completions),

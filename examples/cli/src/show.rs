@@ -1,14 +1,14 @@
 //! `ls` and `status`.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_cli::contenders::{Below, Contender, Lock, Look, locks_below, look};
 use curator_cli::fields::shown_data;
 use curator_cli::kinds::{LockKind, not_a_contender};
-use curator_cli::text::{age, created, now, shown_session, table};
+use curator_cli::text::{age, created, now, rfc3339, shown, shown_session, table};
 use curator_framework::{AddWatchMode, Error};
 use curator_recipes::LockError;
 use serde::Serialize;
@@ -208,6 +208,54 @@ struct Missing<'a> {
 pub(crate) fn line(value: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure(70, error.to_string()))?;
     Ok(text.replace('\u{85}', "\\u0085").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029") + "\n")
+}
+
+/// Formats a change as a line of a stream, with its time: as JSON with these fields, or as a name and further facts.
+pub(crate) fn change(
+    json: bool,
+    word: &'static str,
+    fields: &impl Serialize,
+    name: &str,
+    facts: &str,
+) -> Result<String, Failure> {
+    #[derive(Serialize)]
+    struct Change<'a, F> {
+        time: String,
+        change: &'static str,
+        #[serde(flatten)]
+        fields: &'a F,
+    }
+    if json {
+        return line(&Change { time: now(), change: word, fields });
+    }
+    Ok(format!("{} {} {word} ({facts})\n", rfc3339(SystemTime::now()), shown(name.as_bytes())))
+}
+
+/// The JSON of a state of a stream, among the changes.
+#[derive(Serialize, Default)]
+pub(crate) struct StreamState<'a> {
+    pub(crate) time: String,
+    pub(crate) state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) nodes: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zxid: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) complete: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) left_out: Option<&'a BTreeSet<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) path: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<&'a str>,
+}
+
+impl StreamState<'_> {
+    pub(crate) fn new(state: &'static str) -> Self {
+        Self { time: now(), state, ..Self::default() }
+    }
 }
 
 /// Prints the locks now and after each change, until the reader of the pipe closes it.

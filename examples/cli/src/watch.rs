@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_cli::fields::{DataFields, shown_data};
-use curator_cli::text::{now, rfc3339, shown, shown_session};
+use curator_cli::text::{rfc3339, shown, shown_session};
 use curator_framework::recipe::owning_session;
 use curator_framework::{Chain, Error};
 use curator_recipes::{CacheEvent, CacheState, Changes, ChildData, CuratorCache, CuratorCacheOptions, Lookup};
@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::outages::Outages;
 use crate::output::{print, tell};
-use crate::show::{line, tell_anew};
+use crate::show::{StreamState, change, line, tell_anew};
 use crate::site::Site;
 
 #[derive(Debug, Args)]
@@ -137,7 +137,7 @@ impl<'a> View<'a> {
     /// Prints that all nodes follow, for the first time or again.
     async fn loads(&mut self) -> Flow {
         (self.nodes, self.is_complete, self.is_fresh) = (Some(0), false, false);
-        self.report(&State::new("loading"), || format!("loads {}", self.options.path)).await
+        self.report(&StreamState::new("loading"), || format!("loads {}", self.options.path)).await
     }
 
     /// Starts again with the present nodes, because events were dropped.
@@ -182,7 +182,7 @@ impl<'a> View<'a> {
 
     async fn leave_out(&mut self, path: String, reason: &str) -> Flow {
         tell(&format!("{} is left out: {reason}", shown(path.as_bytes())));
-        let state = State { path: Some(&path), reason: Some(reason), ..State::new("left_out") };
+        let state = StreamState { path: Some(&path), reason: Some(reason), ..StreamState::new("left_out") };
         let flow = if self.options.json { flow(print(line(&state)?).await?) } else { GO_ON };
         self.left_out.insert(path);
         flow
@@ -192,7 +192,7 @@ impl<'a> View<'a> {
         if !is_left_out(self.cache, &node.path) {
             self.left_out.remove(&node.path);
         }
-        flow(print(change(word, node, self.options.json)?).await?)
+        flow(print(node_line(word, node, self.options.json)?).await?)
     }
 
     /// Prints that all changes up to a transaction are printed.
@@ -209,7 +209,7 @@ impl<'a> View<'a> {
         }
         let (path, nodes) = (&self.options.path, self.nodes.take());
         let (complete, left_out) = (Some(self.left_out.is_empty()), Some(&self.left_out));
-        let state = State { zxid: Some(zxid), nodes, complete, left_out, ..State::new("fresh") };
+        let state = StreamState { zxid: Some(zxid), nodes, complete, left_out, ..StreamState::new("fresh") };
         let text = || match nodes {
             None => format!("the connection is back: all changes up to zxid {zxid} are printed"),
             Some(0) => format!("{path} does not exist: its nodes are printed when they are created"),
@@ -243,7 +243,8 @@ impl<'a> View<'a> {
                 let since = rfc3339(SystemTime::now() - since.elapsed());
                 let text =
                     format!("no connection since {since}: changes behind zxid {zxid} are printed when it is back");
-                self.report(&State { zxid: Some(zxid), since: Some(since), ..State::new("stale") }, || text).await
+                self.report(&StreamState { zxid: Some(zxid), since: Some(since), ..StreamState::new("stale") }, || text)
+                    .await
             }
             // Before the first load the error ends the program, as in the other commands.
             CacheState::Failed(error) if !self.is_complete => Err(error.into()),
@@ -256,7 +257,7 @@ impl<'a> View<'a> {
     }
 
     /// Prints a state: as JSON among the changes, otherwise on standard error.
-    async fn report(&self, state: &State<'_>, text: impl FnOnce() -> String) -> Flow {
+    async fn report(&self, state: &StreamState<'_>, text: impl FnOnce() -> String) -> Flow {
         if self.options.json {
             return flow(print(line(state)?).await?);
         }
@@ -272,22 +273,18 @@ const fn flow(is_open: bool) -> Flow {
     if is_open { GO_ON } else { Ok(ControlFlow::Break(0)) }
 }
 
-/// Formats a node as a line, with the time and the word for its change.
-fn change(word: &'static str, node: &ChildData, json: bool) -> Result<String, Failure> {
+/// Formats a node as a line, with the word for its change.
+fn node_line(word: &'static str, node: &ChildData, json: bool) -> Result<String, Failure> {
     let ChildData { path, stat, data, .. } = node;
-    if json {
-        return line(&Change { time: now(), change: word, node: NodeFields::new(node) });
-    }
-    let (time, path, data) = (rfc3339(SystemTime::now()), shown(path.as_bytes()), shown_data(data));
-    let (version, session, mzxid) = (stat.version, shown_session(owning_session(stat.ephemeral_owner)), stat.mzxid);
-    Ok(format!("{time} {path} {word} (data {data}, version {version}, session {session}, mzxid {mzxid})\n"))
+    let (data, session) = (shown_data(data), shown_session(owning_session(stat.ephemeral_owner)));
+    let (version, mzxid) = (stat.version, stat.mzxid);
+    let facts = format!("data {data}, version {version}, session {session}, mzxid {mzxid}");
+    change(json, word, &Change { node: NodeFields::new(node) }, path, &facts)
 }
 
 /// The JSON of a node that is present, or of its change.
 #[derive(Serialize)]
 struct Change<'a> {
-    time: String,
-    change: &'static str,
     node: NodeFields<'a>,
 }
 
@@ -306,33 +303,6 @@ impl<'a> NodeFields<'a> {
     fn new(ChildData { path, stat, data, .. }: &'a ChildData) -> Self {
         let session = owning_session(stat.ephemeral_owner).map(|session| session.to_string());
         Self { path, data: DataFields::new(data), version: stat.version, session, czxid: stat.czxid, mzxid: stat.mzxid }
-    }
-}
-
-/// The JSON of a state.
-#[derive(Serialize, Default)]
-struct State<'a> {
-    time: String,
-    state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    nodes: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    since: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    zxid: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    complete: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    left_out: Option<&'a BTreeSet<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-}
-
-impl State<'_> {
-    fn new(state: &'static str) -> Self {
-        Self { time: now(), state, ..Self::default() }
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) const BATCH: usize = 10_000;
 /// The most nodes that are followed.
 const MOST_NODES: usize = 100_000;
 /// The most bytes of a node's data that are kept.
-const MOST_DATA: usize = 256;
+pub(super) const MOST_DATA: usize = 256;
 
 /// The locks as they were at a time.
 #[derive(Debug, Clone, Default)]

@@ -24,8 +24,8 @@ use super::follow::{Snapshot, now};
 use super::link::Link;
 use super::lock::{Contender, Lock};
 use super::metrics::{self, Counts};
+use super::named::{self, Kind, Named, Thing, Things};
 use super::page::{self, Row};
-use super::queues::{self, Queues};
 use super::services::{self, Entry, Service, Services};
 use super::{Shared, api};
 
@@ -45,7 +45,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 pub(crate) struct Seen {
     pub(crate) snapshots: watch::Receiver<Arc<Snapshot>>,
     pub(crate) services: watch::Receiver<Arc<Services>>,
-    pub(crate) queues: watch::Receiver<Arc<Queues>>,
+    pub(crate) named: watch::Receiver<Arc<Named>>,
     pub(crate) links: watch::Receiver<Link>,
 }
 
@@ -67,8 +67,8 @@ impl Served {
         Arc::clone(&self.seen.services.borrow())
     }
 
-    fn queues(&self) -> Arc<Queues> {
-        Arc::clone(&self.seen.queues.borrow())
+    fn named(&self) -> Arc<Named> {
+        Arc::clone(&self.seen.named.borrow())
     }
 
     fn present(&self) -> (Arc<Snapshot>, Link) {
@@ -77,7 +77,11 @@ impl Served {
 }
 
 pub(crate) fn router(served: Served) -> Router {
-    Router::new()
+    let router = Kind::ALL.into_iter().fold(Router::new(), |router, kind| {
+        let answer = async move |State(served): State<Served>| api_named(&served, kind);
+        router.route(&format!("/api/{}", kind.words().1), get(answer))
+    });
+    router
         .route("/", get(list))
         .route("/locks/", get(async |State(served): State<Served>| lock_page(&served, "/")))
         .route(
@@ -100,7 +104,6 @@ pub(crate) fn router(served: Served) -> Router {
         )
         .route("/api/services", get(api_services))
         .route("/api/services/{*name}", get(api_service))
-        .route("/api/queues", get(api_queues))
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
         .route("/login", get(login))
@@ -174,8 +177,8 @@ fn json(text: serde_json::Result<String>) -> Response {
 async fn list(State(served): State<Served>) -> Response {
     let (snapshot, link) = served.present();
     let time = frozen(&link).unwrap_or_else(now);
-    let (services, queues) = (served.services(), served.queues());
-    html(StatusCode::OK, page::list(&served.shared.root, &snapshot, &services, &queues, &link, time))
+    let (services, named) = (served.services(), served.named());
+    html(StatusCode::OK, page::list(&served.shared.root, &snapshot, &services, &named, &link, time))
 }
 
 fn lock_page(served: &Served, path: &str) -> Response {
@@ -241,9 +244,9 @@ async fn api_service(State(served): State<Served>, Path(name): Path<String>) -> 
     }
 }
 
-async fn api_queues(State(served): State<Served>) -> Response {
+fn api_named(served: &Served, kind: Kind) -> Response {
     let (_, link) = served.present();
-    json(queues::api::queues(&served.queues(), &link))
+    json(named::api::things(kind, &served.named(), &link, now()))
 }
 
 async fn metrics(State(served): State<Served>) -> Response {
@@ -254,7 +257,7 @@ async fn metrics(State(served): State<Served>) -> Response {
         streams: MOST_STREAMS - served.streams.available_permits(),
     };
     let mut labels = served.shared.labels.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = metrics::text((&snapshot, &served.services(), &served.queues()), &link, &mut labels, counts, now());
+    let text = metrics::text((&snapshot, &served.services(), &served.named()), &link, &mut labels, counts, now());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
@@ -301,7 +304,7 @@ async fn service_events(State(served): State<Served>, Path(name): Path<String>, 
 
 /// The page that a stream updates.
 enum View {
-    /// All locks, services and queues.
+    /// All locks, the services, and the paths that options name.
     List,
     /// The lock at a path.
     Lock(String),
@@ -352,10 +355,9 @@ struct Update {
     history: Vec<String>,
     /// Older changes were dropped before this page got them.
     dropped: bool,
-    /// The services, on the page that lists them.
-    services: Option<SectionUpdate>,
-    /// The queues, on the same page.
-    queues: Option<SectionUpdate>,
+    /// The other sections of the page that lists all, by their names.
+    #[serde(flatten)]
+    sections: BTreeMap<&'static str, SectionUpdate>,
 }
 
 /// The update of a section of the page of all locks.
@@ -374,7 +376,7 @@ type Rows = (Vec<Row>, Vec<String>);
 struct Viewer {
     served: Served,
     view: View,
-    sent: Option<(Arc<Snapshot>, Arc<Services>, Arc<Queues>)>,
+    sent: Option<(Arc<Snapshot>, Arc<Services>, Arc<Named>)>,
     from: u64,
     next_at: Instant,
     _permit: OwnedSemaphorePermit,
@@ -383,15 +385,15 @@ struct Viewer {
 impl Viewer {
     /// Resolves with the next update, or with `None` when the server stops.
     async fn next(&mut self) -> Option<Event> {
-        let Served { seen: Seen { snapshots, services, queues, links }, stopping, .. } = &mut self.served;
+        let Served { seen: Seen { snapshots, services, named, links }, stopping, .. } = &mut self.served;
         let wait = async {
             if self.sent.is_some() {
                 let changed = async {
                     tokio::select! {
                         changed = snapshots.changed() => changed,
                         changed = services.changed() => changed,
-                        // Without queues nothing follows them.
-                        Ok(()) = queues.changed() => Ok(()),
+                        // Without such paths nothing follows them.
+                        Ok(()) = named.changed() => Ok(()),
                         changed = links.changed() => changed,
                     }
                 };
@@ -407,25 +409,28 @@ impl Viewer {
         }
         let snapshot = Arc::clone(&snapshots.borrow_and_update());
         let services = Arc::clone(&services.borrow_and_update());
-        let queues = Arc::clone(&queues.borrow_and_update());
+        let named = Arc::clone(&named.borrow_and_update());
         let link = links.borrow_and_update().clone();
         self.next_at = Instant::now() + PACE;
-        let update = self.update(&snapshot, &services, &queues, &link);
+        let update = self.update(&snapshot, &services, &named, &link);
         let id = format!("{}-{}", self.served.shared.started, self.from);
-        self.sent = Some((snapshot, services, queues));
+        self.sent = Some((snapshot, services, named));
         Some(Event::default().id(id).data(serde_json::to_string(&update).unwrap_or_default()))
     }
 
-    fn update(&mut self, snapshot: &Snapshot, services: &Services, queues: &Queues, link: &Link) -> Update {
+    fn update(&mut self, snapshot: &Snapshot, services: &Services, named: &Named, link: &Link) -> Update {
         let time = frozen(link).unwrap_or_else(now);
         let sent = self.sent.as_ref();
-        let (mut history, mut sections) = ((Vec::new(), false), (None, None));
+        let (mut history, mut sections) = ((Vec::new(), false), BTreeMap::new());
         let (summary, empty, (rows, gone)) = match &self.view {
             View::List => {
-                sections.0 = Some(SectionUpdate::of_services(sent.map(|sent| &*sent.1), services));
-                sections.1 = Some(SectionUpdate::of_queues(sent.map(|sent| &*sent.2), queues, time));
+                sections.insert("services", SectionUpdate::of_services(sent.map(|sent| &*sent.1), services));
+                sections.extend(Kind::ALL.map(|kind| {
+                    let sent = sent.map(|sent| sent.2.of(kind));
+                    (kind.words().1, SectionUpdate::of_things(kind, sent, named.of(kind), time))
+                }));
                 let rows = rows_of(sent.map(|sent| &sent.0.locks), &snapshot.locks, |lock| page::lock_row(lock, time));
-                (page::list_summary(snapshot, services, queues), page::empty_list(snapshot), rows)
+                (page::list_summary(snapshot, services, named), page::empty_list(snapshot), rows)
             }
             View::Lock(path) => {
                 let changes = self.served.shared.history();
@@ -454,8 +459,7 @@ impl Viewer {
             gone,
             history: history.0.iter().map(page::change_item).collect(),
             dropped: history.1,
-            services: sections.0,
-            queues: sections.1,
+            sections,
         }
     }
 }
@@ -466,10 +470,10 @@ impl SectionUpdate {
         Self { hidden: !services.are_shown(), summary: services::page::summary(services), rows, gone }
     }
 
-    fn of_queues(sent: Option<&Queues>, queues: &Queues, now: i64) -> Self {
-        let row = |queue: &queues::Queue| queues::page::row(queue, now);
-        let (rows, gone) = rows_of(sent.map(|sent| &sent.by_path), &queues.by_path, row);
-        Self { hidden: queues.by_path.is_empty(), summary: queues::page::summary(queues), rows, gone }
+    fn of_things(kind: Kind, sent: Option<&Things>, things: &Things, now: i64) -> Self {
+        let row = |thing: &Thing| named::page::row(kind, thing, now);
+        let (rows, gone) = rows_of(sent.map(|sent| &sent.by_path), &things.by_path, row);
+        Self { hidden: things.by_path.is_empty(), summary: named::page::summary(kind, things), rows, gone }
     }
 }
 

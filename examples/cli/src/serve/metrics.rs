@@ -1,6 +1,6 @@
 //! The answer to `/metrics`, in Prometheus's text format.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use curator_framework::ConnectionState;
@@ -8,8 +8,8 @@ use curator_framework::ConnectionState;
 use super::follow::Snapshot;
 use super::link::Link;
 use super::lock::Lock;
-use super::page::{is_complete, is_live, milliseconds};
-use super::queues::{Queue, Queues};
+use super::named::{Kind, Named, fields};
+use super::page::{is_complete, is_live};
 use super::services::{Services, State};
 
 /// The most locks, and the most services, with series of their own.
@@ -42,9 +42,10 @@ pub(crate) struct Counts {
     pub(crate) streams: usize,
 }
 
-/// Writes all metrics. The metrics of locks, services and queues are left out while these are not up to date.
+/// Writes all metrics. The metrics of locks and services are left out while these are not up to date, and so are the
+/// series of a path that an option names.
 pub(crate) fn text(
-    (snapshot, services, queues): (&Snapshot, &Services, &Queues),
+    (snapshot, services, named): (&Snapshot, &Services, &Named),
     link: &Link,
     labels: &mut Labels,
     counts: Counts,
@@ -59,7 +60,8 @@ pub(crate) fn text(
     let complete = is_complete(snapshot, link);
     single("curator_complete", "gauge", "1 if all locks are known and no change is missing, else 0.", complete.into());
     if snapshot.is_known() {
-        single("curator_left_out", "gauge", "Nodes that could not be read.", snapshot.left_out.len() as u64);
+        let left_out: BTreeSet<&str> = snapshot.left_out.keys().map(String::as_str).chain(named.unread()).collect();
+        single("curator_left_out", "gauge", "Nodes that could not be read.", left_out.len() as u64);
     }
     single("curator_connects_total", "counter", "Times that a connection to ZooKeeper was made.", counts.connects);
     single("curator_read_errors_total", "counter", "Requests to ZooKeeper that failed.", counts.read_errors);
@@ -82,8 +84,8 @@ pub(crate) fn text(
     if link.is_connected() && services.is_fresh && services.exists == Some(true) {
         instances(&mut text, services);
     }
-    if link.is_connected() && queues.is_fresh {
-        states(&mut text, queues, now);
+    if link.is_connected() {
+        states(&mut text, named, now);
     }
     text
 }
@@ -137,31 +139,24 @@ fn instances(text: &mut String, services: &Services) {
     }
 }
 
-fn states(text: &mut String, queues: &Queues, now: i64) {
-    let mut each = |name: &str, help: &str, value: &dyn Fn(&Queue) -> Option<String>| {
-        let mut values = queues.by_path.values().filter_map(|queue| Some((queue, value(queue)?))).peekable();
-        if values.peek().is_some() {
-            let _written = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+fn states(text: &mut String, named: &Named, now: i64) {
+    let mut series: BTreeMap<_, String> = BTreeMap::new();
+    for kind in Kind::ALL {
+        for thing in named.of(kind).by_path.values().filter(|thing| thing.is_fresh) {
+            for field in fields(kind, thing.state.as_ref(), now) {
+                let (Some(metric), Some(value)) = (field.metric, field.number) else { continue };
+                let lines = series.entry(metric).or_default();
+                let _written = writeln!(lines, "{}{{path=\"{}\"}} {value}", metric.0, label(&thing.path));
+            }
         }
-        for (queue, value) in values {
-            let _written = writeln!(text, "{name}{{path=\"{}\"}} {value}", label(&queue.path));
-        }
-    };
-    each("curator_queue_items", "Items of the queue, those in work included.", &|queue| {
-        Some(queue.state()?.items.to_string())
-    });
-    each("curator_queue_in_work", "Items of the queue that consumers have locked.", &|queue| {
-        Some(queue.state()?.in_work.to_string())
-    });
-    each("curator_queue_dead_letters", "Dead letters of the queue.", &|queue| Some(queue.state()?.dead.to_string()));
-    each("curator_queue_oldest_item_seconds", "Time since the put of the oldest item.", &|queue| {
-        let age = now.saturating_sub(milliseconds(queue.state()?.oldest.as_ref()?.created)).max(0);
-        Some(seconds(age))
-    });
+    }
+    for ((name, help), lines) in series {
+        let _written = write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{lines}");
+    }
 }
 
 /// Writes milliseconds as seconds.
-fn seconds(milliseconds: i64) -> String {
+pub(super) fn seconds(milliseconds: i64) -> String {
     format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000)
 }
 

@@ -1,9 +1,10 @@
-//! `curator serve`: locks, services and queues as a web page, as JSON and as metrics. It never writes to ZooKeeper.
+//! `curator serve`: locks, services, and what options name, as a web page, as JSON and as metrics. It never writes to
+//! ZooKeeper.
 //!
 //! One task follows the nodes (`follow`), for all browsers. It applies what it reads to a model without I/O (`tree`),
 //! and publishes snapshots of the locks. Each browser has a stream (`http`) that compares the newest snapshot with the
 //! one that it sent last: a slow browser skips snapshots, it does not queue them. Another task follows the services
-//! (`services`) in the same way, with a cache, and a third one reads the queues (`queues`).
+//! (`services`) in the same way, with a cache, and a third one reads the paths that options name (`named`).
 
 mod access;
 mod api;
@@ -13,9 +14,9 @@ mod http;
 mod link;
 mod lock;
 mod metrics;
+mod named;
 mod names;
 mod page;
-mod queues;
 mod server;
 mod services;
 mod tree;
@@ -35,7 +36,7 @@ use self::access::Access;
 use self::follow::{Snapshot, now};
 use self::history::History;
 use self::link::Link;
-use self::queues::Queues;
+use self::named::{Named, Paths};
 use self::services::Services;
 use crate::connection::Connection;
 use crate::failure::Failure;
@@ -51,11 +52,11 @@ The page needs no token on a loopback address. There it answers only requests fo
 needs a token of at least 16 characters: requests then have it in `Authorization: Bearer TOKEN`, or a browser opens
 /login?token=TOKEN once. `ps` shows --token, so prefer CURATOR_TOKEN. The page has no TLS of its own.
 
-/               locks, services and queues  /api/locks          the locks as JSON
+/               all that is shown           /api/locks          the locks and elections as JSON
 /locks/PATH     one lock, its queue         /api/locks/PATH     the same as JSON
 /services/NAME  the instances of a service  /api/services/NAME  the same as JSON; /api/services has all services
-/api/queues     the queues as JSON
 /metrics        for Prometheus              /healthz            200 if connected and no change is missing, else 503
+/api/groups, /api/counters, /api/barriers, /api/latches, /api/queues  what the options name, as JSON
 
 INT and TERM end the program with status 0.";
 
@@ -71,10 +72,9 @@ pub(crate) struct Serve {
     token: Option<String>,
     #[command(flatten)]
     base: Base,
-    /// A queue to show; may be repeated. Its locks are at PATH-locks, its dead letters at PATH-dead
-    #[arg(long = "queue", value_name = "PATH", env = "CURATOR_QUEUE")]
-    queues: Vec<String>,
-    /// The path at and below which locks are shown
+    #[command(flatten)]
+    named: Paths,
+    /// The path at and below which locks and elections are shown
     #[arg(default_value = "/")]
     path: String,
 }
@@ -107,10 +107,9 @@ pub(crate) async fn run(
     connection: &Connection,
     end: impl Future<Output: Send> + Send,
 ) -> Result<u8, Failure> {
-    let (client, Serve { listen, token, base, queues, path }) = (&site.client, options);
-    for path in queues.iter().chain([path]) {
-        validate_path(path)?;
-    }
+    let (client, Serve { listen, token, base, named, path }) = (&site.client, options);
+    validate_path(path)?;
+    let readers = named::readers(client, named)?;
     let cache = services::cache(site, &base.base)?;
     let access =
         Access::new(*listen, token.clone().filter(|token| !token.is_empty())).map_err(|text| Failure(2, text))?;
@@ -137,9 +136,9 @@ pub(crate) async fn run(
     let watching = tokio::spawn(link::follow_connection(client.clone(), links, Arc::clone(&shared.connects)));
     cache.start()?;
     let listing = tokio::spawn(services::follow(cache, service_lists));
-    let (queue_lists, queues_seen) = watch::channel(Arc::new(Queues::unknown(queues)));
-    let looking = tokio::spawn(queues::follow(client.clone(), queue_lists));
-    let seen = http::Seen { snapshots: seen, services: services_seen, queues: queues_seen, links: link };
+    let (looks, named_seen) = watch::channel(Arc::new(Named::unknown(named)));
+    let looking = tokio::spawn(named::follow(readers, looks));
+    let seen = http::Seen { snapshots: seen, services: services_seen, named: named_seen, links: link };
     let app = http::router(http::Served::new(shared, seen, stopping.clone()));
     let server = tokio::spawn(server::serve(listener, app, stopping));
     let announced = async {

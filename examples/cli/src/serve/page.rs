@@ -13,7 +13,7 @@ use super::follow::Snapshot;
 use super::history::{Change, ChangeKind};
 use super::link::Link;
 use super::lock::{Contender, Detail, Lock};
-use super::queues::{self, Queues};
+use super::named::{self, Kind, Named};
 use super::services::{self, Services};
 
 /// The one page, with a mark `{{name}}` for each part that is filled in.
@@ -22,7 +22,7 @@ const PAGE: &str = include_str!("page.html");
 pub(super) const NOT_KNOWN_YET: &str = r#"<span class="state gone">not known yet</span>"#;
 /// The cell of a table without a value.
 pub(super) const NOTHING: &str = r#"<span class="dim">–</span>"#;
-/// The most holders that a row of the list names.
+/// The most holders, members or addresses that a row names.
 const NAMED: usize = 3;
 /// The most characters of data that are shown.
 pub(super) const SHOWN: usize = 120;
@@ -140,6 +140,16 @@ fn session_of(contender: &Contender) -> String {
     }
 }
 
+/// Lists the first of these items, each of them HTML.
+pub(super) fn listed(mut items: impl Iterator<Item = String>) -> String {
+    let listed: String = items.by_ref().take(NAMED).map(|item| format!("<div>{item}</div>")).collect();
+    match items.count() {
+        0 if listed.is_empty() => NOTHING.to_owned(),
+        0 => listed,
+        more => format!(r#"{listed}<div class="dim">and {more} more</div>"#),
+    }
+}
+
 /// A row of a table, and the name by which the script finds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Row {
@@ -149,15 +159,8 @@ pub(crate) struct Row {
 
 /// Returns the row of a lock in the list.
 pub(crate) fn lock_row(lock: &Lock, now: i64) -> Row {
-    let (holders, waiters) = (lock.holders().count(), lock.waiters());
-    let named: Vec<_> = lock.holders().take(NAMED).collect();
-    let listed = |write: fn(&Contender) -> String| {
-        let mut items: Vec<String> = named.iter().map(|holder| format!("<div>{}</div>", write(holder))).collect();
-        if holders > NAMED {
-            items.push(format!(r#"<div class="dim">and {} more</div>"#, holders - NAMED));
-        }
-        if items.is_empty() { NOTHING.to_owned() } else { items.concat() }
-    };
+    let waiters = lock.waiters();
+    let listed = |write: fn(&Contender) -> String| listed(lock.holders().map(|holder| write(holder)));
     let oldest = lock.holders().filter(|holder| holder.since() == lock.held_since()).map(|holder| since(holder, now));
     let held = oldest.into_iter().next().unwrap_or_else(|| NOTHING.to_owned());
     let (class, state) = state_of(lock);
@@ -305,7 +308,7 @@ pub(super) fn count(number: usize, one: &str, many: &str) -> String {
 }
 
 /// Returns the counts above the list.
-pub(crate) fn list_summary(snapshot: &Snapshot, services: &Services, queues: &Queues) -> String {
+pub(crate) fn list_summary(snapshot: &Snapshot, services: &Services, named: &Named) -> String {
     if !snapshot.is_known() {
         return NOT_KNOWN_YET.to_owned();
     }
@@ -321,9 +324,9 @@ pub(crate) fn list_summary(snapshot: &Snapshot, services: &Services, queues: &Qu
         let number = count(services.by_name.len(), "service", "services");
         let _written = write!(summary, r##" · <a href="#services">{number}</a>"##);
     }
-    if !queues.by_path.is_empty() {
-        let number = count(queues.by_path.len(), "queue", "queues");
-        let _written = write!(summary, r##" · <a href="#queues">{number}</a>"##);
+    for kind in Kind::ALL.into_iter().filter(|kind| !named.of(*kind).by_path.is_empty()) {
+        let (id, number) = (kind.words().1, named::page::counted(kind, named.of(kind)));
+        let _written = write!(summary, r##" · <a href="#{id}">{number}</a>"##);
     }
     summary
 }
@@ -381,12 +384,12 @@ pub(super) fn section(id: &str, title: &str, heads: &str, is_shown: bool, summar
     )
 }
 
-/// Returns the page of all locks, services and queues.
+/// Returns the page of all locks, of the services, and of the paths that options name.
 pub(crate) fn list(
     root: &str,
     snapshot: &Snapshot,
     services: &Services,
-    queues: &Queues,
+    named: &Named,
     link: &Link,
     now: i64,
 ) -> String {
@@ -406,12 +409,12 @@ pub(crate) fn list(
 <p class="empty" id="empty">{empty}</p>
 <p class="script"><button id="more" type="button" hidden></button></p>
 {services}
-{queues}"#,
+{named}"#,
         title = escape(&title),
         empty = escape(&empty_list(snapshot)),
-        summary = list_summary(snapshot, services, queues),
+        summary = list_summary(snapshot, services, named),
         services = services::page::section(services),
-        queues = queues::page::section(queues, now),
+        named = Kind::ALL.map(|kind| named::page::section(kind, named.of(kind), now)).join("\n"),
     );
     fill(&title, "/events", &notice(snapshot, link), snapshot, link, &main)
 }

@@ -6,7 +6,7 @@ const rows = $("rows"), changes = $("history"), filter = $("filter"), order = $(
 const contended = $("contended"), more = $("more");
 const AT_ONCE = 200; // rows of locks, before a click shows more
 let most = AT_ONCE;
-const SECTIONS = ["services", "queues"].filter((name) => $(name)); // of the page that lists all
+const SECTIONS = Array.from(document.querySelectorAll("main > section[id]"), (section) => section.id); // of the page that lists all
 const LONGEST_HISTORY = 500;
 let ahead = 0; // the server's clock less this one's, in milliseconds
 let live = !document.body.classList.contains("stale");

@@ -1,8 +1,6 @@
 //! `service ls` and `service watch`: services and instances.
 
-use std::time::SystemTime;
-
-use curator_cli::text::{now, rfc3339, shown};
+use curator_cli::text::{rfc3339, shown};
 use curator_discovery::{InstanceChange, RawPayload, ServiceCache, ServiceInstance};
 use curator_framework::Chain;
 use serde::Serialize;
@@ -12,7 +10,7 @@ use super::{Ls, Watch, discovery};
 use crate::failure::Failure;
 use crate::outages::Outages;
 use crate::output::{print, tell};
-use crate::show::line;
+use crate::show::{change, line};
 use crate::site::Site;
 
 /// The exit status without services, or without instances.
@@ -91,25 +89,21 @@ pub(super) async fn watch(site: &Site, watch: &Watch) -> Result<u8, Failure> {
     }
 }
 
-/// Formats a change as a line, with its time.
-fn event(change: &InstanceChange<RawPayload>, json: bool) -> Result<String, Failure> {
-    let (word, node, instance, reason) = match change {
+/// Formats a change as a line.
+fn event(event: &InstanceChange<RawPayload>, json: bool) -> Result<String, Failure> {
+    let (word, node, instance, reason) = match event {
         InstanceChange::Added { node, instance } => ("added", node, Some(instance), None),
         InstanceChange::Updated { node, new, .. } => ("updated", node, Some(new), None),
         InstanceChange::Removed { node, instance } => ("removed", node, Some(instance), None),
         InstanceChange::Broken { node, error } => ("broken", node, None, Some(Chain(error).to_string())),
         _ => return Ok(String::new()),
     };
-    if json {
-        let instance = instance.map(|instance| Row::of(instance)).transpose()?;
-        return line(&Event { time: now(), change: word, node, instance, reason });
-    }
-    let (time, node) = (rfc3339(SystemTime::now()), shown(node.as_bytes()));
-    let what = match (instance, reason) {
+    let facts = match (instance, &reason) {
         (Some(instance), _) => format!("{}, {}, payload {}", address(instance), state(instance), payload(instance)),
-        (None, reason) => reason.unwrap_or_default(),
+        (None, reason) => reason.clone().unwrap_or_default(),
     };
-    Ok(format!("{time} {node} {word} ({what})\n"))
+    let instance = instance.map(|instance| Row::of(instance)).transpose()?;
+    change(json, word, &Event { node, instance, reason }, node, &facts)
 }
 
 fn address(instance: &Instance) -> String {
@@ -195,8 +189,6 @@ impl<'a> Row<'a> {
 /// The JSON of a change.
 #[derive(Serialize)]
 struct Event<'a> {
-    time: String,
-    change: &'static str,
     node: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     instance: Option<Row<'a>>,

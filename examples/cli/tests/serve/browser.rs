@@ -4,8 +4,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
+use curator_framework::CreateMode;
 use serde_json::{Value, json};
 
+use crate::named::PATHS;
 use crate::{Apache, Clients, PATIENCE, Web, in_process, until};
 
 /// Debian's `chromium`, with one page.
@@ -270,6 +272,48 @@ fn browser_shows_queues_and_their_changes_without_a_reload() {
     clients.put(&client, "/jobs/report", "job");
     browser.until("a put", "document.querySelector(\"tr[data-id='/jobs/report'] td\").innerText === '4'");
     assert_eq!(browser.eval("document.querySelectorAll('#queues b[onclick]').length"), 0);
+}
+
+#[test]
+fn browser_shows_named_paths_and_their_changes_without_a_reload() {
+    let server = in_process();
+    let clients = Clients::new(&server.connect_string());
+    let client = clients.client();
+    let things = clients.things(&client);
+    let odd = "/workers-<b onclick=x>odd";
+    let create = |path: &str, data: &str| {
+        let create = client.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral);
+        clients.runtime.block_on(create.with_data(data).for_path(&format!("{odd}/{path}"))).unwrap();
+    };
+    for index in 0..5 {
+        create(&format!("<img src=x>{index}"), "<script>window.attacked = 1</script>");
+    }
+    clients.create(&client, "/text", "abc");
+    let more = ["--group", odd, "--group", "/no", "--counter", "/text", "--latch", "/no"];
+    let web = Web::start_live(&server.connect_string(), &[&PATHS[..], &more].concat());
+    let mut browser = Browser::start();
+    browser.open(&web.url("/"));
+    let summaries =
+        "['groups', 'counters', 'barriers', 'latches'].map((kind) => $(`${kind}-summary`).innerText).join('; ')";
+    let all = "3 groups · 7 members; 3 counters · 1 cannot be read; 2 barriers · 2 closed; 2 latches · 2 counts remain";
+    browser.until("all kinds", &format!("{summaries} === '{all}'"));
+    assert!(
+        browser.text("#groups").contains("<img src=x>0 <script>") && browser.text("#groups").contains("and 2 more")
+    );
+    assert!(browser.text("#groups").contains("no such group") && browser.text("#latches").contains("no such latch"));
+    assert!(browser.text("#counters").contains("the data of /text is not a counter"));
+    assert_eq!(browser.eval("document.getElementById('queues').checkVisibility()"), false);
+    browser.fits("named");
+    browser.eval("document.querySelector('#barriers').scrollIntoView()");
+    browser.fits("named-below");
+    browser.eval("filter.focus()");
+    browser.call("Input.insertText", json!({"text": "builds"}));
+    browser.until("the filter", "document.querySelectorAll('tbody tr:not([hidden])').length === 1");
+    clients.runtime.block_on(things.count_on());
+    browser.until("the change", "document.querySelector(\"tr[data-id='/builds'] td\").innerText === '7000000001'");
+    browser.until("the count", "$('latches-summary').innerText === '2 latches · 1 count remains'");
+    assert_eq!(browser.eval("document.querySelectorAll('main b[onclick], main img, main script').length"), 0);
+    assert_eq!(browser.eval("typeof window.attacked"), "undefined");
 }
 
 #[test]

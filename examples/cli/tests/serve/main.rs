@@ -5,6 +5,7 @@
 mod attacks;
 mod browser;
 mod following;
+mod named;
 mod old_server;
 mod pages;
 mod queues;

@@ -193,13 +193,21 @@ fn page_that_is_empty_before_the_first_connection_is_found() {
 }
 
 #[test]
-fn queue_that_was_never_read_has_no_numbers() {
-    let (web, told) = start("127.0.0.1:1", &["--queue", "/jobs"]);
-    told.next();
-    let page = web.get("/").body;
-    assert!(
-        page.contains(r#"<p id="queues-summary" class="summary"><span class="state gone">not known yet"#),
-        "{page}"
-    );
-    assert!(page.contains("/jobs") && !page.contains("<b>0</b>"), "{page}");
+fn path_that_was_never_read_has_no_numbers() {
+    for (option, name) in [
+        ("group", "groups"),
+        ("counter", "counters"),
+        ("barrier", "barriers"),
+        ("latch", "latches"),
+        ("queue", "queues"),
+    ] {
+        let (web, told) = start("127.0.0.1:1", &[&format!("--{option}"), "/jobs"]);
+        told.next();
+        let page = web.get("/").body;
+        let summary = format!(r#"<p id="{name}-summary" class="summary"><span class="state gone">not known yet"#);
+        assert!(page.contains(&summary), "{page}");
+        assert!(page.contains("/jobs") && !page.contains("<b>0</b>"), "{page}");
+        let seen = web.get(&format!("/api/{name}")).json();
+        assert_eq!(json!([seen["complete"], seen[name][0]["exists"]]), json!([false, null]), "{seen}");
+    }
 }

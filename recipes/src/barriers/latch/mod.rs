@@ -112,6 +112,7 @@ use crate::barriers::waiting::wait;
 /// | `try_set_count` | 6, and a delete for each count of the round before; 3 if counts are left |
 /// | `wait` | 2, however many counts follow, even if no count is left; 2 more in each new session |
 /// | `count`, `round` | 2; 5 if no count is left, which is read again after a write |
+/// | `glance` | 2; 1 without a count |
 /// | `participate` | 5; the first one of a latch 7 |
 /// | [`LatchParticipant::count_down`] | as `count_down`, and at most 1 in the background, a read for the watch on the node |
 /// | `participant_lost` | a listing, and one more whenever participants join or count, with 1 read for each that counts |
@@ -198,6 +199,34 @@ impl CountDownLatch {
     /// Nothing is lost when the future is dropped.
     pub async fn round(&self) -> Result<u64, BarrierError> {
         Ok(self.read().await?.0.record.round)
+    }
+
+    /// Returns the number of the present round, and how many counts are left, as the connected server has them; `None` if
+    /// it has no round. For displays: the server may lag behind, and this call never writes to find out, as `count` does.
+    ///
+    /// # Errors
+    ///
+    /// * `BarrierError::NotALatch`: the path has other data.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
+    /// * `Error::NoAuth`: the ACL forbids reading the latch. `Error::NoNode`: another program has deleted the node of
+    ///   the round.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn glance(&self) -> Result<Option<(u64, u32)>, BarrierError> {
+        let mut retries = self.store.client.retry_loop();
+        loop {
+            let session = retries.connected(self.path()).await?;
+            let known = match self.store.read_once(&session.pinned()).await {
+                Err(BarrierError::NotSet { .. }) => return Ok(None),
+                known => known,
+            };
+            if let Some(known) = retries.done(known, self.path()).await? {
+                return Ok(Some((known.record.round, known.left())));
+            }
+        }
     }
 
     /// Counts once, in the present round. Returns how many counts are left; 0 too if the round has ended.

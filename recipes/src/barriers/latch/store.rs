@@ -102,7 +102,8 @@ impl Store {
         }
     }
 
-    async fn read_once(&self, session: &Session) -> Result<Known, BarrierError> {
+    /// Reads the state of the present round, as the server of the session has it.
+    pub(super) async fn read_once(&self, session: &Session) -> Result<Known, BarrierError> {
         let mut before: Option<Record> = None;
         loop {
             let (record, version) = self.record(session).await?.ok_or_else(|| self.not_set())?;

@@ -6,7 +6,7 @@ use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, FixedEnsembleProvider};
 use curator_integration::env::{answered, connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
-use curator_recipes::{CountDownLatch, DistributedBarrier};
+use curator_recipes::{BarrierError, CountDownLatch, DistributedBarrier};
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
 
@@ -61,6 +61,32 @@ async fn count_behind_an_own_one_is_one_request() {
         in_time(latch.count_down()).await.unwrap();
         assert_eq!(requests(&server, session), expected);
     }
+}
+
+/// A display looks again and again.
+#[tokio::test]
+async fn glance_reads_alone() {
+    let server = server();
+    let client = client(&server).await;
+    let latch = CountDownLatch::new(client.clone(), PATH).unwrap();
+    let session = client.session().await.unwrap().id().unwrap().get();
+    let glance = async |expected: &[OpCode]| {
+        server.clear_requests();
+        let seen = in_time(latch.glance()).await.unwrap();
+        assert_eq!(requests(&server, session), expected);
+        seen
+    };
+    let both = [OpCode::GetData, OpCode::Exists];
+    assert_eq!(glance(&both[..1]).await, None);
+    assert!(in_time(latch.try_set_count(2)).await.unwrap());
+    let round = in_time(latch.round()).await.unwrap();
+    for left in [2, 1, 0] {
+        assert_eq!(glance(&both).await, Some((round, left)));
+        in_time(latch.count_down()).await.unwrap();
+    }
+    client.set_data().for_path(PATH, "other").await.unwrap();
+    let error = in_time(latch.glance()).await.unwrap_err();
+    assert!(matches!(error, BarrierError::NotALatch { .. }), "{error}");
 }
 
 #[tokio::test]

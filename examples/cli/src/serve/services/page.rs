@@ -6,11 +6,8 @@ use super::{Entry, Instance, Service, Services, State};
 use crate::serve::follow::Snapshot;
 use crate::serve::link::Link;
 use crate::serve::page::{
-    self, NOT_KNOWN_YET, NOTHING, Row, SHOWN, count, encode, escape, fill, notice, time, visible,
+    self, NOT_KNOWN_YET, NOTHING, Row, SHOWN, count, encode, escape, fill, listed, notice, time, visible,
 };
-
-/// The most addresses, and the most broken nodes, that a row of the list names.
-const NAMED: usize = 3;
 
 /// Returns the row of a service in the list.
 pub(crate) fn service_row(service: &Service) -> Row {
@@ -25,7 +22,7 @@ pub(crate) fn service_row(service: &Service) -> Row {
         name = escape(&visible(&service.name)),
         instances = service.entries.len(),
         states = states(service),
-        addresses = listed(&service.addresses().into_iter().map(|text| escape(&visible(text))).collect::<Vec<_>>()),
+        addresses = listed(service.addresses().into_iter().map(|text| escape(&visible(text)))),
         broken = broken(service),
     );
     Row { id: service.name.clone(), html }
@@ -46,22 +43,16 @@ fn states(service: &Service) -> String {
     if marks.is_empty() { r#"<span class="state free">no instances</span>"#.to_owned() } else { marks.join(" ") }
 }
 
-fn listed(items: &[String]) -> String {
-    let mut listed: String = items.iter().take(NAMED).map(|item| format!("<div>{item}</div>")).collect();
-    if items.len() > NAMED {
-        let _written = write!(listed, r#"<div class="dim">and {} more</div>"#, items.len() - NAMED);
-    }
-    listed
-}
-
 /// Returns the nodes of a service that are not instances, with the reasons.
 fn broken(service: &Service) -> String {
     let broken = service.entries.iter().filter_map(|(node, entry)| {
         let reason = reason(entry)?;
         Some(format!("<code>{}</code> {}", escape(&visible(node)), escape(&visible(reason))))
     });
-    let broken = listed(&broken.collect::<Vec<_>>());
-    if broken.is_empty() { broken } else { format!(r#"<div class="lost">{broken}</div>"#) }
+    match service.count(State::Broken) {
+        0 => String::new(),
+        _ => format!(r#"<div class="lost">{}</div>"#, listed(broken)),
+    }
 }
 
 pub(super) fn reason(entry: &Entry) -> Option<&str> {

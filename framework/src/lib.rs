@@ -48,18 +48,19 @@
 //!
 //! # How a session is judged
 //!
-//! A session from which the servers receive nothing for the session timeout expires, and only then can its locks be
-//! granted to others. So the client counts from the moment at which it *sent* the newest answered request:
+//! A session from which the servers receive nothing for the session timeout expires. In silence its locks are granted
+//! to others not earlier than that. So the client counts from the moment at which it *sent* the newest answered
+//! request:
 //!
 //! | after | what happens |
 //! | --- | --- |
 //! | a third of the timeout | a heartbeat |
 //! | an eighth, while a node is owned | a heartbeat that the leader must answer |
-//! | two thirds | [`ConnectionState::Suspended`] |
+//! | two thirds; one third with the default client while a node is owned | [`ConnectionState::Suspended`] |
 //! | three quarters | [`ConnectionState::Lost`]: guards are lost, a new session is opened |
 //!
 //! A connection that breaks is `Suspended` at once. While a node is owned, the default client gives up a silent
-//! connection after one third.
+//! connection after one third, which is `Suspended` too, and tries another server.
 //!
 //! While a node is owned, the count starts at the last request that the leader is known to have seen. A follower
 //! reports its clients to the leader only every half tick, so this is earlier than the last answered request. The clock

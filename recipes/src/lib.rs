@@ -2,7 +2,8 @@
 //! between processes through ZooKeeper. Paths and nodes are the same as in Java's Curator.
 //!
 //! Each guard reports its loss, carries a fencing token, and has its node deleted when it is released or dropped. Each
-//! term of a leader ends before the next one starts, and has a number that serves as a fencing token. So
+//! term of a leader has a number that serves as a fencing token. In a silent network a loss is reported before the next
+//! grant or term starts; [other causes](crate::InterProcessMutex#losing-the-lock) are noticed later. So
 //! [bind the guard](#bind-the-guard): `if let Some(guard) = mutex.acquire_timeout(…).await?` holds the lock in its
 //! block. With `.is_some()` the lock is released before the block starts.
 //!

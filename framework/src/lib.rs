@@ -70,12 +70,14 @@
 //!
 //! Two are included. The default, [`DefaultZooKeeperFactory`], is this crate's own: [`default_client`] says what it
 //! promises and why a lock needs it. The second is the crate `zookeeper-async`; one line selects it,
-//! `.zookeeper_factory(ZooKeeperAsyncFactory)`.
+//! `.zookeeper_factory(ZooKeeperAsyncFactory)`. Use it for comparisons, not in production: it reconnects without a
+//! pause, one silent server costs the session, and a reply with a large count aborts the process. A
+//! [list](default_client#compared-with-zookeeper-async) has the tests that show it.
 //!
 //! | cargo feature | what it adds |
 //! | --- | --- |
 //! | `signal` (default) | [`CuratorFramework::run`] closes the client at Ctrl-C and `SIGTERM` |
-//! | `zookeeper-async` (default) | the second client: `ZooKeeperAsyncFactory`, [`CuratorFrameworkBuilder::zookeeper_factory`] |
+//! | `zookeeper-async` (default) | the second client: `ZooKeeperAsyncFactory` |
 //! | `metrics` | [metrics](#metrics) of connections and requests |
 //! | `tls` | TLS with the default client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`]; with aws-lc-rs, which needs a C compiler |
 //! | `tls-ring` | the same with ring |

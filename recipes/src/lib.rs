@@ -15,9 +15,9 @@
 //! ```
 //!
 //! The recipes need a tokio runtime with timers and I/O, as `#[tokio::main]` starts it. The paths lead to a copy of
-//! the repository. The cargo feature `zookeeper-async`, on by default, switches on the same feature of
-//! [`curator-framework`](curator_framework#which-client). The feature `metrics` is set here for both crates. The feature
-//! `serde` adds [`JsonCodec`]. The other features are set there.
+//! the repository. The cargo features `zookeeper-async` and `signal`, on by default, `metrics` and `schema` switch on
+//! the same feature of [`curator-framework`](curator_framework#which-client). The feature `serde` adds [`JsonCodec`],
+//! and `migrations` the migrations. The other features are set there.
 //!
 //! | recipe | for |
 //! | --- | --- |

@@ -90,7 +90,8 @@
 //!
 //! # Tracing
 //!
-//! These names and fields are stable, so filters and counters can rely on them. A `path` of a request or a node is the
+//! The names and fields of the first table are stable in a minor version, so filters and counters can rely on them. A
+//! `path` of a request or a node is the
 //! server's, with chroot and namespace; errors show the caller's. Fields with names in `_s` are numbers of seconds. The
 //! field `session_id` is ZooKeeper's, in hexadecimal as in the servers' logs; `session` counts the client's sessions.
 //!
@@ -115,7 +116,26 @@
 //! | warn | `a node cannot be deleted` | `error`, `remains`, `tried_again` |
 //! | error | `code of the program has panicked`: a listener, a closure or a provider; its own request or object fails | `code`, `panic` |
 //!
-//! Three events concern the whole process. The warning `the cargo feature signal is off: Ctrl-C does not close the
+//! These events have no such promise. They say what to do:
+//!
+//! | event | level | cause, and what to do |
+//! | --- | --- | --- |
+//! | `the session timeout is shorter than the connection timeout` | warn | at `build`: choose a longer session timeout |
+//! | `a reply is too large, or a request ends connections` | warn | the `error` says which: read less at once, or raise [`max_reply`](CuratorFrameworkBuilder::max_reply); write less, or raise the servers' `jute.maxbuffer` |
+//! | `the list of servers cannot be read, so the one before it holds` | warn | correct the [`EnsembleProvider`] |
+//! | `the servers may have another history, all nodes are read again` | warn | after a backup or a long outage; nothing, if the servers were not restored |
+//! | `the options of TLS cannot be used, so those before are` | warn | correct the files or the [`TlsProvider`] before the certificate in use ends |
+//! | `the ensemble's configuration cannot be read: the list of servers stays`, `the ensemble's configuration cannot be used: …` | warn | give the client the permission to read `/zookeeper/config`, or set the list of servers |
+//! | `the servers have no configuration (before 3.5): …`, `the ensemble's configuration has no address for clients: …` | debug | switch the tracker off |
+//! | `a handle answered a request with another one's response` | error | a fault of a client that the program has made: the session ends |
+//! | `another request's answer: the handle ends`, `no node may be created that would show the session's id: the handle ends` | error | only the second client: the session ends, and its locks are lost; use the default client |
+//! | `the crate's request numbers run out: the handle ends` | warn | only the second client, after some 2³¹ requests: the session ends, and its locks are lost |
+//! | `no thread for listeners was started; the next notification tries again` | error | the system refuses threads: raise its limit; listeners are late |
+//! | `the circuit to the listeners opens`, `the circuit to the listeners is closed` | info | [`circuit_breaking_listeners`](CuratorFrameworkBuilder::circuit_breaking_listeners) holds states back |
+//! | `connection lost`, `the session is left to the server's timer`, `the session is not closed yet`, `another signal ends the wait for the close` | debug | nothing |
+//! | `deleted a parent that nobody used`, `a parent stays`, `the host's address is not looked up` | debug | nothing |
+//!
+//! Three more events concern the whole process. The warning `the cargo feature signal is off: Ctrl-C does not close the
 //! client` comes once, from [`CuratorFramework::run`]. The warning `events were dropped while the log was blocked` has their number as
 //! `dropped`. The error `no thread for the deadlines of sessions; a task that computes can delay a loss` has no fields.
 //!

@@ -113,7 +113,7 @@
 //! | debug | `retrying` | `error`, `retry`, `pause_s` |
 //! | warn | `a successor cannot be signalled` | `error`, `path` |
 //! | warn | `the node of a guard cannot be watched` | `error`, `path` |
-//! | warn | `a node cannot be deleted` | `error`, `remains`, `tried_again` |
+//! | warn | `a node cannot be deleted`: its path is in the second field; if it is not tried again, it stays until its session ends, or for good without one | `error`, `remains`, `tried_again` |
 //! | error | `code of the program has panicked`: a listener, a closure or a provider; its own request or object fails | `code`, `panic` |
 //!
 //! These events have no such promise. They say what to do:

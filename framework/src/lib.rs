@@ -91,9 +91,9 @@
 //! # Tracing
 //!
 //! The names and fields of the first table are stable in a minor version, so filters and counters can rely on them. A
-//! `path` of a request or a node is the
-//! server's, with chroot and namespace; errors show the caller's. Fields with names in `_s` are numbers of seconds. The
-//! field `session_id` is ZooKeeper's, in hexadecimal as in the servers' logs; `session` counts the client's sessions.
+//! `path` of a request or a node is the server's, with chroot and namespace; errors show the caller's. Fields with
+//! names in `_s` are numbers of seconds. The field `session_id` is ZooKeeper's, in hexadecimal as in the servers' logs;
+//! `session` counts the client's sessions.
 //!
 //! No event carries credentials or data. But the crate `zookeeper-async`, when it is used, logs the password of each
 //! session at the level *info*: keep its target `zookeeper_async` at *warn*.

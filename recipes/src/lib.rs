@@ -219,7 +219,7 @@
 //! | `an earlier round of a latch has too many counts to delete` | warn | raise [`max_reply`](curator_framework::CuratorFrameworkBuilder::max_reply), or delete the round by hand |
 //! | `a shared value cannot be read yet`, `a shared value cannot be read, the last one stays` | warn | the `error` says what is missing, such as a permission |
 //! | `a shared value's node is gone, the last one stays` | warn | create the node again, or close the value |
-//! | `the last value stays` | warn | the new data is not a value of this type: correct the node |
+//! | `a shared value cannot be decoded, the last one stays` | warn | the new data is not a value of this type: correct the node |
 //! | `an instance is registered with a loopback address: other hosts need one that is set with .address(…)` | warn | of `curator-discovery`: set the address |
 //! | `a part of a multi lock was lost, all are acquired again`, `further leases were not taken` | debug | nothing |
 //! | `a slot is deleted in the background`, `a lease that was refused is deleted in the background`, `a shared value that has changed cannot be read yet` | debug | nothing |

@@ -134,8 +134,9 @@ pub(crate) fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
         .build()
         .map_err(|error| format!("the certificates of the authority cannot be used: {error}"))?;
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder =
-        versions.map_err(|error| format!("the process' CryptoProvider: {error}"))?.with_webpki_verifier(verifier);
+    let builder = versions
+        .map_err(|error| format!("the CryptoProvider of the process cannot be used: {error}"))?
+        .with_webpki_verifier(verifier);
     let Some((certificate, key)) = &options.identity else { return Ok(builder.with_no_client_auth()) };
     let chain = certificates(certificate, "client certificate")?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())

@@ -241,7 +241,10 @@ fn what_cannot_be_a_certificate_is_named_when_the_client_is_built() {
             tls(&authority, None).with_client_certificate("nothing", own.key_pem()),
             "client certificate has no certificate",
         ),
-        (tls(&authority, None).with_client_certificate(own.certificate_pem(), "nothing"), "certificate's key"),
+        (
+            tls(&authority, None).with_client_certificate(own.certificate_pem(), "nothing"),
+            "the key of the client certificate",
+        ),
     ] {
         let error = options("localhost:1").tls(wrong).build().unwrap_err();
         assert!(matches!(error, Error::InvalidConfig { option: "TLS option", .. }), "{error}");

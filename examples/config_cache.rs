@@ -109,7 +109,7 @@ async fn main() -> ExitCode {
         say("the network is back, the cache is fresh, and tells each change");
         let told = print_changes(&mut events);
         let newest = load(&cache)?;
-        say(format!("the service goes on: {:?}", *configs.wait_for(|config| *config == newest).await?));
+        say(format!("the service continues: {:?}", *configs.wait_for(|config| *config == newest).await?));
         cache.close().await;
         operator.delete().deleting_children_if_needed().for_path(&path).await?;
         say(format!("4 changes without the network, {told} told after it"));

@@ -51,7 +51,7 @@ async fn main() -> ExitCode {
         network.repair();
         see(&mut told, ConnectionState::Reconnected).await?;
         let guard = mutex.acquire().await?;
-        say("in the new session the lock is acquired anew");
+        say("in the new session the lock is acquired again");
         guard.release().await?.held()?;
         Ok(())
     })

@@ -89,7 +89,7 @@ async fn main() -> ExitCode {
         let (drained, meanwhile) = tokio::join!(drain, requests(&provider));
         drained?;
         stop(ben).await;
-        say(format!("ben is drained and stops; requests sent again meanwhile: {}", meanwhile?.1));
+        say(format!("ben is drained and stops; requests sent again in the meantime: {}", meanwhile?.1));
         cache.synced().await?;
         say(format!("two instances: {}", requests(&provider).await?.0));
 

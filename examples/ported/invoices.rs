@@ -49,7 +49,7 @@ async fn write_two(
         let (data, _) = client.get_data().for_path(LAST).await?;
         let number = String::from_utf8(data)?.parse::<u32>()? + 1;
         let text = number.to_string();
-        client.set_data().for_path(LAST, text).await?;
+        guard.transaction().set_data(LAST, text).commit().await?;
         println!("invoice {number}");
         guard.release().await?.held()?; // `?` above drops it, which releases too
     }

@@ -48,18 +48,19 @@
 //!
 //! # How a session is judged
 //!
-//! A session from which the servers receive nothing for the session timeout expires, and only then can its locks be
-//! granted to others. So the client counts from the moment at which it *sent* the newest answered request:
+//! A session from which the servers receive nothing for the session timeout expires. In silence its locks are granted
+//! to others not earlier than that. So the client counts from the moment at which it *sent* the newest answered
+//! request:
 //!
 //! | after | what happens |
 //! | --- | --- |
 //! | a third of the timeout | a heartbeat |
 //! | an eighth, while a node is owned | a heartbeat that the leader must answer |
-//! | two thirds | [`ConnectionState::Suspended`] |
+//! | two thirds; one third with the default client while a node is owned | [`ConnectionState::Suspended`] |
 //! | three quarters | [`ConnectionState::Lost`]: guards are lost, a new session is opened |
 //!
 //! A connection that breaks is `Suspended` at once. While a node is owned, the default client gives up a silent
-//! connection after one third.
+//! connection after one third, which is `Suspended` too, and tries another server.
 //!
 //! While a node is owned, the count starts at the last request that the leader is known to have seen. A follower
 //! reports its clients to the leader only every half tick, so this is earlier than the last answered request. The clock
@@ -69,12 +70,14 @@
 //!
 //! Two are included. The default, [`DefaultZooKeeperFactory`], is this crate's own: [`default_client`] says what it
 //! promises and why a lock needs it. The second is the crate `zookeeper-async`; one line selects it,
-//! `.zookeeper_factory(ZooKeeperAsyncFactory)`.
+//! `.zookeeper_factory(ZooKeeperAsyncFactory)`. Use it for comparisons, not in production: it reconnects without a
+//! pause, one silent server costs the session, and a reply with a large count aborts the process. A
+//! [list](default_client#compared-with-zookeeper-async) has the tests that show it.
 //!
 //! | cargo feature | what it adds |
 //! | --- | --- |
 //! | `signal` (default) | [`CuratorFramework::run`] closes the client at Ctrl-C and `SIGTERM` |
-//! | `zookeeper-async` (default) | the second client: `ZooKeeperAsyncFactory`, [`CuratorFrameworkBuilder::zookeeper_factory`] |
+//! | `zookeeper-async` (default) | the second client: `ZooKeeperAsyncFactory` |
 //! | `metrics` | [metrics](#metrics) of connections and requests |
 //! | `tls` | TLS with the default client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`]; with aws-lc-rs, which needs a C compiler |
 //! | `tls-ring` | the same with ring |
@@ -87,9 +90,10 @@
 //!
 //! # Tracing
 //!
-//! These names and fields are stable, so filters and counters can rely on them. A `path` of a request or a node is the
-//! server's, with chroot and namespace; errors show the caller's. Fields with names in `_s` are numbers of seconds. The
-//! field `session_id` is ZooKeeper's, in hexadecimal as in the servers' logs; `session` counts the client's sessions.
+//! The names and fields of the first table are stable in a minor version, so filters and counters can rely on them. A
+//! `path` of a request or a node is the server's, with chroot and namespace; errors show the caller's. Fields with
+//! names in `_s` are numbers of seconds. The field `session_id` is ZooKeeper's, in hexadecimal as in the servers' logs;
+//! `session` counts the client's sessions.
 //!
 //! No event carries credentials or data. But the crate `zookeeper-async`, when it is used, logs the password of each
 //! session at the level *info*: keep its target `zookeeper_async` at *warn*.
@@ -109,10 +113,29 @@
 //! | debug | `retrying` | `error`, `retry`, `pause_s` |
 //! | warn | `a successor cannot be signalled` | `error`, `path` |
 //! | warn | `the node of a guard cannot be watched` | `error`, `path` |
-//! | warn | `a node cannot be deleted` | `error`, `remains`, `tried_again` |
+//! | warn | `a node cannot be deleted`: its path is in the second field; if it is not tried again, it stays until its session ends, or for good without one | `error`, `remains`, `tried_again` |
 //! | error | `code of the program has panicked`: a listener, a closure or a provider; its own request or object fails | `code`, `panic` |
 //!
-//! Three events concern the whole process. The warning `the cargo feature signal is off: Ctrl-C does not close the
+//! These events have no such promise. They say what to do:
+//!
+//! | event | level | cause, and what to do |
+//! | --- | --- | --- |
+//! | `the session timeout is shorter than the connection timeout` | warn | at `build`: choose a longer session timeout |
+//! | `a reply is too large, or a request ends connections` | warn | the `error` says which: read less at once, or raise [`max_reply`](CuratorFrameworkBuilder::max_reply); write less, or raise the servers' `jute.maxbuffer` |
+//! | `the list of servers cannot be read, so the one before it holds` | warn | correct the [`EnsembleProvider`] |
+//! | `the servers may have another history, all nodes are read again` | warn | after a backup or a long outage; nothing, if the servers were not restored |
+//! | `the options of TLS cannot be used, so those before are` | warn | correct the files or the [`TlsProvider`] before the certificate in use ends |
+//! | `the ensemble's configuration cannot be read: the list of servers stays`, `the ensemble's configuration cannot be used: …` | warn | give the client the permission to read `/zookeeper/config`, or set the list of servers |
+//! | `the servers have no configuration (before 3.5): …`, `the ensemble's configuration has no address for clients: …` | debug | switch the tracker off |
+//! | `a handle answered a request with another one's response` | error | a fault of a client that the program has made: the session ends |
+//! | `another request's answer: the handle ends`, `no node may be created that would show the session's id: the handle ends` | error | only the second client: the session ends, and its locks are lost; use the default client |
+//! | `the crate's request numbers run out: the handle ends` | warn | only the second client, after some 2³¹ requests: the session ends, and its locks are lost |
+//! | `no thread for listeners was started; the next notification tries again` | error | the system refuses threads: raise its limit; listeners are late |
+//! | `the circuit to the listeners opens`, `the circuit to the listeners is closed` | info | [`circuit_breaking_listeners`](CuratorFrameworkBuilder::circuit_breaking_listeners) holds states back |
+//! | `connection lost`, `the session is left to the server's timer`, `the session is not closed yet`, `another signal ends the wait for the close` | debug | nothing |
+//! | `deleted a parent that nobody used`, `a parent stays`, `the host's address is not looked up` | debug | nothing |
+//!
+//! Three more events concern the whole process. The warning `the cargo feature signal is off: Ctrl-C does not close the
 //! client` comes once, from [`CuratorFramework::run`]. The warning `events were dropped while the log was blocked` has their number as
 //! `dropped`. The error `no thread for the deadlines of sessions; a task that computes can delay a loss` has no fields.
 //!

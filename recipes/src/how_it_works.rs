@@ -9,8 +9,11 @@
 #![doc = include_str!("../docs/acquire.svg")]
 //!
 //! The list request is sent before the reply to the create arrives, so an acquire without contention takes one round
-//! trip. A contender with others of its client in the queue sends none. If the reply is lost, the node is found by the random name before its number. If the caller drops the future,
-//! the node is deleted in the background.
+//! trip. If the contender's client has other contenders in the queue, the contender sends no list request, and watches
+//! the nearest of them.
+//!
+//! If the reply to the create is lost, the node is found by the random name before its number. If the caller drops the
+//! future, the node is deleted in the background.
 //!
 //! A read lock of an [`InterProcessReadWriteLock`] is granted when no writer is ahead of it. A lease of an
 //! [`InterProcessSemaphoreV2`] is granted when fewer than N contenders are ahead.
@@ -33,14 +36,16 @@
 //!
 //! ZooKeeper deletes the node when its session ends. A session ends when the server has received nothing for the
 //! session timeout. The server counts from when a request *arrived*, the holder from when it was *sent*, which is
-//! earlier. The holder also stops at three quarters of the timeout.
+//! earlier. The holder also stops at three quarters of the timeout. So both clocks must run at the same rate, with up
+//! to a quarter of the timeout as the margin. A change of the time of day has no effect.
 //!
 #![doc = include_str!("../docs/loss.svg")]
 //!
 //! This is certain while the holder runs: [`LockGuard::is_held`] compares the clock, which runs on while the machine
 //! sleeps, and needs no timer that may be late. A holder cannot foresee that the server ends the session or that an
-//! administrator deletes the node: an event or the next heartbeat reports it. A process that is paused between its
-//! check and its write cannot know either: the [fencing token](crate::choosing#fencing) protects that write.
+//! administrator deletes the node: an event, a reconnect or the next heartbeat reports it. A process that is paused
+//! between its check and its write cannot know either: the [fencing token](crate::choosing#fencing) protects that
+//! write.
 //!
 //! # What is in ZooKeeper
 //!

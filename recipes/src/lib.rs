@@ -2,7 +2,8 @@
 //! between processes through ZooKeeper. Paths and nodes are the same as in Java's Curator.
 //!
 //! Each guard reports its loss, carries a fencing token, and has its node deleted when it is released or dropped. Each
-//! term of a leader ends before the next one starts, and has a number that serves as a fencing token. So
+//! term of a leader has a number that serves as a fencing token. In a silent network a loss is reported before the next
+//! grant or term starts; [other causes](crate::InterProcessMutex#losing-the-lock) are noticed later. So
 //! [bind the guard](#bind-the-guard): `if let Some(guard) = mutex.acquire_timeout(…).await?` holds the lock in its
 //! block. With `.is_some()` the lock is released before the block starts.
 //!
@@ -14,9 +15,9 @@
 //! ```
 //!
 //! The recipes need a tokio runtime with timers and I/O, as `#[tokio::main]` starts it. The paths lead to a copy of
-//! the repository. The cargo feature `zookeeper-async`, on by default, switches on the same feature of
-//! [`curator-framework`](curator_framework#which-client). The feature `metrics` is set here for both crates. The feature
-//! `serde` adds [`JsonCodec`]. The other features are set there.
+//! the repository. The cargo features `zookeeper-async` and `signal`, on by default, `metrics` and `schema` switch on
+//! the same feature of [`curator-framework`](curator_framework#which-client). The feature `serde` adds [`JsonCodec`],
+//! and `migrations` the migrations. The other features are set there.
 //!
 //! | recipe | for |
 //! | --- | --- |
@@ -156,8 +157,8 @@
 //! The events go to the subscriber of the program: without one nothing is printed. `tracing_subscriber::fmt::init()`, of the
 //! crate `tracing-subscriber`, prints them.
 //!
-//! These names and fields are stable. Fields with names in `_s` are numbers of seconds. `path` and `node` are the
-//! caller's, without the namespace.
+//! The names and fields of the tables with a level in front are stable in a minor version. Fields with names in `_s`
+//! are numbers of seconds. `path` and `node` are the caller's, without the namespace.
 //!
 //! | level | event or span | fields |
 //! | --- | --- | --- |
@@ -188,8 +189,8 @@
 //!
 //! | level | event | fields |
 //! | --- | --- | --- |
-//! | info | `a node stands`: created, created again, or adopted | `path`, `czxid` |
-//! | warn | `a node is taken`: it waits for the node of another session to go | `path`, `session_id`, unless that node is not ephemeral |
+//! | info | `a node exists`: created, created again, or adopted | `path`, `czxid` |
+//! | warn | `the path of a node is taken, so it waits`: until the node of another session is deleted | `path`, `session_id`, unless that node is not ephemeral |
 //! | warn | `a node cannot be created`: an error that waiting cannot fix, such as a missing permission | `path`, `error`, `pause_s` |
 //! | warn | `a kept node cannot be read`: the state is [stale](NodeState::Refused) | `path`, `error`, `pause_s` |
 //! | debug | `a node is created later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
@@ -208,6 +209,20 @@
 //! | debug | `a queue is read later`: an error that may pass, in a run | `path`, `error` |
 //! | info | `a partition has settled`: the member wants its items | `path`, `id`, `members`, `is_member`, `items` (a number) |
 //! | warn | `the work of an item is dropped at the end of its grace` | `path`, `item`, `grace_s` |
+//!
+//! These events have no such promise. They say what to do:
+//!
+//! | event | level | cause, and what to do |
+//! | --- | --- | --- |
+//! | `protected work has not ended with its term` | warn | work in [`Leadership::protect`] blocks its thread: the next leader may start beside it. Move it to `spawn_blocking`, and check [`Leadership::is_held`] there |
+//! | `the sequence numbers are near their end: contenders are ordered by their creation, which Java's Curator does not do` | warn | move to a new path before Java contends at this one |
+//! | `an earlier round of a latch has too many counts to delete` | warn | raise [`max_reply`](curator_framework::CuratorFrameworkBuilder::max_reply), or delete the round by hand |
+//! | `a shared value cannot be read yet`, `a shared value cannot be read, the last one stays` | warn | the `error` says what is missing, such as a permission |
+//! | `a shared value's node is gone, the last one stays` | warn | create the node again, or close the value |
+//! | `a shared value cannot be decoded, the last one stays` | warn | the new data is not a value of this type: correct the node |
+//! | `an instance is registered with a loopback address: other hosts need one that is set with .address(…)` | warn | of `curator-discovery`: set the address |
+//! | `a part of a multi lock was lost, all are acquired again`, `further leases were not taken` | debug | nothing |
+//! | `a slot is deleted in the background`, `a lease that was refused is deleted in the background`, `a shared value that has changed cannot be read yet` | debug | nothing |
 //!
 //! # Metrics
 //!

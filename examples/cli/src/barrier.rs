@@ -142,7 +142,7 @@ pub(crate) async fn barrier(site: &Site, command: &Barrier, signals: &mut Signal
         match command {
             Barrier::Set(_) => match barrier()?.set_barrier().await {
                 Err(BarrierError::AlreadySet { .. }) => {
-                    return Err(Failure(HELD, format!("{path} is set by a process, and falls with it")));
+                    return Err(Failure(HELD, format!("{path} is set by a process, and is removed when that ends")));
                 }
                 set => set?,
             },

@@ -23,8 +23,14 @@ const AT_ONCE: usize = 64;
 pub struct Contender {
     /// The contender, as its node shows it.
     pub participant: Participant,
-    /// `holds`, `leads`, `waits`, `lease` or `turn`. `leads` is the holder of a leader election. A `lease` is a semaphore's node while the limit is not known. A `turn` is
-    /// the contender that takes the semaphore's next lease. It may also have a row for that lease.
+    /// The state of the contender:
+    ///
+    /// * `holds`: it holds the lock.
+    /// * `leads`: it leads in an election.
+    /// * `waits`: it is queued.
+    /// * `lease`: it has the node of a lease, and may wait, since the limit of the semaphore is not known.
+    /// * `turn`: it is the next to take a lease of the semaphore. If it has made the node of that lease, this node has
+    ///   a row too.
     pub state: &'static str,
 }
 
@@ -274,7 +280,7 @@ pub async fn look(client: &CuratorFramework, path: &str, max_leases: Option<usiz
     Ok(seen(client, path, &children).await?)
 }
 
-/// Lists the node at a path, without its contenders: the names of its children alone show its kind.
+/// Returns the kind of the node at a path, by the names of its children. Reads no contender.
 ///
 /// # Errors
 ///

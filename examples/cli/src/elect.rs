@@ -127,7 +127,7 @@ async fn terms(
         if term.is_held() {
             if let Err(error) = signals.unless_ended(async { Ok(latch.resign().await) }).await? {
                 tell(&format!(
-                    "the candidate's node goes with its session, it could not be given back: {}",
+                    "the candidate did not resign, its node stays until the session ends: {}",
                     Chain(&error)
                 ));
             }

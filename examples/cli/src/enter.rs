@@ -177,7 +177,7 @@ impl Membership<'_> {
     async fn tell_losses(&self) -> Infallible {
         let own = async {
             let reason = self.member.lost().await;
-            tell(&format!("the member's node is lost: {reason}; the other members go on without it"));
+            tell(&format!("the member's node is lost: {reason}; the other members continue without it"));
             pending().await
         };
         let others = async {

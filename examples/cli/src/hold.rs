@@ -69,9 +69,9 @@ pub(crate) async fn hold(client: &CuratorFramework, options: &Hold, signals: &mu
             return Err(Failure(LOST, "the barrier was lost before the command ended".to_owned()));
         }
         Ok(Err(error)) => {
-            tell(&format!("the barrier goes with its session, it could not be removed: {}", Chain(&error)))
+            tell(&format!("the barrier was not removed, its node stays until the session ends: {}", Chain(&error)))
         }
-        Err(_too_long) => tell("the barrier goes with its session, the servers did not answer when it was removed"),
+        Err(_too_long) => tell("no answer to the removal of the barrier, its node stays until the session ends"),
     }
     Ok(child::code(ended.status))
 }

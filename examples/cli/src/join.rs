@@ -65,7 +65,7 @@ pub(crate) async fn join(site: &Site, join: &Join, signals: &mut Signals) -> Res
     let client = &site.client;
     let id = own_id(join.id.as_deref());
     if id.is_empty() || id.contains('/') {
-        return Err(Failure(2, format!("the id {id:?} is not the name of one node")));
+        return Err(Failure(2, format!("the id {id:?} is empty or has a slash, so it is not the name of one node")));
     }
     let path = make_path(&join.path, &id);
     validate_path(&join.path)?;

@@ -263,9 +263,9 @@ impl Held {
                 return Err(Failure(LOST, format!("the lock was lost before the command ended: {reason}")));
             }
             Ok(Err(error)) => {
-                tell(&format!("the lock goes with its session, it could not be given back: {}", Chain(&error)))
+                tell(&format!("the lock was not released, its node stays until the session ends: {}", Chain(&error)))
             }
-            Err(_too_long) => tell("the lock goes with its session, the servers did not answer when it was given back"),
+            Err(_too_long) => tell("no answer to the release of the lock, its node stays until the session ends"),
         }
         // A command that has ended its work is not stopped.
         Ok(if ended.revoked && !ended.status.success() { REVOKED } else { child::code(ended.status) })

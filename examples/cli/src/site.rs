@@ -97,6 +97,6 @@ impl Site {
 /// Gives a node back, at most as long as a release may take.
 pub(crate) async fn give_back(owner: &str, closing: impl Future<Output = ()>) {
     if tokio::time::timeout(RELEASE, closing).await.is_err() {
-        tell(&format!("the {owner}'s node goes with its session, the servers did not answer when it was given back"));
+        tell(&format!("no answer to the deletion of the {owner}'s node, it stays until the session ends"));
     }
 }

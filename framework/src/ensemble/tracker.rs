@@ -29,8 +29,12 @@ pub(crate) async fn track(ensemble: &dyn EnsembleProvider, chroot: &str, session
             Err(error) => {
                 // Servers before 3.5 have no such node; the next one may be newer.
                 report(move || match error {
-                    Error::NoNode { .. } => tracing::debug!("the servers have no configuration of their ensemble"),
-                    error => tracing::warn!(error = %Chain(&error), "the ensemble's configuration cannot be read"),
+                    Error::NoNode { .. } => {
+                        tracing::debug!("the servers have no configuration (before 3.5): the list of servers stays")
+                    }
+                    error => {
+                        tracing::warn!(error = %Chain(&error), "the ensemble's configuration cannot be read: the list of servers stays")
+                    }
                 });
                 session.epoch_above(epoch).await;
             }
@@ -45,12 +49,16 @@ pub(crate) async fn track(ensemble: &dyn EnsembleProvider, chroot: &str, session
 fn tell(ensemble: &dyn EnsembleProvider, chroot: &str, config: &EnsembleConfig) {
     let servers = config.client_addresses();
     if servers.is_empty() {
-        report(|| tracing::debug!("the ensemble's configuration names no address for clients"));
+        report(|| {
+            tracing::debug!("the ensemble's configuration has no address for clients: the list of servers stays")
+        });
         return;
     }
     let connect_string = servers.join(",") + chroot;
     if let Err(error) = parse_connect_string(&connect_string) {
-        report(move || tracing::warn!(error = %Chain(&error), "the ensemble's configuration cannot be used"));
+        report(
+            move || tracing::warn!(error = %Chain(&error), "the ensemble's configuration cannot be used: the list of servers stays"),
+        );
         return;
     }
     if ensemble.connect_string() != connect_string {

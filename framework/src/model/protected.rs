@@ -14,9 +14,9 @@ use crate::error::{Error, Result};
 use crate::model::path::make_path;
 use crate::model::zk_paths::path_and_node;
 
-/// The text before the UUID.
+/// The text before the UUID in the name of a protected node, `_c_<uuid>-<name>`.
 pub const PROTECTED_PREFIX: &str = "_c_";
-/// The character after the UUID.
+/// The character after the UUID in the name of a protected node, `_c_<uuid>-<name>`.
 pub const PROTECTED_SEPARATOR: char = '-';
 /// The number of characters of `_c_<uuid>-`.
 pub const PROTECTED_PREFIX_WITH_UUID_LENGTH: usize = 40;

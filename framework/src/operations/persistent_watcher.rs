@@ -110,11 +110,13 @@ impl PersistentWatcher {
         self.events.recv().await
     }
 
-    /// Returns the next event, if it has arrived.
+    /// Returns the next event, or the error that prevents it, if it has arrived.
     ///
     /// # Errors
     ///
-    /// `TryRecvError::Empty`: none has arrived. `TryRecvError::Disconnected`: the client was closed.
+    /// * of the outer `Result`, `TryRecvError::Empty`: none has arrived; `TryRecvError::Disconnected`: the client was
+    ///   closed
+    /// * of the inner one: the errors of [`recv`](Self::recv)
     pub fn try_recv(&mut self) -> Result<Result<PersistentEvent>, TryRecvError> {
         self.events.try_recv()
     }

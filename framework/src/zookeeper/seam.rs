@@ -16,7 +16,8 @@ use super::watch_events::{Resync, WatchEvents};
 use crate::error::{ConnectError, Error, Result};
 use crate::model::{AddWatchMode, AuthInfo, WatchKind, WatchedEvent};
 
-/// The future of a persistent watch: resolves with its events when the server has set it.
+/// The future of a request for a persistent watch: resolves once the server has set the watch, with the stream of its
+/// events.
 pub type AddedWatch = Pin<Box<dyn Future<Output = Result<WatchEvents>> + Send>>;
 
 /// The optional features that a client supports.

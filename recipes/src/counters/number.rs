@@ -122,8 +122,8 @@ pub struct DistributedAtomicNumber<N: AtomicNumber> {
 }
 
 impl<N: AtomicNumber> DistributedAtomicNumber<N> {
-    /// Creates a counter at a path, without a request. `retry_policy` limits the tries of a change that other sessions
-    /// refuse again and again.
+    /// Creates a counter at a path, without a request. `retry_policy` limits the tries of a change that the server
+    /// refuses because other sessions have written in between.
     ///
     /// # Errors
     ///

@@ -46,8 +46,8 @@ pub struct DistributedAtomicValue {
 }
 
 impl DistributedAtomicValue {
-    /// Creates a value at a path, without a request. `retry_policy` limits the tries of a change that other sessions
-    /// refuse again and again.
+    /// Creates a value at a path, without a request. `retry_policy` limits the tries of a change that the server
+    /// refuses because other sessions have written in between.
     ///
     /// # Errors
     ///

@@ -149,7 +149,7 @@ impl GroupMember {
         let (path, id) = (path.into(), id.into());
         validate_path(&path)?;
         if id.is_empty() || id.contains('/') {
-            let reason = format!("{id:?} is not the name of one node");
+            let reason = format!("{id:?} is empty or has a slash, so it is not the name of one node");
             return Err(NodeError::InvalidArgument { argument: "id", reason });
         }
         let GroupMemberOptions { data, acl } = options;

@@ -24,7 +24,8 @@ use crate::standing::{StandingTask, first_found};
 /// One candidate of an election: Curator's `LeaderLatch`. It leads once it is first in the queue, until it resigns, is
 /// closed, or loses its node.
 ///
-/// Of all started latches on a path at most one leads. A latch joins in the background, and joins again after each
+/// Of all started latches on a path at most one leads, but for the [losses](#losing-the-leadership) that a leader
+/// notices late. A latch joins in the background, and joins again after each
 /// term. It reports the leadership to any number of tasks, while a [`LeaderSelector`](crate::LeaderSelector) runs the
 /// work of the leader. [Clones](crate#handles) are cheap, and all clones are one latch. The drop of the last one closes
 /// it.
@@ -37,7 +38,7 @@ use crate::standing::{StandingTask, first_found};
 /// | the deadline passes: silent network, frozen server, server cut off from its leader | ends before another candidate can lead |
 /// | the node is deleted | ends after one event and at most three requests, or at the reconnect |
 /// | the session is killed on the server | ends with the first event, reconnect or heartbeat |
-/// | the machine was asleep | ends when it wakes |
+/// | the machine was asleep | ends when it wakes; another candidate may lead by then |
 /// | process paused between a check and its write, server data restored from a backup | ends too late, or never: use the [fencing token](Leadership::token) |
 ///
 /// The deadline is three quarters of the session timeout after the newest proof that the session lives. Curator gives

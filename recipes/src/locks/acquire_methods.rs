@@ -5,7 +5,8 @@
 macro_rules! acquire_methods {
     ($lock:ident => $guard:ty) => {
         impl $lock {
-            /// Waits for the lock without a limit.
+            /// Waits for the lock: for other contenders without a limit, for a connection [as long as the retry policy
+            /// allows](crate::choosing#how-long-each-call-can-take).
             ///
             /// # Errors
             ///

@@ -36,7 +36,8 @@ use crate::locks::semaphore_mutex::InterProcessSemaphoreMutex;
 /// ```
 #[async_trait]
 pub trait InterProcessLock: Send + Sync + fmt::Debug {
-    /// Waits for the lock without a limit. The lock's own method documents the errors and the cancel safety.
+    /// Waits for the lock without a limit, and for a connection as long as the retry policy allows. The lock's own
+    /// method documents the errors and the cancel safety.
     async fn acquire(&self) -> Result<LockGuard, LockError>;
 
     /// Waits for the lock for at most `budget`, connection included. [Bind the guard](crate#bind-the-guard).

@@ -131,7 +131,7 @@ impl InterProcessMultiLock {
                 // A caller without time left gets the error; for the others the loop acquires all locks again.
                 Outcome::Lost(error) if mode == WaitMode::Once || mode.is_over() => return Err(error),
                 Outcome::Lost(error) => {
-                    tracing::debug!(error = %Chain(&error), "a part of a multi lock was lost, it is acquired anew")
+                    tracing::debug!(error = %Chain(&error), "a part of a multi lock was lost, all are acquired again")
                 }
             }
         }

@@ -39,7 +39,7 @@ use crate::locks::reentrant::Reentrant;
 /// | cause of the loss | `lost` resolves |
 /// | --- | --- |
 /// | silent network, frozen server, server cut off from its leader | before another client can acquire the lock |
-/// | machine asleep | when the machine wakes |
+/// | machine asleep | when the machine wakes; another client may hold the lock by then |
 /// | deleted node | soon: after one event and at most three requests, or at the reconnect |
 /// | killed session, server that confuses sessions | soon: after one event, reconnect or heartbeat |
 /// | process paused between a check and its write, server data restored from a backup | too late, or never |
@@ -148,6 +148,7 @@ use crate::locks::reentrant::Reentrant;
 /// | behind another contender of the same client | 3: create, watch the nearest such node, delete; a listing more if other clients are between |
 /// | the first other contender joins behind a holder that did not wait | 1 more: the holder watches its node |
 /// | acquire by an owner that holds the lock | 0 |
+/// | wait or hold | the session's heartbeat: a write each eighth of the timeout, one for all locks and elections |
 ///
 /// A holder that did not wait is watched by its listing: each change of the lock's children notifies it, its delete
 /// last. That costs no request, and one notification for each acquire. A grant to a waiter is one event. A

@@ -167,8 +167,9 @@ impl MigrationManager {
     /// # Errors
     ///
     /// * `MigrationError::Changed`, `MigrationError::Older`: the set does not continue the applied one.
-    /// * `Error::Transaction`: the first operation that failed, with the reason. Nothing was changed. The index counts the
-    ///   operations of the migrations that were to be applied, and after each of these migrations its record.
+    /// * `Error::Transaction`: the first operation that failed, with the reason. Nothing was changed. The index counts
+    ///   the operations of all migrations that were to be applied, in order, with one more after each migration: the
+    ///   write of its record.
     /// * `MigrationError::Lock`: the lock cannot be acquired, or was lost.
     /// * `Error::InvalidPath`: a path of an operation, or the id of the set, is not allowed in a path.
     /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::RequestTooLarge`: a request cannot be
@@ -193,7 +194,8 @@ impl MigrationManager {
     ///
     /// * `MigrationError::Changed`, `MigrationError::Older`: the set does not continue the applied one.
     /// * `Error::Transaction`: the first operation that failed, with the reason. Nothing was changed. The index counts
-    ///   the operations of the migrations that were to be applied, and after each of these migrations its record.
+    ///   the operations of all migrations that were to be applied, in order, with one more after each migration: the
+    ///   write of its record.
     /// * `MigrationError::Lock`: the lock cannot be acquired, or was lost.
     /// * `Error::ConnectionLoss`: the budget ended without a connection.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. See

@@ -125,7 +125,9 @@ impl<V: Content> LocalCopy<V> {
                 sender.inspect(|sender| drop(sender.send_replace(value)));
             }
             // Called without this lock: the subscriber may set the value.
-            Err(error) => report(move || tracing::warn!(error = %Chain(&error), "the last value stays")),
+            Err(error) => report(
+                move || tracing::warn!(error = %Chain(&error), "a shared value cannot be decoded, the last one stays"),
+            ),
         }
     }
 

@@ -281,7 +281,7 @@ impl<T: 'static> ModeledNode<T> {
     ///
     /// # Errors
     ///
-    /// * `Error::NoNode`: the node does not exist, and no reply to this call was lost.
+    /// * `Error::NoNode`: the node does not exist. If a reply to this call was lost, a missing node is a success.
     /// * `Error::NotEmpty`: it has children.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. If
     ///   [`outcome_unknown`](ModelError::outcome_unknown), the node may be deleted.
@@ -300,7 +300,7 @@ impl<T: 'static> ModeledNode<T> {
     ///
     /// * `Error::BadVersion`: another client has written. Nothing was changed.
     /// * `ModelError::InvalidArgument`: version −1, which ZooKeeper takes for any version.
-    /// * `Error::NoNode`: the node does not exist, and no reply to this call was lost.
+    /// * `Error::NoNode`: the node does not exist. If a reply to this call was lost, a missing node is a success.
     /// * `Error::NotEmpty`: it has children.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. If
     ///   [`outcome_unknown`](ModelError::outcome_unknown), the node may be deleted.

@@ -71,7 +71,7 @@ pub(super) async fn list(site: &Site, ls: &Ls) -> Result<u8, Failure> {
 
 fn summary(path: &str, dead: &str, state: &QueueState) -> String {
     let QueueState { items, in_work, dead: letters, oldest } = state;
-    let oldest = oldest.as_ref().map(|oldest| format!(", the oldest for {}", age(since(oldest.created))));
+    let oldest = oldest.as_ref().map(|oldest| format!(", the oldest is {} old", age(since(oldest.created))));
     let count = |number: u64, one: &str, many: &str| format!("{number} {}", if number == 1 { one } else { many });
     format!(
         "{path} has {}, {in_work} in work{}\n{dead} has {}\n",

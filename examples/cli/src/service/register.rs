@@ -215,7 +215,7 @@ impl Presence for Keeper<'_> {
                 )
             }
             NodeState::TakenBy { session, .. } => {
-                format!("{path} has an instance {id} of session {}: waits until it goes", shown_session(*session))
+                format!("{path} has an instance {id} of session {}: waits until it is deleted", shown_session(*session))
             }
             NodeState::Refused { cause, .. } => format!("registered {id}, as far as is known: {cause}; tries again"),
             NodeState::Failed(error) => format!("{id} is not registered: {}; tries again", Chain(error)),

@@ -127,7 +127,7 @@ fn held_barrier_stands_while_the_command_runs() {
     let (waiting, mut told) = waiter(&servers);
     let output = run(&servers, &["barrier", "set", "/barrier"]);
     assert_eq!(output.status.code(), Some(75));
-    assert_eq!(stderr(&output), "curator: /barrier is set by a process, and falls with it\n");
+    assert_eq!(stderr(&output), "curator: /barrier is set by a process, and is removed when that ends\n");
     drop(holder.stdin.take());
     assert_eq!(end(holder), (Some(7), String::new()));
     assert_eq!((end(waiting).0, told.next()), (Some(0), None));

@@ -389,8 +389,8 @@ fn state_of_a_queue_is_printed() {
     assert_eq!(stderr(&output), "curator: no queue /jobs: no client has put an item yet\n");
     queued(&servers, &["put", "/jobs", "one"]);
     let text = queued(&servers, &["ls", "/jobs"]);
-    assert!(text.starts_with("/jobs has 1 item, 0 in work, the oldest for "), "{text}");
-    assert!(text.ends_with("s\n/jobs-dead has 0 dead letters\n"), "{text}");
+    assert!(text.starts_with("/jobs has 1 item, 0 in work, the oldest is "), "{text}");
+    assert!(text.ends_with("s old\n/jobs-dead has 0 dead letters\n"), "{text}");
     queued(&servers, &["take", "/jobs"]);
     assert_eq!(queued(&servers, &["ls", "/jobs"]), "/jobs has 0 items, 0 in work\n/jobs-dead has 0 dead letters\n");
     assert_eq!(parsed(&queued(&servers, &["ls", "--json", "/jobs"]))["oldest"], Value::Null);

@@ -100,7 +100,7 @@ impl Session {
             if let Err(error @ (Error::ReplyTooLarge { .. } | Error::EndsConnections { .. })) = &reply.result {
                 let error = error.clone();
                 report(
-                    move || tracing::warn!(session, request = name, error = %Chain(&error), "a request of an impossible size"),
+                    move || tracing::warn!(session, request = name, error = %Chain(&error), "a reply is too large, or a request ends connections"),
                 );
             }
             if reply.sent.is_some() {

@@ -123,35 +123,39 @@ pub(crate) fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
         match all {
             Ok(all) if all.is_empty() => Err(format!("the {what} has no certificate in PEM")),
             Ok(all) => Ok(all),
-            Err(error) => Err(format!("the {what}: {error}")),
+            Err(error) => Err(format!("the {what} cannot be read as PEM: {error}")),
         }
     };
     let mut roots = RootCertStore::empty();
     for authority in certificates(&options.authority, "authority")? {
-        roots.add(authority).map_err(|error| format!("the authority: {error}"))?;
+        roots.add(authority).map_err(|error| format!("a certificate of the authority cannot be used: {error}"))?;
     }
     let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(&provider))
         .build()
-        .map_err(|error| format!("the authority: {error}"))?;
+        .map_err(|error| format!("the certificates of the authority cannot be used: {error}"))?;
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder =
-        versions.map_err(|error| format!("the process' CryptoProvider: {error}"))?.with_webpki_verifier(verifier);
+    let builder = versions
+        .map_err(|error| format!("the CryptoProvider of the process cannot be used: {error}"))?
+        .with_webpki_verifier(verifier);
     let Some((certificate, key)) = &options.identity else { return Ok(builder.with_no_client_auth()) };
     let chain = certificates(certificate, "client certificate")?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-        .map_err(|error| format!("the client certificate's key: {error}"))?;
-    builder.with_client_auth_cert(chain, key).map_err(|error| format!("the client certificate: {error}"))
+        .map_err(|error| format!("the key of the client certificate cannot be read as PEM: {error}"))?;
+    builder
+        .with_client_auth_cert(chain, key)
+        .map_err(|error| format!("the client certificate and its key cannot be used: {error}"))
 }
 
 /// Returns the name that a server's certificate must have.
 ///
 /// # Errors
 ///
-/// A text, if the name cannot be in a certificate.
+/// A text, if no certificate can have the name.
 pub(crate) fn name_of(server: &str) -> Result<ServerName<'static>, String> {
     let host = server.rsplit_once(':').map_or(server, |(host, _port)| host);
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    ServerName::try_from(host.to_owned()).map_err(|error| format!("{host:?} cannot be in a certificate: {error}"))
+    ServerName::try_from(host.to_owned())
+        .map_err(|error| format!("{host:?} is not a host name or an address that a certificate can have: {error}"))
 }
 
 #[cfg(test)]
@@ -169,6 +173,6 @@ mod tests {
         for address in ["127.0.0.1:2281", "[::1]:2281"] {
             assert!(matches!(name_of(address), Ok(ServerName::IpAddress(_))), "{address}");
         }
-        assert!(name_of("a b:1").unwrap_err().contains("cannot be in a certificate"));
+        assert!(name_of("a b:1").unwrap_err().contains("that a certificate can have"));
     }
 }

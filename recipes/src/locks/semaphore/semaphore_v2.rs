@@ -105,6 +105,7 @@ use crate::shared::{SharedCount, SharedError};
 /// | no lease is free | 8 | 1 after the release of a lease |
 /// | a lease is free, direct protocol | 3 | 1 |
 /// | a `try_acquire` that is refused | 4 reads | 2 |
+/// | wait or hold | the session's heartbeat: a write each eighth of the timeout, one for all locks and elections | |
 /// | a [slot](Lease::slot) | 5 more | 2 for its call, and 2 before the release of the lease |
 ///
 /// A lease costs 1 more request at the first change of the other leases while it is held: before that, its listing

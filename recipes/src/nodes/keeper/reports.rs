@@ -43,7 +43,7 @@ impl Keeper {
         self.confirm();
         if let (NodeState::TakenBy { session, .. }, false) = (&state, state.is_same(&self.shared.state.newest())) {
             let session_id = session.map(tracing::field::display);
-            tracing::warn!(path = self.kept.path, session_id, "a node is taken");
+            tracing::warn!(path = self.kept.path, session_id, "the path of a node is taken, so it waits");
         }
         self.shared.publish(state.clone());
         if let NodeState::Standing(node) = state {
@@ -54,7 +54,7 @@ impl Keeper {
     fn announce(&mut self, node: StandingNode) {
         let czxid = node.czxid.get();
         if self.announced.replace(czxid) != Some(czxid) {
-            tracing::info!(path = node.path, czxid, "a node stands");
+            tracing::info!(path = node.path, czxid, "a node exists");
             self.shared.listeners.notify(move |listener| listener(&node));
         }
     }

@@ -45,7 +45,7 @@ const DOWN: Duration = Duration::from_millis(20);
 
 /// A ZooKeeper server inside the test's process.
 ///
-/// It keeps everything in memory, starts in about a millisecond, listens on a free port of the loopback interface, and
+/// It keeps everything in memory, starts without a JVM, listens on a free port of the loopback interface, and
 /// behaves like a single Apache ZooKeeper 3.8 server. It runs on a thread with its own runtime and clock: it works from
 /// synchronous code, and runs on in real time when the test's runtime is paused or blocked. Every method may be called
 /// from any thread, and takes effect before it returns.

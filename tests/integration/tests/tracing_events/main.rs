@@ -217,14 +217,14 @@ async fn register_and_fail(client: &CuratorFramework, server: &TestingServer, lo
     timeout(PATIENCE, node.watch().wait_for(|state| matches!(state, NodeState::Standing(_)))).await.unwrap().unwrap();
     assert_eq!(server.refusals_left(), 0);
     let _second = started("/standing/node");
-    log.comes_to("a node is taken").await;
+    log.comes_to("the path of a node is taken, so it waits").await;
     client.set_acl().with_acl(read_only()).for_path("/standing/node").await.unwrap();
     timeout(PATIENCE, node.set_data("refused")).await.unwrap().unwrap_err();
     client.set_acl().with_acl(read_only()).for_path("/standing").await.unwrap();
     timeout(PATIENCE, node.close()).await.unwrap();
     let _refused = started("/standing/other");
     log.comes_to("a node cannot be created").await;
-    log.comes_to("a node stands").await;
+    log.comes_to("a node exists").await;
     log.comes_to("a node's data cannot be written").await;
     log.comes_to("a node cannot be deleted, the client tries again").await;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use curator_framework::{
     Acl, AclProvider, BoundedExponentialBackoffRetry, ConnectionState,
-    CuratorFramework, Error, Permission, RetryOneTime,
+    CuratorFramework, Error, RetryOneTime,
 };
 use curator_recipes::{InterProcessMutex, LockError};
 use tokio::sync::mpsc::unbounded_channel;
@@ -20,7 +20,7 @@ impl AclProvider for Acls {
     fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>> {
         let mut acl = self.default_acl();
         if path == "/shop/menu" {
-            acl.push(Acl::new(Permission::READ, "world", "anyone"));
+            acl.extend(Acl::read_unsafe());
         }
         Some(acl)
     }

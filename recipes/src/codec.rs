@@ -70,6 +70,8 @@ impl Codec<String> for RawCodec {
 
 /// JSON through `serde`, as Java's Jackson reads and writes it: unknown fields are ignored.
 ///
+/// Java's fields have names such as `dataCenter`: put `#[serde(rename_all = "camelCase")]` on the struct.
+///
 /// # Examples
 ///
 /// ```

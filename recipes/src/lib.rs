@@ -260,6 +260,7 @@ pub mod choosing {}
 mod codec;
 mod content;
 mod counters;
+#[doc(alias = "getZookeeperClient")]
 pub mod curator_methods {
     #![doc = include_str!("../docs/curator_methods.md")]
     #[allow(unused_imports, reason = "the links of the page")]
@@ -276,6 +277,8 @@ mod marker;
 #[cfg(feature = "migrations")]
 mod migrations;
 #[doc = include_str!("../docs/migration.md")]
+#[doc(alias = "inBackground")]
+#[doc(alias = "BackgroundCallback")]
 pub mod migration {}
 #[cfg(test)]
 mod model;

@@ -172,6 +172,10 @@ impl fmt::Debug for CuratorFramework {
 /// thread that is not a runtime's worker. It may block, panic, call the client and add or remove listeners: the session
 /// and other listeners continue.
 #[doc(alias = "stateChanged")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a closure of a client and a connection state",
+    note = "pass a closure: move |client, state| listener.state_changed(client, state)"
+)]
 pub trait ConnectionStateListener: Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static {}
 
 impl<F: Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static> ConnectionStateListener for F {}

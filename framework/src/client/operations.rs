@@ -71,7 +71,7 @@ impl CuratorFramework {
     /// Nothing is lost when the future is dropped.
     #[doc(alias = "whoAmI")]
     pub async fn who_am_i(&self) -> Result<Vec<Identity>> {
-        with_retries(&self.core, "/", |session| async move { session.who_am_i().await }).await
+        with_retries(&self.core, "whoAmI", "/", |session| async move { session.who_am_i().await }).await
     }
 
     /// Sets a watch that stays when it fires: Curator's `watchers().add()`.
@@ -118,7 +118,8 @@ impl CuratorFramework {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn sync(&self, path: &str) -> Result<()> {
-        crate::operations::with_retries(&self.core, path, |session| async move { session.sync(path).await }).await
+        crate::operations::with_retries(&self.core, "sync", path, |session| async move { session.sync(path).await })
+            .await
     }
 
     /// Creates a node and its parents, as far as they are missing: Curator's `createContainers`. They are

@@ -101,10 +101,19 @@ impl RetryLoop {
     ///
     /// When the future is dropped, its waits may have been counted.
     pub async fn connected(&mut self, path: &str) -> Result<Session> {
+        self.session_with(|error| error.about(path)).await
+    }
+
+    /// Like [`connected`](Self::connected). The error names the request too.
+    pub(crate) async fn connected_for(&mut self, request: &str, path: &str) -> Result<Session> {
+        self.session_with(|error| error.about(&format!("{request} {path}"))).await
+    }
+
+    async fn session_with(&mut self, named: impl Fn(Error) -> Error) -> Result<Session> {
         loop {
             match self.session().await {
                 Ok(session) => return Ok(session),
-                Err(error) => self.failed(error.about(path)).await?,
+                Err(error) => self.failed(named(error)).await?,
             }
         }
     }

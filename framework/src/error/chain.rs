@@ -10,7 +10,8 @@ use std::fmt;
 /// use curator_framework::Chain;
 ///
 /// if let Err(error) = client.get_data().for_path("/settings").await {
-///     // Such as: connection lost during getData /settings: zk1:2181: connection refused
+///     // Such as: no connection in time for getData /settings:
+///     // no session could be established: zk1:2181: Connection refused (os error 111)
 ///     eprintln!("{}", Chain(&error));
 /// }
 /// # }

@@ -400,9 +400,10 @@ const INTERNAL: [&str; 3] = [INTERNAL_WAIT, INTERNAL_BARRIER, INTERNAL_EARLIER];
 
 /// Returns the text of a `ConnectionLoss`.
 fn loss(request: &PathText, cause: Option<&ConnectError>) -> String {
-    match cause {
-        Some(cause) if cause.is_time_over() => format!("{request} was given up"),
-        _ => format!("connection lost during {request}"),
+    match (request.as_str().strip_prefix(INTERNAL_WAIT), cause) {
+        (_, Some(cause)) if cause.is_time_over() => format!("{request} was given up"),
+        (Some(about), _) => format!("no connection in time{about}"),
+        (None, _) => format!("connection lost during {request}"),
     }
 }
 
@@ -538,8 +539,9 @@ mod tests {
     #[test]
     fn errors_of_internal_requests_name_the_path() {
         let lost = |request: &str| Error::ConnectionLoss { request: request.into(), sent: false, cause: None };
-        let named = lost(INTERNAL_WAIT).about("/a").to_string();
-        assert_eq!(named, "connection lost during the wait for a connection for /a");
+        assert_eq!(lost(INTERNAL_WAIT).to_string(), "no connection in time");
+        assert_eq!(lost(INTERNAL_WAIT).about("/a").to_string(), "no connection in time for /a");
+        assert_eq!(lost(INTERNAL_WAIT).about("getData /a").to_string(), "no connection in time for getData /a");
         assert_eq!(lost("create /a").about("/b").to_string(), "connection lost during create /a");
         let barrier = lost("delete /1f/none").renamed(INTERNAL_BARRIER).about("/a").to_string();
         assert_eq!(barrier, "connection lost during a write barrier for /a");

@@ -196,6 +196,12 @@ impl Acl {
         vec![Self::new(Permission::ALL, "world", "anyone")]
     }
 
+    /// Returns a list that allows all clients to read: ZooKeeper's `READ_ACL_UNSAFE`.
+    #[must_use]
+    pub fn read_unsafe() -> Vec<Self> {
+        vec![Self::new(Permission::READ, "world", "anyone")]
+    }
+
     /// Returns a list that allows everything to the creator only: ZooKeeper's `CREATOR_ALL_ACL`.
     #[must_use]
     pub fn creator_all() -> Vec<Self> {

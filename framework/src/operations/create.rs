@@ -234,7 +234,7 @@ impl<'a> CreateBuilder<'a> {
     async fn create_plain(&self, path: &str, data: &[u8]) -> Result<(String, Stat)> {
         let mut retries = self.client.retry_loop();
         loop {
-            let session = retries.connected(path).await?;
+            let session = retries.connected_for("create", path).await?;
             let created = self.create_once(&session, &mut retries, path, data).await;
             if let Some(created) = retries.done(created, path).await? {
                 return Ok(created);
@@ -280,7 +280,7 @@ impl<'a> CreateBuilder<'a> {
         let mut retries = self.client.retry_loop();
         let mut claim: Option<OwnedNode> = None;
         loop {
-            let claim_now = self.claim_in(&mut claim, retries.connected(path).await?, path);
+            let claim_now = self.claim_in(&mut claim, retries.connected_for("create", path).await?, path);
             let created = self.find_or_create(claim_now, path, data).await;
             // An error drops the owned node, which deletes its node.
             if let Some(created) = retries.done(created, path).await? {

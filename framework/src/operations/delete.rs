@@ -71,7 +71,7 @@ impl<'a> DeleteBuilder<'a> {
         let _owing = self.guaranteed.then(|| self.client.track_pending());
         let mut unfinished = Unfinished { delete: &self, path, goes_on: self.guaranteed };
         let children = self.children;
-        let deleting = with_retries(self.client, path, |session| {
+        let deleting = with_retries(self.client, "delete", path, |session| {
             let version = self.version;
             async move {
                 if children { delete_tree(&session, path, version).await } else { session.delete(path, version).await }

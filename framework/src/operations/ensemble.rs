@@ -37,7 +37,7 @@ impl<'a> GetConfigBuilder<'a> {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn for_ensemble(self) -> Result<EnsembleConfig> {
-        let read = with_retries(self.client, CONFIG_NODE, |session| async move {
+        let read = with_retries(self.client, "getData", CONFIG_NODE, |session| async move {
             session.in_namespace(Namespace::default()).get_data(CONFIG_NODE).await
         });
         let (data, stat) = read.await?;
@@ -57,7 +57,7 @@ impl Watched<GetConfigBuilder<'_>> {
     ///
     /// Nothing is lost when the future is dropped; a watch that was set is dropped with it.
     pub async fn for_ensemble(self) -> Result<(EnsembleConfig, Watch)> {
-        let read = with_retries(self.0.client, CONFIG_NODE, |session| async move {
+        let read = with_retries(self.0.client, "getData", CONFIG_NODE, |session| async move {
             session.in_namespace(Namespace::default()).get_data_watched(CONFIG_NODE).await
         });
         let WatchedData { data, stat, watch } = read.await?;
@@ -146,7 +146,7 @@ impl<'a> ReconfigBuilder<'a> {
         }
         let mut retries = self.client.retry_loop();
         loop {
-            let session = retries.connected(CONFIG_NODE).await?;
+            let session = retries.connected_for("reconfig", CONFIG_NODE).await?;
             match session.reconfig(&self.joining, &self.leaving, &self.members, self.version).await {
                 Ok((data, stat)) => return Ok(EnsembleConfig::new(data, stat)),
                 Err(error) if self.version.is_some() && error.outcome_unknown() => return Err(error),

@@ -31,15 +31,20 @@ pub(crate) fn check_read(client: &ClientCore, path: &str, reading: Reading) -> R
     client.check_schemas(|schemas| schemas.check_read(path, reading))
 }
 
-/// Runs an operation on a path in the client's session, with retries.
-pub(crate) async fn with_retries<T, F>(client: &ClientCore, path: &str, operation: impl Fn(Session) -> F) -> Result<T>
+/// Runs an operation on a path in the client's session, with retries. Errors have the name of its request.
+pub(crate) async fn with_retries<T, F>(
+    client: &ClientCore,
+    request: &'static str,
+    path: &str,
+    operation: impl Fn(Session) -> F,
+) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
     validate_path(path)?;
     let mut retries = client.retry_loop();
     loop {
-        let attempt = operation(retries.connected(path).await?).await;
+        let attempt = operation(retries.connected_for(request, path).await?).await;
         if let Some(value) = retries.done(attempt, path).await? {
             return Ok(value);
         }

@@ -77,7 +77,7 @@ impl<'a> MultiReadBuilder<'a> {
             let reads = self.reads.clone();
             async move { session.multi_read(reads).await }
         };
-        let all = with_retries(self.client, first.path(), request).await?;
+        let all = with_retries(self.client, "multiRead", first.path(), request).await?;
         Ok(self.reads.iter().zip(all).map(|(read, done)| self.result(read, done?)).collect())
     }
 

@@ -66,7 +66,12 @@ impl Watched {
     async fn set(&mut self) -> Result<()> {
         let (path, mode) = (self.path.as_str(), self.mode);
         let current =
-            with_retries(&self.client, path, |session| async move { session.subscribe(path, mode, None).await });
+            with_retries(
+                &self.client,
+                "addWatch",
+                path,
+                |session| async move { session.subscribe(path, mode, None).await },
+            );
         self.current = Some(current.await?);
         Ok(())
     }

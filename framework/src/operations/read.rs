@@ -44,6 +44,7 @@ impl<'a> ExistsBuilder<'a> {
     }
 
     /// Also sets a watch for the creation, change or deletion of the node.
+    #[doc(alias = "usingWatcher")]
     pub fn watched(self) -> Watched<Self> {
         Watched(self)
     }
@@ -83,7 +84,7 @@ impl<'a> ExistsBuilder<'a> {
     pub async fn for_path(self, path: &str) -> Result<Option<Stat>> {
         check_read(self.client, path, Reading::Plain)?;
         let this = &self;
-        with_retries(self.client, path, |session| async move {
+        with_retries(self.client, "exists", path, |session| async move {
             this.make_parents(&session, path).await?;
             session.exists(path).await
         })
@@ -110,7 +111,7 @@ impl Watched<ExistsBuilder<'_>> {
     pub async fn for_path(self, path: &str) -> Result<(Option<Stat>, Watch)> {
         check_read(self.0.client, path, Reading::Watched)?;
         let this = &self.0;
-        with_retries(this.client, path, |session| async move {
+        with_retries(this.client, "exists", path, |session| async move {
             this.make_parents(&session, path).await?;
             session.exists_watched(path).await
         })
@@ -150,6 +151,7 @@ impl<'a> GetDataBuilder<'a> {
     }
 
     /// Also sets a watch for the change or deletion of the node. A missing node gets none.
+    #[doc(alias = "usingWatcher")]
     pub fn watched(self) -> Watched<Self> {
         Watched(self)
     }
@@ -167,7 +169,7 @@ impl<'a> GetDataBuilder<'a> {
     pub async fn for_path(self, path: &str) -> Result<(Vec<u8>, Stat)> {
         check_read(self.client, path, Reading::Plain)?;
         let (data, stat) =
-            with_retries(self.client, path, |session| async move { session.get_data(path).await }).await?;
+            with_retries(self.client, "getData", path, |session| async move { session.get_data(path).await }).await?;
         Ok((self.client.read_stored(path, data, self.compressed)?, stat))
     }
 }
@@ -186,7 +188,8 @@ impl Watched<GetDataBuilder<'_>> {
     pub async fn for_path(self, path: &str) -> Result<((Vec<u8>, Stat), Watch)> {
         check_read(self.0.client, path, Reading::Watched)?;
         let Self(read) = self;
-        let watched = with_retries(read.client, path, |session| async move { session.get_data_watched(path).await });
+        let watched =
+            with_retries(read.client, "getData", path, |session| async move { session.get_data_watched(path).await });
         let WatchedData { data, stat, watch } = watched.await?;
         Ok(((read.client.read_stored(path, data, read.compressed)?, stat), watch))
     }
@@ -205,6 +208,7 @@ impl<'a> GetChildrenBuilder<'a> {
     }
 
     /// Also sets a watch for the creation or deletion of a child, or the deletion of the node.
+    #[doc(alias = "usingWatcher")]
     pub fn watched(self) -> Watched<Self> {
         Watched(self)
     }
@@ -221,7 +225,7 @@ impl<'a> GetChildrenBuilder<'a> {
     /// Nothing is lost when the future is dropped.
     pub async fn for_path(self, path: &str) -> Result<Vec<String>> {
         check_read(self.client, path, Reading::Plain)?;
-        with_retries(self.client, path, |session| async move { session.get_children(path).await }).await
+        with_retries(self.client, "getChildren", path, |session| async move { session.get_children(path).await }).await
     }
 }
 
@@ -238,7 +242,13 @@ impl Watched<GetChildrenBuilder<'_>> {
     /// Nothing is lost when the future is dropped; a watch that was set is dropped with it.
     pub async fn for_path(self, path: &str) -> Result<(Vec<String>, Watch)> {
         check_read(self.0.client, path, Reading::Watched)?;
-        with_retries(self.0.client, path, |session| async move { session.get_children_watched(path).await }).await
+        with_retries(
+            self.0.client,
+            "getChildren",
+            path,
+            |session| async move { session.get_children_watched(path).await },
+        )
+        .await
     }
 }
 
@@ -266,6 +276,6 @@ impl<'a> GetAclBuilder<'a> {
     /// Nothing is lost when the future is dropped.
     pub async fn for_path(self, path: &str) -> Result<(Vec<Acl>, Stat)> {
         check_read(self.client, path, Reading::Plain)?;
-        with_retries(self.client, path, |session| async move { session.get_acl(path).await }).await
+        with_retries(self.client, "getACL", path, |session| async move { session.get_acl(path).await }).await
     }
 }

@@ -82,7 +82,7 @@ impl<'a> SetDataBuilder<'a> {
         self.client.check_schemas(|schemas| schemas.check_change(path, &data))?;
         let data = self.client.to_stored(path, data, self.compress)?;
         let (version, idempotent) = (self.version, self.idempotent);
-        with_retries(self.client, path, |session| {
+        with_retries(self.client, "setData", path, |session| {
             let data = data.clone();
             async move {
                 match (session.set_data(path, data.clone(), version).await, version) {
@@ -141,7 +141,7 @@ impl<'a> SetAclBuilder<'a> {
     /// When the future is dropped, the list may be changed.
     pub async fn for_path(self, path: &str) -> Result<Stat> {
         let (acl, version) = (self.acl, self.version);
-        with_retries(self.client, path, |session| {
+        with_retries(self.client, "setACL", path, |session| {
             let acl = acl.clone().unwrap_or_else(|| session.acl_for(path));
             let checked = self.client.check_schemas(|schemas| schemas.check_acl(path, &acl));
             async move {

@@ -69,7 +69,8 @@ impl TlsProvider for TlsOptions {
     }
 }
 
-/// TLS by PEM files that are read at each attempt to connect.
+/// TLS by PEM files that are read at each attempt to connect. [`build`](crate::CuratorFrameworkBuilder::build) reads them
+/// too, and fails without them.
 ///
 /// A renewed certificate counts from the next connection on, and so does a renewed authority. It fits files that
 /// cert-manager mounts into a pod from a `Secret`: `ca.crt`, `tls.crt` and `tls.key`. While files are replaced, a

@@ -60,7 +60,8 @@
 //! | `updateService`, `unregisterService` | [`Registration::update`], [`Registration::unregister`] |
 //! | `queryForNames`, `queryForInstances`, `queryForInstance` | [`names`](ServiceDiscovery::names), [`instances`](ServiceDiscovery::instances), [`instance`](ServiceDiscovery::instance) |
 //! | `ServiceInstance`, `ServiceInstanceBuilder`, `ServiceType`, `UriSpec` | the same names |
-//! | `JsonInstanceSerializer`, `InstanceSerializer` | the same names; the payload is any type with serde's traits |
+//! | `new JsonInstanceSerializer<>(Meta.class)` | [`JsonInstanceSerializer`] with [`java_class("com.acme.Meta")`](JsonInstanceSerializer::java_class), without which Java reads an object as a map; `#[serde(rename_all = "camelCase")]` on the struct |
+//! | `InstanceSerializer` | the same name; the payload is any type with serde's traits |
 //! | `DiscoveryPathConstructor` | [`ServiceDiscoveryOptions::path`] |
 //! | `ServiceCache`, `ServiceCacheListener` | [`ServiceCache`], [`ServiceCache::changes`] or [`ServiceCache::add_listener`] |
 //! | `ServiceProvider`, `getInstance`, `getAllInstances` | [`ServiceProvider`], [`get`](ServiceProvider::get) or [`wait`](ServiceProvider::wait), [`all`](ServiceProvider::all) |

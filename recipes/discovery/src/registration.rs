@@ -144,7 +144,7 @@ impl<P: Payload> Registration<P> {
         self.codec.deserialize(data).map_err(|source| DiscoveryError::Decode { node, source })
     }
 
-    /// Returns the path of the service.
+    /// Returns the path of the service, not of the instance's node: that is [`node_path`](Self::node_path).
     #[must_use]
     pub fn path(&self) -> &str {
         &self.announced.service

@@ -214,6 +214,7 @@ macro_rules! queue {
 
 queue! {
     DistributedQueue, Kind::Plain,
+    #[doc(alias = "buildQueue")]
     /// A queue in the order of the puts: Curator's `DistributedQueue`, on the same paths and with the same bytes.
     ///
     /// With a [lock path](QueueOptions::lock_path) each item is delivered at least once, and its effects in ZooKeeper
@@ -309,6 +310,7 @@ queue! {
 
 queue! {
     DistributedIdQueue, Kind::Id,
+    #[doc(alias = "buildIdQueue")]
     /// A queue in the order of the puts, with an id for each item: Curator's `DistributedIdQueue`. An id need not be
     /// unique. Otherwise it behaves like a [`DistributedQueue`].
     ///
@@ -345,6 +347,7 @@ queue! {
 
 queue! {
     DistributedPriorityQueue, Kind::Priority,
+    #[doc(alias = "buildPriorityQueue")]
     /// A queue in the order of priorities, a lower number first: Curator's `DistributedPriorityQueue`. Items of one
     /// priority have the order of their puts. Otherwise it behaves like a [`DistributedQueue`].
     ///
@@ -382,6 +385,7 @@ queue! {
 
 queue! {
     DistributedDelayQueue, Kind::Delay,
+    #[doc(alias = "buildDelayQueue")]
     /// A queue of items that are delivered no earlier than a given time: Curator's `DistributedDelayQueue`. Items of one time
     /// have the order of their puts. Otherwise it behaves like a [`DistributedQueue`].
     ///

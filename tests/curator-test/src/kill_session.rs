@@ -60,6 +60,8 @@ const SESSION_TIMEOUT_MS: i32 = 1000;
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "KillSession")]
+#[doc(alias = "injectSessionExpiration")]
 pub async fn kill_session(address: SocketAddr, session_id: i64) -> io::Result<()> {
     // A separate runtime has a separate clock. While a blocking task runs, a paused clock does not jump to the next
     // timer.

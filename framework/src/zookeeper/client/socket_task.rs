@@ -344,7 +344,10 @@ impl SocketTask {
         match link.protocol.over() {
             // A close without a reply is repeated on the next connection.
             Some(end) if !end.needs_close() => Step::Over,
-            _ if link.protocol.is_connecting() => Step::Lost(format!("{reason} without an answer")),
+            _ if link.protocol.is_connecting() => {
+                let hint = if self.config.tls.is_none() { " (it may expect TLS, or not serve yet)" } else { "" };
+                Step::Lost(format!("{reason} without an answer{hint}"))
+            }
             _ => Step::Lost(reason.to_owned()),
         }
     }

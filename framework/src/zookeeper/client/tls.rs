@@ -128,7 +128,7 @@ pub(crate) fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
     };
     let mut roots = RootCertStore::empty();
     for authority in certificates(&options.authority, "authority")? {
-        roots.add(authority).map_err(|error| format!("a certificate of the authority cannot be used: {error}"))?;
+        roots.add(authority).map_err(|error| refused("authority", &error))?;
     }
     let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(&provider))
         .build()
@@ -141,9 +141,17 @@ pub(crate) fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
     let chain = certificates(certificate, "client certificate")?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
         .map_err(|error| format!("the key of the client certificate cannot be read as PEM: {error}"))?;
-    builder
-        .with_client_auth_cert(chain, key)
-        .map_err(|error| format!("the client certificate and its key cannot be used: {error}"))
+    builder.with_client_auth_cert(chain, key).map_err(|error| refused("client certificate", &error))
+}
+
+/// Returns the text of a certificate that rustls refuses: its own text calls each certificate a peer's.
+fn refused(what: &str, error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(reason) => {
+            format!("the {what} in PEM is not a valid certificate: {reason:?}")
+        }
+        other => format!("the {what} cannot be used: {other}"),
+    }
 }
 
 /// Returns the name that a server's certificate must have.
@@ -165,6 +173,13 @@ mod tests {
     #[test]
     fn a_text_that_is_not_pem_is_named() {
         assert_eq!(config(&TlsOptions::new("nothing")).unwrap_err(), "the authority has no certificate in PEM");
+    }
+
+    #[test]
+    fn a_broken_certificate_is_not_called_a_peers() {
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let error = config(&TlsOptions::new(broken)).unwrap_err();
+        assert_eq!(error, "the authority in PEM is not a valid certificate: BadEncoding");
     }
 
     #[test]

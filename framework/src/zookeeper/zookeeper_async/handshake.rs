@@ -109,9 +109,10 @@ pub(crate) async fn probe_server(address: SocketAddr, session_timeout: Duration)
 
     let mut length = [0; 4];
     stream.read_exact(&mut length).await.map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => {
-            io::Error::new(error.kind(), "the server closed the connection without an answer")
-        }
+        io::ErrorKind::UnexpectedEof => io::Error::new(
+            error.kind(),
+            "the server closed the connection without an answer (it may expect TLS, or not serve yet)",
+        ),
         _ => error,
     })?;
     let length = u32::from_be_bytes(length) as usize;

@@ -69,6 +69,8 @@ impl JsonInstanceSerializer {
     /// Writes the class of the payload, by which Java reads it: its full name, such as `com.foo.Meta`, or `com.foo.A$B`
     /// for a class within another one. Java reads an object without a class as a map. Not needed for a text, a number, a
     /// `bool`, or a list that Java reads as a list.
+    ///
+    /// Java's fields have names such as `dataCenter`: put `#[serde(rename_all = "camelCase")]` on the struct.
     pub fn java_class(mut self, class: impl Into<String>) -> Self {
         self.java_class = Some(class.into());
         self

@@ -216,6 +216,7 @@ const fn id(index: usize) -> usize {
 /// # Ok::<(), curator_test::ApacheError>(())
 /// ```
 #[derive(Debug)]
+#[doc(alias = "TestingCluster")]
 pub struct ApacheCluster {
     nodes: Vec<Node>,
     links: Links,

@@ -149,6 +149,8 @@ impl TestingServer {
     /// connection is closed.
     ///
     /// Returns false if the session does not exist.
+    #[doc(alias = "KillSession")]
+    #[doc(alias = "injectSessionExpiration")]
     pub fn kill_session(&self, session_id: i64) -> bool {
         self.front.kill_session(session_id)
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use curator_framework::spi::Operation;
-use curator_framework::{Acl, CreateMode, Permission};
+use curator_framework::{Acl, CreateMode};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{Delivery, DistributedQueue, QueueConsumer, QueueError, QueueOptions};
@@ -93,7 +93,7 @@ on_every_server! {
         let (client, path) = (env.client().await, env.path("queue"));
         let owner = connected(builder(env.address()).authorization("digest", "owner:secret")).await;
         put(&with(&client, &path, locks(&path)), 1).await;
-        let acl = [Acl::creator_all(), vec![Acl::new(Permission::READ, "world", "anyone")]].concat();
+        let acl = [Acl::creator_all(), Acl::read_unsafe()].concat();
         let mut hidden = Vec::new();
         for _ in 0..2 {
             let create = owner.create().with_mode(CreateMode::PersistentSequential).with_acl(acl.clone());

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use curator_framework::{Acl, CreateMode, Error, Permission};
+use curator_framework::{Acl, CreateMode, Error};
 use curator_integration::env::{builder, children, connected, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
@@ -165,7 +165,7 @@ on_every_server! {
     async fn without_the_right_to_a_marker_a_lost_reply_does_not_put_twice(env) {
         let (folder, beside) = (env.path("folder"), env.path("beside"));
         let owner = connected(builder(env.address()).authorization("digest", "owner:secret")).await;
-        let acl = [Acl::creator_all(), vec![Acl::new(Permission::READ, "world", "anyone")]].concat();
+        let acl = [Acl::creator_all(), Acl::read_unsafe()].concat();
         in_time(owner.create().creating_parents_if_needed().with_acl(acl).for_path(&folder)).await.unwrap();
         let path = format!("{folder}/queue");
         in_time(owner.create().with_acl(Acl::open_unsafe()).for_path(&path)).await.unwrap();

@@ -95,7 +95,7 @@ async fn what_is_wrong_with_a_certificate_or_a_port_is_told_within_the_connectio
         ("no certificate of the client", secure(&authority, None), &address, "TLS"),
         ("a foreign one", secure(&authority, Some(&strange)), &address, "TLS"),
         ("an expired one", secure(&authority, Some(&old)), &address, "TLS"),
-        ("plain text on the port for TLS", options(&address), &address, "closed the connection"),
+        ("plain text on the port for TLS", options(&address), &address, "it may expect TLS"),
         ("TLS on the port for plain text", options(&plain).tls(tls(&authority, Some(&own))), &plain, "TLS"),
     ];
     let expired = authority.expired_server_certificate().unwrap();

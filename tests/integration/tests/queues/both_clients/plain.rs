@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use curator_framework::{Acl, CreateMode, Error, Permission};
+use curator_framework::{Acl, CreateMode, Error};
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
@@ -164,7 +164,7 @@ on_every_server! {
     async fn client_without_the_right_to_a_marker_puts_and_takes(env) {
         let folder = env.path("folder");
         let owner = connected(builder(env.address()).authorization("digest", "owner:secret")).await;
-        let acl = [Acl::creator_all(), vec![Acl::new(Permission::READ, "world", "anyone")]].concat();
+        let acl = [Acl::creator_all(), Acl::read_unsafe()].concat();
         in_time(owner.create().creating_parents_if_needed().with_acl(acl).for_path(&folder)).await.unwrap();
         let path = format!("{folder}/queue");
         in_time(owner.create().with_acl(Acl::open_unsafe()).for_path(&path)).await.unwrap();

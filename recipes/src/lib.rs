@@ -260,9 +260,9 @@ pub mod choosing {}
 mod codec;
 mod content;
 mod counters;
-#[doc(alias = "getZookeeperClient")]
 pub mod curator_methods {
     #![doc = include_str!("../docs/curator_methods.md")]
+    #![doc(alias = "getZookeeperClient")]
     #[allow(unused_imports, reason = "the links of the page")]
     use {crate::*, curator_framework::*};
 }

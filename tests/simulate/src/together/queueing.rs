@@ -293,7 +293,8 @@ impl Worker<Event> {
         } else {
             false
         };
-        self.scribe.judge(error, (error.is_retryable() || is_unknown) && !self.is_calm());
+        // The session of a doubtful request has ended in the storm, and its consumer may learn of that in the calm.
+        self.scribe.judge(error, is_unknown || (error.is_retryable() && !self.is_calm()));
     }
 
     /// Drops a consumer, with the items that it has not delivered.

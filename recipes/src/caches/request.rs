@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use curator_framework::spi::Read;
 use curator_framework::{Error, MultiReadResult, Stat};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use crate::standing::source::Reads;
 
@@ -110,6 +112,37 @@ pub(super) struct Completed {
     pub(super) bytes: usize,
     /// The reply to each read, or the error of all.
     pub(super) replies: Result<Vec<Result<Reply, Error>>, Error>,
+}
+
+/// The requests in flight.
+#[derive(Default)]
+pub(super) struct InFlight {
+    requests: FuturesUnordered<BoxFuture<'static, Completed>>,
+    reads: usize,
+}
+
+impl InFlight {
+    /// Returns the number of reads.
+    pub(super) const fn len(&self) -> usize {
+        self.reads
+    }
+
+    pub(super) fn push(&mut self, reads: usize, request: BoxFuture<'static, Completed>) {
+        self.requests.push(request);
+        self.reads += reads;
+    }
+
+    /// Resolves with the next request that has ended; `None` without requests.
+    pub(super) async fn next(&mut self) -> Option<Completed> {
+        let completed = self.requests.next().await?;
+        self.reads -= completed.requests.len();
+        Some(completed)
+    }
+
+    /// Drops the requests, so that their replies are ignored.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
 }
 
 /// Sends reads with these full paths. The codec may be code of the program, which blocks: so it is called here, without

@@ -7,8 +7,6 @@ use std::time::Duration;
 use curator_framework::recipe::{RecipeClient as _, Resync, SubscriptionEvent};
 use curator_framework::{AddWatchMode, Chain, CuratorFramework, Error, Session, Stat, Zxid};
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::connection::Connection;
@@ -17,7 +15,7 @@ use super::engine::Engine;
 use super::error::CacheError;
 use super::model::CacheState;
 use super::options::CuratorCacheOptions;
-use super::request::{BatchSize, Completed, Reply, Request, send};
+use super::request::{BatchSize, Completed, InFlight, Reply, Request, send};
 use crate::standing::in_sessions::{InSessions, work_in_sessions};
 use crate::standing::source::Source;
 use crate::standing::{Pauses, Stop, catch_up};
@@ -178,17 +176,8 @@ impl CacheTask {
         });
         // From here on a resync of the session starts at the client's own transaction.
         shared.set_known_up_to(KnownUpTo::Newest);
-        let reads = FuturesUnordered::new();
-        let (reads_in_flight, batch_size) = (0, BatchSize::default());
-        let mut run = SessionRun {
-            session: session.clone(),
-            source,
-            reads,
-            reads_in_flight,
-            batch_size,
-            newest_stat: 0,
-            lost: None,
-        };
+        let (reads, batch_size) = (InFlight::default(), BatchSize::default());
+        let mut run = SessionRun { session: session.clone(), source, reads, batch_size, newest_stat: 0, lost: None };
         let ended = self.run_session(&mut run, connection).await;
         // The end of the session may come without a notice of the lost connection.
         shared.step(|_| None);
@@ -291,7 +280,6 @@ impl CacheTask {
     /// Hands in the replies to a request. Returns the paths of the nodes that cannot be cached, and the errors.
     fn apply_replies(&self, engine: &mut Engine, run: &mut SessionRun, completed: Completed) -> Vec<(String, Error)> {
         let Completed { requests, epoch, bytes, replies } = completed;
-        run.reads_in_flight -= requests.len();
         let replies = match replies {
             Ok(replies) => {
                 run.batch_size.replied(bytes);
@@ -357,20 +345,20 @@ impl CacheTask {
             false => AT_ONCE_IN_A_LOAD.max(2 * run.batch_size.get()),
         };
         let epoch = run.session.epoch();
-        while run.reads_in_flight < at_once {
+        while run.reads.len() < at_once {
             let with_path = |request: Request| {
                 let path = self.shared.full_path(request.path());
                 (request, path)
             };
-            let count = if is_one_shot { 1 } else { run.batch_size.take(at_once - run.reads_in_flight) };
+            let count = if is_one_shot { 1 } else { run.batch_size.take(at_once - run.reads.len()) };
             let requests: Vec<_> = std::iter::from_fn(|| engine.next_request()).take(count).map(with_path).collect();
             if requests.is_empty() {
                 return;
             }
-            run.reads_in_flight += requests.len();
             let (client, compressed) = (self.client.clone(), self.compressed);
             let decode = move |path: &str, data| client.from_stored(path, data, compressed);
-            run.reads.push(send(run.source.reads.clone(), requests, epoch, decode).boxed());
+            let reads = requests.len();
+            run.reads.push(reads, send(run.source.reads.clone(), requests, epoch, decode).boxed());
         }
     }
 }
@@ -391,12 +379,12 @@ fn apply_notification(shared: &Shared, engine: &mut Engine, run: &mut SessionRun
         }
         SubscriptionEvent::Resynced => {
             // These reads were sent on the lost connection.
-            run.drop_reads();
+            run.reads.clear();
             engine.resynced();
         }
         // Notifications were dropped, or the known nodes are of another server.
         _ => {
-            run.drop_reads();
+            run.reads.clear();
             engine.restart();
         }
     }
@@ -436,9 +424,7 @@ fn may_pass(error: &Error) -> bool {
 struct SessionRun {
     session: Session,
     source: Source,
-    reads: FuturesUnordered<BoxFuture<'static, Completed>>,
-    /// The number of nodes and lists that they read.
-    reads_in_flight: usize,
+    reads: InFlight,
     batch_size: BatchSize,
     /// The newest transaction in a stat.
     newest_stat: i64,
@@ -480,12 +466,6 @@ impl SessionRun {
     /// Returns the newest transaction that a reply has shown. Some clients report none but those in stats.
     fn zxid(&self) -> i64 {
         self.session.zxid().map_or(self.newest_stat, Zxid::get)
-    }
-
-    /// Ignores the replies to the requests in flight.
-    fn drop_reads(&mut self) {
-        self.reads.clear();
-        self.reads_in_flight = 0;
     }
 
     /// Records the transactions in a stat.

@@ -68,8 +68,7 @@ pub(crate) async fn times(suite: &Suite, ground: &Ground, sides: &mut [Side], re
             }
             end(side).await?;
         }
-        let is_wanted = path != "/large-6" && stuck.is_empty();
-        let target = if is_wanted { Target::AtMost(0.5) } else { Target::None };
+        let target = if stuck.is_empty() { Target::AtMost(0.4) } else { Target::None };
         report.row(&format!("load of {}, s", title(tree)), &times, target);
     }
     Ok(())

@@ -19,9 +19,10 @@ const PART: usize = 500;
 /// The bytes of data of a node.
 pub(crate) const SIZE: usize = 100;
 
-const READS: [OpCode; 5] =
-    [OpCode::Exists, OpCode::GetData, OpCode::GetChildren, OpCode::GetChildren2, OpCode::MultiRead];
-const REST: [OpCode; 6] = [
+const READS: [OpCode; 4] = [OpCode::GetData, OpCode::GetChildren, OpCode::GetChildren2, OpCode::MultiRead];
+const REST: [OpCode; 7] = [
+    // The questions whether the servers have the history that a cache knows.
+    OpCode::Exists,
     OpCode::AddWatch,
     OpCode::SetWatches,
     OpCode::SetWatches2,

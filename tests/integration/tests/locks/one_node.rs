@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use curator_framework::{CuratorFramework, RetryNTimes};
 use curator_integration::env::{children, connected, eventually, in_time};
@@ -78,7 +78,8 @@ async fn a_hundred_thousand_tasks_take_turns_with_one_node_and_few_requests() {
     let server = server();
     let client = client(&server).await;
     server.clear_requests();
-    let (inside, mut tasks) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
+    let long = client.session().await.unwrap().timeout() / 10;
+    let (inside, mut tasks, began) = (Arc::new(AtomicUsize::new(0)), JoinSet::new(), Instant::now());
     for _ in 0..TASKS {
         let (client, inside) = (client.clone(), Arc::clone(&inside));
         tasks.spawn(async move {
@@ -96,7 +97,9 @@ async fn a_hundred_thousand_tasks_take_turns_with_one_node_and_few_requests() {
     tokens.sort();
     tokens.dedup();
     assert_eq!(tokens.len(), TASKS, "each has a token of its own");
-    assert!(asked(&server) <= 10, "{:?}", server.requests());
+    // A node that is held for long is watched by its parent's listing, which its deletion causes once more.
+    let most = if began.elapsed() < long { 10 } else { 12 };
+    assert!(asked(&server) <= most, "{:?}", server.requests());
     eventually("no node is left", async || nodes(&server) == 0).await;
 }
 

@@ -94,7 +94,8 @@ async fn contend(
             Action::Refuse => {
                 contender.leave_listing();
                 // Wait for the reply: the next contender must not find this node ahead of its own.
-                return match contender.owned.delete().await {
+                // Boxed: it must not enlarge the future of a wait.
+                return match Box::pin(contender.owned.delete()).await {
                     // The refusal is certain anyway, and the session deletes the node later.
                     Err(error) if !error.is_retryable_in_session() => Err(error),
                     _ => Ok(None),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_framework::{CuratorFramework, RetryForever};
-use curator_recipes::{AtomicNumber, Compared, DistributedAtomicNumber, UniqueIds};
+use curator_recipes::{AtomicNumber, Compared, CounterError, DistributedAtomicNumber, UniqueIds};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -21,9 +21,12 @@ pub(crate) struct Count {
     /// Add this number, which may be negative, and print the new value
     #[arg(long, value_name = "N", allow_negative_numbers = true, group = "change")]
     add: Option<i64>,
-    /// Set the counter to this number, whatever its value or size, and print it
+    /// Set the counter to this number, whatever its value, and print it
     #[arg(long, value_name = "N", allow_negative_numbers = true, group = "change")]
     set: Option<i64>,
+    /// With --set: overwrite data that is not a number of this size
+    #[arg(long, requires = "set")]
+    force: bool,
     /// Set the counter to NEW if its value is OLD, and print NEW; otherwise end with the status of -E
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], allow_negative_numbers = true, group = "change")]
     cas: Option<Vec<i64>>,
@@ -135,7 +138,11 @@ where
     let change = if let Some(delta) = count.add {
         counter.add(number(delta)?).await?
     } else if let Some(value) = count.set {
-        counter.force_set(number(value)?).await?;
+        let new = number(value)?;
+        match count.force {
+            true => counter.force_set(new).await?,
+            false => _ = counter.try_set(new).await.map_err(with_force)?,
+        }
         return Ok(Counted::Value { before: None, value });
     } else if let Some([expected, new]) = count.cas.as_deref() {
         match counter.compare_and_set(number(*expected)?, number(*new)?).await? {
@@ -152,6 +159,13 @@ where
         return Ok(if exists { Counted::Value { before: None, value } } else { Counted::Missing });
     };
     Ok(Counted::Value { before: Some((change.pre_value).into()), value: (change.post_value).into() })
+}
+
+/// Names the option with which `--set` overwrites other data.
+fn with_force(error: CounterError) -> Failure {
+    let is_foreign = matches!(error, CounterError::NotANumber { .. });
+    let Failure(code, text) = error.into();
+    Failure(code, if is_foreign { format!("{text}; --force overwrites it") } else { text })
 }
 
 /// Prints unique numbers.

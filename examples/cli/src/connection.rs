@@ -9,6 +9,7 @@ use curator_framework::TlsFiles;
 use curator_framework::{CuratorFramework, ExponentialBackoffRetry, SaslDigest};
 
 use crate::failure::Failure;
+use crate::site::RELEASE;
 use crate::values::{AccessList, bytes, duration};
 
 #[derive(Debug, Args)]
@@ -124,6 +125,7 @@ pub(crate) fn connect(connection: &Connection, acl: Option<&AccessList>) -> Resu
         .retry_policy(retry)
         .session_timeout(connection.session_timeout)
         .connection_timeout(connection.connect_timeout)
+        .max_close_wait(RELEASE * 2)
         .max_reply(connection.max_reply);
     let credentials = connection.credentials().map_err(wrong)?;
     #[cfg(feature = "tls")]

@@ -91,7 +91,7 @@ pub(crate) async fn each(site: &Site, semaphore: &Semaphore, signals: &mut Signa
                 }
             }
             job = signals.unless_ended(async { jobs.next().await.unwrap_or(Ok(None)) }) => match job {
-                Ok(Some((held, line))) => running.push(run(held, semaphore, line)),
+                Ok(Some((held, line))) => running.push(run(site, held, semaphore, line)),
                 Ok(None) => break Ok(()),
                 Err(failure) => break Err(failure),
             },
@@ -125,10 +125,10 @@ async fn next(
     Ok(held.map(|held| (held, line)))
 }
 
-async fn run(held: Held, semaphore: &Semaphore, line: Vec<u8>) -> Result<u8, Failure> {
+async fn run(site: &Site, held: Held, semaphore: &Semaphore, line: Vec<u8>) -> Result<u8, Failure> {
     let run = &semaphore.run;
     let mut signals = Signals::catch(Some("its leases")).map_err(|error| Failure(70, error.to_string()))?;
-    held.run(run, &command_for(&run.work.command, &line), Input::Nothing, &mut signals).await
+    held.run(site, run, &command_for(&run.work.command, &line), Input::Nothing, &mut signals).await
 }
 
 /// Returns the exit status after another command.

@@ -12,7 +12,7 @@ use crate::child::{self, Order, Streams, Work, own_id};
 use crate::failure::{Failure, LOST};
 use crate::output::tell;
 use crate::signals::Signals;
-use crate::site::{Site, give_back};
+use crate::site::Site;
 use crate::values::duration;
 use crate::waiting::Waiting;
 
@@ -80,7 +80,12 @@ pub(crate) async fn elect(site: &Site, elect: &Elect, signals: &mut Signals) -> 
     signals.unless_ended(prepare(site, elect)).await?;
     latch.start()?;
     let outcome = terms(site, &latch, elect, begin, signals).await;
-    give_back("candidate", latch.close()).await;
+    let what = if latch.has_leadership() { "leadership of" } else { "the candidate's node of" };
+    match &outcome {
+        // The outage is the reason for the end.
+        Err(Failure(69, _)) => latch.close().await,
+        _ => site.give_back(&format!("{what} {}", elect.path), latch.close()).await,
+    }
     outcome
 }
 
@@ -126,10 +131,8 @@ async fn terms(
         // The silence that stopped the command may end before the session does. After a loss the latch may lead again.
         if term.is_held() {
             if let Err(error) = signals.unless_ended(async { Ok(latch.resign().await) }).await? {
-                tell(&format!(
-                    "the candidate's node goes with its session, it could not be given back: {}",
-                    Chain(&error)
-                ));
+                let node = site.left(&format!("the candidate's node of {}", elect.path));
+                tell(&format!("{node}: it could not be given back: {}", Chain(&error)));
             }
         }
         tell(&format!("waits for the next term of {}", elect.path));

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
-use curator_framework::{Chain, CuratorFramework, LossReason};
+use curator_framework::{Chain, LossReason};
 use curator_recipes::{BarrierError, DistributedBarrier, OwnedBarrier, Release};
 
 use crate::child::{self, Order, Setting, Streams};
@@ -12,7 +12,7 @@ use crate::failure::{Failure, LOST};
 use crate::grant::Grant;
 use crate::output::tell;
 use crate::signals::Signals;
-use crate::site::RELEASE;
+use crate::site::{RELEASE, Site};
 
 /// The options of `curator barrier hold`.
 #[derive(Debug, Args)]
@@ -44,9 +44,9 @@ it counts as lost: the command gets SIGKILL too. The command gets CURATOR_BARRIE
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Sets the barrier, runs the command, and returns the exit status.
-pub(crate) async fn hold(client: &CuratorFramework, options: &Hold, signals: &mut Signals) -> Result<u8, Failure> {
+pub(crate) async fn hold(site: &Site, options: &Hold, signals: &mut Signals) -> Result<u8, Failure> {
     let path = &options.path;
-    let barrier = DistributedBarrier::new(client.clone(), path)?;
+    let barrier = DistributedBarrier::new(site.client.clone(), path)?;
     let barrier = match signals.unless_ended(async { Ok(barrier.set_owned().await) }).await? {
         Err(BarrierError::AlreadySet { .. }) => {
             tell(&format!("{path} is set already: curator barrier status {path} shows it"));
@@ -69,9 +69,15 @@ pub(crate) async fn hold(client: &CuratorFramework, options: &Hold, signals: &mu
             return Err(Failure(LOST, "the barrier was lost before the command ended".to_owned()));
         }
         Ok(Err(error)) => {
-            tell(&format!("the barrier goes with its session, it could not be removed: {}", Chain(&error)))
+            let barrier = site.left(&format!("the barrier {path}"));
+            tell(&format!("{barrier}: it could not be removed: {}", Chain(&error)));
         }
-        Err(_too_long) => tell("the barrier goes with its session, the servers did not answer when it was removed"),
+        Err(_too_long) => {
+            tell(&format!(
+                "{}: the servers did not answer when it was removed",
+                site.left(&format!("the barrier {path}"))
+            ));
+        }
     }
     Ok(child::code(ended.status))
 }

@@ -16,7 +16,7 @@ use crate::outages::Outages;
 use crate::output::tell;
 use crate::presence::{Presence, Report, run};
 use crate::signals::Signals;
-use crate::site::{Site, give_back};
+use crate::site::Site;
 use crate::values::duration;
 
 #[derive(Debug, Args)]
@@ -88,7 +88,8 @@ pub(crate) async fn join(site: &Site, join: &Join, signals: &mut Signals) -> Res
         outcome = registered(client, &report, join, left, signals) => outcome,
         never = report.follow(Some(member.node.watch()), &mut outages) => match never {},
     };
-    give_back("member", member.node.close()).await;
+    let node = format!("the member's node of {}", join.path);
+    site.give_back(&node, member.node.close()).await;
     outcome
 }
 

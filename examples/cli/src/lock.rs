@@ -208,7 +208,7 @@ pub(crate) async fn under(
         tell(&signals.unless_ended(site.refused_by(&run.path, kind, other)).await?);
         return Ok(run.conflict_exit_code);
     };
-    held.run(run, &run.work.command, Input::Inherited, signals).await
+    held.run(site, run, &run.work.command, Input::Inherited, signals).await
 }
 
 /// Refuses a lock that would wait for the command of which this program is a part.
@@ -235,6 +235,7 @@ impl Held {
     /// Runs a command under the lock, releases it, and returns the exit status.
     pub(crate) async fn run(
         self,
+        site: &Site,
         run: &Run,
         command: &[OsString],
         input: Input<'_>,
@@ -263,9 +264,13 @@ impl Held {
                 return Err(Failure(LOST, format!("the lock was lost before the command ended: {reason}")));
             }
             Ok(Err(error)) => {
-                tell(&format!("the lock goes with its session, it could not be given back: {}", Chain(&error)))
+                let lock = site.left(&format!("the lock {}", run.path));
+                tell(&format!("{lock}: it could not be given back: {}", Chain(&error)));
             }
-            Err(_too_long) => tell("the lock goes with its session, the servers did not answer when it was given back"),
+            Err(_too_long) => {
+                let lock = site.left(&format!("the lock {}", run.path));
+                tell(&format!("{lock}: the servers did not answer when it was given back"));
+            }
         }
         // A command that has ended its work is not stopped.
         Ok(if ended.revoked && !ended.status.success() { REVOKED } else { child::code(ended.status) })

@@ -85,7 +85,7 @@ fn program() -> u8 {
 async fn start(options: Options) -> Result<u8, Failure> {
     let Options { connection, action } = options;
     let mut signals = Signals::catch(action.kept())?;
-    let site = Site { client: connection::connect(&connection, action.acl())?, chroot: connection.chroot() };
+    let site = Site::new(connection::connect(&connection, action.acl())?, connection.chroot());
     let outcome = match &action {
         Action::Ls(ls) => signals.unless_ended(show::list(&site, ls)).await,
         Action::Status(status) => signals.unless_ended(show::status(&site, status)).await,
@@ -109,6 +109,6 @@ async fn start(options: Options) -> Result<u8, Failure> {
         // They need no server.
         Action::Completions(_) | Action::Man(_) => Ok(0),
     };
-    site.client.close().await;
+    let _in_time = tokio::time::timeout(site::RELEASE, site.client.close()).await;
     outcome.map_err(|failure| connection::advised(failure, &connection))
 }

@@ -1,7 +1,8 @@
 //! The servers that the program is connected to, and the checks of a path before the first write.
 
 use std::future::Future;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use curator_cli::contenders::{blocker, other_kind};
 use curator_cli::kinds::{LockKind, is_candidate, lock_of_contender, not_a_contender};
@@ -13,7 +14,8 @@ use crate::failure::Failure;
 use crate::output::tell;
 use crate::show::Noun;
 
-/// The longest time for giving back a node. After it, the end of the session deletes the node.
+/// The longest time for giving back a node. After it, the end of the session deletes the node. The client itself waits
+/// longer, so that the end of this time is noticed here.
 pub(crate) const RELEASE: Duration = Duration::from_secs(5);
 /// The longest time for finding the reason of a refusal.
 const REASON: Duration = Duration::from_secs(1);
@@ -22,16 +24,47 @@ const REASON: Duration = Duration::from_secs(1);
 pub(crate) struct Site {
     pub(crate) client: CuratorFramework,
     pub(crate) chroot: Option<String>,
+    /// The timeout that the servers have granted to the first session.
+    session_timeout: OnceLock<Duration>,
 }
 
 impl Site {
+    pub(crate) const fn new(client: CuratorFramework, chroot: Option<String>) -> Self {
+        Self { client, chroot, session_timeout: OnceLock::new() }
+    }
+
+    /// Returns the words for something that could not be given back.
+    pub(crate) fn left(&self, what: &str) -> String {
+        let within = self.session_timeout.get().map(|timeout| {
+            let seconds = timeout.as_secs_f64();
+            format!(", at most {seconds} s after the servers are back")
+        });
+        format!("{what} goes with its session{}", within.unwrap_or_default())
+    }
+
+    /// Gives something back, at most as long as a release may take.
+    pub(crate) async fn give_back(&self, what: &str, closing: impl Future<Output = ()>) {
+        let begin = Instant::now();
+        let closed = tokio::time::timeout(RELEASE, closing).await;
+        // A close ends without the reply to its deletion too.
+        if closed.is_err() || !self.client.is_connected() {
+            tell(&format!("{}: the servers did not answer when it was given back", self.left(what)));
+            // The close of the client repeats the deletion when the servers are back.
+            let _in_time = self.client.block_until_connected_timeout(RELEASE.saturating_sub(begin.elapsed())).await;
+        }
+    }
+
     /// Waits for the connection, at most as long as the options allow. A budget of zero allows one look, so it does not
     /// limit the connection.
     pub(crate) async fn first_session(&self, budget: Option<Duration>) -> Result<Session, Failure> {
         let budget = budget.filter(|budget| !budget.is_zero());
         let longest = budget.unwrap_or(Duration::MAX).min(self.client.connection_timeout());
         match tokio::time::timeout(longest, self.client.session()).await {
-            Ok(session) => Ok(session?),
+            Ok(session) => {
+                let session = session?;
+                self.session_timeout.get_or_init(|| session.timeout());
+                Ok(session)
+            }
             Err(_too_long) => Err(self.client.no_answer("the wait for a connection").into()),
         }
     }
@@ -91,12 +124,5 @@ impl Site {
             Ok(Ok(Some(node))) => not_a_contender(&node),
             _ => other,
         })
-    }
-}
-
-/// Gives a node back, at most as long as a release may take.
-pub(crate) async fn give_back(owner: &str, closing: impl Future<Output = ()>) {
-    if tokio::time::timeout(RELEASE, closing).await.is_err() {
-        tell(&format!("the {owner}'s node goes with its session, the servers did not answer when it was given back"));
     }
 }

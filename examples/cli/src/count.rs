@@ -9,7 +9,7 @@ use curator_recipes::{AtomicNumber, Compared, CounterError, DistributedAtomicNum
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{check_standard_output, print};
 use crate::show::line;
 use crate::site::Site;
 use crate::values::{Access, at_least_one};
@@ -97,6 +97,9 @@ enum Counted {
 /// Reads or changes the counter, prints it, and returns the exit status.
 pub(crate) async fn count(site: &Site, count: &Count) -> Result<u8, Failure> {
     let client = &site.client;
+    if count.id.is_some() {
+        check_standard_output()?;
+    }
     client.session().await?;
     site.check(None, &count.path).await?;
     if let Some(number) = count.id {

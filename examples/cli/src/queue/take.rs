@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::Source;
 use crate::failure::Failure;
-use crate::output::{print, tell};
+use crate::output::{check_standard_output, print, tell};
 use crate::show::line;
 use crate::site::Site;
 use crate::values::{Access, duration};
@@ -52,6 +52,7 @@ Exit status:
 
 /// Takes one item, prints it, and returns the exit status.
 pub(super) async fn take(site: &Site, take: &Take) -> Result<u8, Failure> {
+    check_standard_output()?;
     let (begin, source) = (Instant::now(), &take.source);
     let mut consumer = source.consumer(site)?;
     site.first_session(take.timeout).await?;

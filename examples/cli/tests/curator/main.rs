@@ -5,6 +5,7 @@
 mod advice;
 mod barring;
 mod blocked;
+mod closed;
 mod commands;
 mod counting;
 mod credentials;

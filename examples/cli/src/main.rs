@@ -81,8 +81,22 @@ fn program() -> u8 {
     }
 }
 
-#[tokio::main]
-async fn start(options: Options) -> Result<u8, Failure> {
+/// Starts the runtime, and runs the action.
+fn start(options: Options) -> Result<u8, Failure> {
+    // tokio panics without descriptors for its signals, and without threads.
+    std::panic::set_hook(Box::new(|_| {}));
+    let built = std::panic::catch_unwind(|| tokio::runtime::Builder::new_multi_thread().enable_all().build());
+    drop(std::panic::take_hook());
+    let cannot_start = |cause: String| Failure(70, format!("cannot start: {cause}"));
+    let runtime = match built {
+        Ok(runtime) => runtime.map_err(|error| cannot_start(error.to_string()))?,
+        Err(panic) => return Err(cannot_start(panic.downcast_ref::<String>().cloned().unwrap_or_default())),
+    };
+    runtime.block_on(act(options))
+}
+
+/// Runs an action that needs servers.
+async fn act(options: Options) -> Result<u8, Failure> {
     let Options { connection, action } = options;
     let mut signals = Signals::catch(action.kept())?;
     let site = Site::new(connection::connect(&connection, action.acl())?, connection.chroot());

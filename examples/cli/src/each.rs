@@ -74,7 +74,8 @@ fn replaced(word: &OsStr, line: &[u8]) -> OsString {
 /// Runs the command for each line, and returns the exit status. The process waits for one lease at a time.
 pub(crate) async fn each(site: &Site, semaphore: &Semaphore, signals: &mut Signals) -> Result<u8, Failure> {
     let limit = signals.unless_ended(semaphore.limit(site, Instant::now())).await?;
-    refuse_itself(ParticipantKind::Lease, Some(present(&limit)), &semaphore.run.path)?;
+    let refused = refuse_itself(site, ParticipantKind::Lease, Some(present(&limit)), &semaphore.run);
+    signals.unless_ended(refused).await?;
     let lock = Lock::new(&site.client, ParticipantKind::Lease, Some(&limit), &semaphore.run)?;
     // A stream keeps the line that waits for its lease while commands end.
     let jobs = unfold(input(Parts::Lines)?, |mut lines| async {

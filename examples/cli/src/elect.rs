@@ -10,6 +10,7 @@ use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, Leadership, 
 
 use crate::child::{self, Order, Streams, Work, own_id};
 use crate::failure::{Failure, LOST};
+use crate::nested;
 use crate::output::tell;
 use crate::signals::Signals;
 use crate::site::Site;
@@ -54,7 +55,7 @@ What happens:
   a signal while leading         the command gets it; the process resigns when the command has ended, with its status
   no connection while waiting    the process goes on waiting; with --timeout it ends with status 69 in the end
 
-The command gets CURATOR_LOCK_PATH, CURATOR_NODE, CURATOR_TERM, CURATOR_FENCING_TOKEN (the term too) and
+The command gets CURATOR_LOCK_PATH, CURATOR_NODE, CURATOR_HELD, CURATOR_TERM, CURATOR_FENCING_TOKEN (the term too) and
 CURATOR_DEADLINE: the time (seconds since 1970) until which leadership was certain at the start. While this program runs,
 the actual deadline moves on. A connection that is lost and comes back in time costs nothing.
 
@@ -93,6 +94,7 @@ pub(crate) async fn elect(site: &Site, elect: &Elect, signals: &mut Signals) -> 
 async fn prepare(site: &Site, elect: &Elect) -> Result<(), Failure> {
     let session = site.first_session(elect.timeout).await?;
     elect.work.grace.in_session(session.timeout())?;
+    nested::refuse_itself(site, &elect.path, elect.timeout).await?;
     site.check(Some(LockKind::LeaderLatch), &elect.path).await
 }
 

@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 use curator_framework::{LossReason, make_path};
 use curator_recipes::{Delivery, FencingToken, Leadership, LockGuard};
 
+use crate::nested;
+
 /// A grant: a lock that is held, a term in which this process leads, a registration, or an item of a queue.
 pub(crate) trait Grant {
     /// Returns the words for the grant in a message.
@@ -57,7 +59,10 @@ impl Grant for LockGuard {
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
-        exclusive(("CURATOR_LOCK_PATH", path), self.node_path(), self.token(), self.remaining())
+        let node = self.node_path();
+        let mut variables = exclusive(("CURATOR_LOCK_PATH", path), node, self.token(), self.remaining());
+        variables.push(nested::variable(node));
+        variables
     }
 
     fn remaining(&self) -> Duration {
@@ -85,6 +90,7 @@ impl Grant for Leadership {
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
         let mut variables = exclusive(("CURATOR_LOCK_PATH", path), self.node_path(), self.token(), self.remaining());
         variables.push(("CURATOR_TERM", self.token().czxid().get().to_string()));
+        variables.push(nested::variable(self.node_path()));
         variables
     }
 

@@ -14,6 +14,7 @@ use curator_recipes::{
 
 use crate::child::{self, Input, Order, Streams, Work, label};
 use crate::failure::{Failure, LOST, REVOKED};
+use crate::nested;
 use crate::output::tell;
 use crate::signals::Signals;
 use crate::site::{RELEASE, Site};
@@ -64,7 +65,8 @@ pub(crate) struct Run {
 
 const TIMELINE: &str = "\
 The command gets CURATOR_LOCK_PATH, CURATOR_NODE, CURATOR_FENCING_TOKEN and CURATOR_DEADLINE: the time (seconds since
-1970) until which the lock was certain at the start. While this program runs, the actual deadline moves on.
+1970) until which the lock was certain at the start. While this program runs, the actual deadline moves on. CURATOR_HELD
+has the nodes of this lock and of those around it. These variables outlive the lock: `curator holds` asks the servers.
 
 When the servers are silent, times count from the newest evidence that the session lives. T is the session timeout that
 the servers granted, G the grace:
@@ -200,7 +202,7 @@ pub(crate) async fn under(
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let number = leases.as_ref().map(present);
-    refuse_itself(kind, number, &run.path)?;
+    signals.unless_ended(refuse_itself(site, kind, number, run)).await?;
     let lock = Lock::new(&site.client, kind, leases.as_ref(), run)?;
     let leases = number;
     let Some(held) = signals.unless_ended(acquire(site, &lock, kind, leases, run, begin)).await? else {
@@ -211,18 +213,18 @@ pub(crate) async fn under(
     held.run(site, run, &run.work.command, Input::Inherited, signals).await
 }
 
-/// Refuses a lock that would wait for the command of which this program is a part.
-pub(crate) fn refuse_itself(kind: ParticipantKind, leases: Option<usize>, path: &str) -> Result<(), Failure> {
-    let is_held = std::env::var_os("CURATOR_LOCK_PATH").is_some_and(|held| held == path);
+/// Refuses a lock that would wait for a command of which this program is a part.
+pub(crate) async fn refuse_itself(
+    site: &Site,
+    kind: ParticipantKind,
+    leases: Option<usize>,
+    run: &Run,
+) -> Result<(), Failure> {
     // Readers share, and so do leases.
-    if !is_held || kind == ParticipantKind::Read || leases.is_some_and(|leases| leases > 1) {
+    if kind == ParticipantKind::Read || leases.is_some_and(|leases| leases > 1) {
         return Ok(());
     }
-    let text = format!(
-        "this program runs under the lock {path} (CURATOR_LOCK_PATH), so it would wait for itself; for the lock of \
-         another ensemble unset the variable"
-    );
-    Err(Failure(2, text))
+    nested::refuse_itself(site, &run.path, run.timeout).await
 }
 
 /// A lock that was acquired, and the time from SIGTERM to SIGKILL.

@@ -15,6 +15,7 @@ mod latch;
 mod leader;
 mod lock;
 mod members;
+mod nested;
 mod options;
 mod outages;
 mod output;
@@ -110,6 +111,7 @@ async fn act(options: Options) -> Result<u8, Failure> {
         Action::Semaphore(semaphore) => leased(&site, semaphore, &mut signals).await,
         Action::Read(run) => under(&site, ParticipantKind::Read, None, run, Instant::now(), &mut signals).await,
         Action::Write(run) => under(&site, ParticipantKind::Write, None, run, Instant::now(), &mut signals).await,
+        Action::Holds(options) => signals.unless_ended(nested::holds(&site, options)).await,
         Action::Elect(elect) => elect::elect(&site, elect, &mut signals).await,
         Action::Join(join) => join::join(&site, join, &mut signals).await,
         Action::Leader(options) => signals.unless_ended(leader::leader(&site, options)).await,

@@ -15,6 +15,7 @@ use crate::latch::Latch;
 use crate::leader::LeaderOptions;
 use crate::lock::{Run, Semaphore};
 use crate::members::MembersOptions;
+use crate::nested::Holds;
 use crate::pages::{Completions, Man};
 use crate::queue::Queue;
 use crate::revoke::Revoke;
@@ -40,7 +41,8 @@ pub(crate) struct Options {
 
 const EXIT_STATUS: &str = "\
 Exit status: that of the command, 128 + n if signal n ended it; otherwise
-    1  ls, status, revoke: no such lock, no such node; leader: no candidate leads; members: the group has none;
+    1  ls, status, revoke: no such lock, no such node; holds: it does not run under the lock;
+       leader: no candidate leads; members: the group has none;
        watch --once: the node does not exist; count: no such counter; latch: no count is set; service, queue: no such one
     2  wrong options, path or connect string; revoke: not a contender's node; count, latch: the node has other data
     3  status, ls --exit-code: a contender holds the lock; barrier status: the barrier is set, or members wait;
@@ -91,6 +93,8 @@ pub(crate) enum Action {
     Ls(Ls),
     /// Tells whether a lock is held: by which node and session, when the holder asked, and how many wait
     Status(Status),
+    /// Tells by its exit status whether it runs under a lock, for scripts that lock their rest
+    Holds(Holds),
     /// Prints the leader of an election: its id, term, node and proclaimed data
     Leader(LeaderOptions),
     /// Prints the members of a group: their ids, data and sessions

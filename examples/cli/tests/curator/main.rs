@@ -18,6 +18,7 @@ mod joining;
 mod latching;
 mod leading;
 mod losing;
+mod nesting;
 mod operating;
 mod pages;
 mod persistent;

@@ -100,7 +100,7 @@ pub(crate) async fn count(site: &Site, count: &Count) -> Result<u8, Failure> {
     if count.id.is_some() {
         check_standard_output()?;
     }
-    client.session().await?;
+    site.first_session(None).await?;
     site.check(None, &count.path).await?;
     if let Some(number) = count.id {
         return ids(client, count, number).await;

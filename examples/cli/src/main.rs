@@ -100,11 +100,11 @@ fn start(options: Options) -> Result<u8, Failure> {
 async fn act(options: Options) -> Result<u8, Failure> {
     let Options { connection, action } = options;
     let mut signals = Signals::catch(action.kept())?;
-    let site = Site::new(connection::connect(&connection, action.acl())?, connection.chroot());
+    let site = Site::new(connection::connect(&connection, action.acl())?, &connection);
     let outcome = match &action {
         Action::Ls(ls) => signals.unless_ended(show::list(&site, ls)).await,
         Action::Status(status) => signals.unless_ended(show::status(&site, status)).await,
-        Action::Revoke(options) => signals.unless_ended(revoke::revoke(&site.client, options)).await,
+        Action::Revoke(options) => signals.unless_ended(revoke::revoke(&site, options)).await,
         Action::Serve(options) => serve::run(&site, options, &connection, signals.end()).await,
         Action::Lock(run) => under(&site, ParticipantKind::Lock, None, run, Instant::now(), &mut signals).await,
         Action::Semaphore(semaphore) if semaphore.each => each::each(&site, semaphore, &mut signals).await,
@@ -125,6 +125,6 @@ async fn act(options: Options) -> Result<u8, Failure> {
         // They need no server.
         Action::Completions(_) | Action::Man(_) => Ok(0),
     };
-    let _in_time = tokio::time::timeout(site::RELEASE, site.client.close()).await;
+    site.close().await;
     outcome.map_err(|failure| connection::advised(failure, &connection))
 }

@@ -12,6 +12,7 @@ use curator_recipes::{RevokeOutcome, Revoker};
 use crate::each::{Parts, input};
 use crate::failure::Failure;
 use crate::output::{BEFORE_A_COMMAND, flush, print, tell};
+use crate::site::Site;
 
 /// The options of `curator revoke`.
 #[derive(Debug, Args)]
@@ -32,9 +33,9 @@ const UNKNOWN_LISTENER: &str =
     "only a holder that listens is notified (`curator` with --revocable); ZooKeeper does not show whether it does";
 
 /// Asks the owner of the node, and returns the exit status.
-pub(crate) async fn revoke(client: &CuratorFramework, options: &Revoke) -> Result<u8, Failure> {
-    let node = &options.node;
-    client.session().await?;
+pub(crate) async fn revoke(site: &Site, options: &Revoke) -> Result<u8, Failure> {
+    let (client, node) = (&site.client, &options.node);
+    site.first_session(None).await?;
     if options.force {
         return force(client, node, options.yes).await;
     }

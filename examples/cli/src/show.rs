@@ -92,7 +92,7 @@ pub(crate) fn tell_anew(before: &mut Option<String>, problem: String) -> bool {
 
 /// Prints the holders and waiters, and returns the exit status.
 pub(crate) async fn list(site: &Site, ls: &Ls) -> Result<u8, Failure> {
-    site.client.session().await?;
+    site.first_session(None).await?;
     if ls.watch {
         return watch(site, ls).await;
     }
@@ -269,7 +269,7 @@ fn fact(one: &Contender) -> (String, &'static str, Vec<u8>) {
 
 /// Prints the state of a lock, and returns the exit status.
 pub(crate) async fn status(site: &Site, status: &Status) -> Result<u8, Failure> {
-    site.client.session().await?;
+    site.first_session(None).await?;
     let lock = match one(site, &status.path, status.leases).await {
         Err(Failure(NO_LOCK, text)) if status.json => {
             print(line(&Missing { path: &status.path, state: "missing", reason: &text })?).await?;

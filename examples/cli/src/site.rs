@@ -10,6 +10,7 @@ use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error, Session, node_from_path};
 use curator_recipes::ParticipantKind;
 
+use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output::tell;
 use crate::show::Noun;
@@ -24,13 +25,23 @@ const REASON: Duration = Duration::from_secs(1);
 pub(crate) struct Site {
     pub(crate) client: CuratorFramework,
     pub(crate) chroot: Option<String>,
+    /// The connect string.
+    servers: String,
     /// The timeout that the servers have granted to the first session.
     session_timeout: OnceLock<Duration>,
 }
 
 impl Site {
-    pub(crate) const fn new(client: CuratorFramework, chroot: Option<String>) -> Self {
-        Self { client, chroot, session_timeout: OnceLock::new() }
+    pub(crate) fn new(client: CuratorFramework, connection: &Connection) -> Self {
+        let (chroot, servers) = (connection.chroot(), connection.servers());
+        Self { client, chroot, servers, session_timeout: OnceLock::new() }
+    }
+
+    /// Closes the client, at most as long as a release may take. Without a session there is nothing to give back.
+    pub(crate) async fn close(&self) {
+        let had_session = self.session_timeout.get().is_some() || self.client.is_connected();
+        let longest = if had_session { RELEASE } else { Duration::ZERO };
+        let _in_time = tokio::time::timeout(longest, self.client.close()).await;
     }
 
     /// Returns the words for something that could not be given back.
@@ -60,12 +71,19 @@ impl Site {
         let budget = budget.filter(|budget| !budget.is_zero());
         let longest = budget.unwrap_or(Duration::MAX).min(self.client.connection_timeout());
         match tokio::time::timeout(longest, self.client.session()).await {
-            Ok(session) => {
-                let session = session?;
+            Ok(Ok(session)) => {
                 self.session_timeout.get_or_init(|| session.timeout());
                 Ok(session)
             }
-            Err(_too_long) => Err(self.client.no_answer("the wait for a connection").into()),
+            // The client waits as long, so either may end first.
+            Ok(Err(error)) if !matches!(error, Error::ConnectionLoss { cause: None, .. }) => Err(error.into()),
+            _too_long => Err(match self.client.no_answer("the wait for a connection") {
+                // The first attempt has not ended.
+                Error::ConnectionLoss { cause: None, .. } => {
+                    Failure(69, format!("no answer from {} in {longest:?}", self.servers))
+                }
+                error => error.into(),
+            }),
         }
     }
 

@@ -26,6 +26,7 @@ mod queueing;
 mod servicing;
 mod settings;
 mod showing;
+mod silent;
 mod telling;
 mod waiting;
 mod watching;

@@ -12,7 +12,7 @@ use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use serde::{Serialize, Serializer};
 
 use crate::fields::DataFields;
-use crate::kinds::{LockKind, kind_of, kind_of_node, kinds_of, shown_by, whole_of};
+use crate::kinds::{LockKind, kind_of, kind_of_node, kinds_of, lock_of_contender, shown_by, whole_of};
 use crate::text::{created, kind, seconds};
 
 /// The number of listings that are under way at the same time.
@@ -37,6 +37,9 @@ pub struct Lock {
     pub kind: Option<LockKind>,
     /// The contenders, in the order of the queue.
     pub contenders: Vec<Contender>,
+    /// A persistent node with a name that a server gives to a contender's node, if there are no contenders. It blocks
+    /// the next contender.
+    pub blocked_by: Option<String>,
 }
 
 /// The node at a path.
@@ -78,10 +81,22 @@ impl Lock {
         self.contenders.iter().filter(|one| matches!(one.state, "waits" | "turn")).count() - twice
     }
 
-    /// Returns the path of a persistent node that blocks the waiters.
+    /// Returns the path of a persistent node that blocks the waiters, or the next contender.
     #[must_use]
     pub fn blocker(&self) -> Option<&str> {
-        self.contenders.iter().find_map(|one| one.participant.blocked_by.as_deref())
+        let of_a_waiter = self.contenders.iter().find_map(|one| one.participant.blocked_by.as_deref());
+        of_a_waiter.or(self.blocked_by.as_deref())
+    }
+
+    /// Returns `true` if the lock has no holder, and gets none while a persistent node exists.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        !self.is_held() && self.blocker().is_some()
+    }
+
+    /// Returns a lock without contenders.
+    fn unused(path: &str, kind: Option<LockKind>) -> Self {
+        Self { path: path.to_owned(), kind, contenders: Vec::new(), blocked_by: None }
     }
 
     /// Returns `true` if a contender holds the lock, or a lease of it.
@@ -106,6 +121,8 @@ struct LockFields<'a> {
     state: &'static str,
     holding: usize,
     waiting: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked_by: Option<&'a str>,
     contenders: &'a [Contender],
 }
 
@@ -114,9 +131,14 @@ impl Serialize for Lock {
         LockFields {
             path: &self.path,
             kind: self.kind,
-            state: if self.is_held() { "held" } else { "free" },
+            state: match (self.is_held(), self.is_blocked()) {
+                (true, _) => "held",
+                (false, true) => "blocked",
+                (false, false) => "free",
+            },
             holding: self.holding(),
             waiting: self.waiting(),
+            blocked_by: self.blocker(),
             contenders: &self.contenders,
         }
         .serialize(serializer)
@@ -262,7 +284,10 @@ pub async fn look(client: &CuratorFramework, path: &str, max_leases: Option<usiz
         children => children?,
     };
     if let Some((kind, contenders)) = found(client, path, &children, max_leases).await? {
-        return Ok(Look::Lock(Lock { path: path.to_owned(), kind: Some(kind), contenders }));
+        return Ok(Look::Lock(Lock { contenders, ..Lock::unused(path, Some(kind)) }));
+    }
+    if let Some(lock) = blocked(client, path, &children).await? {
+        return Ok(Look::Lock(lock));
     }
     // The nodes that are left have gone since, or are not contenders.
     let others = judged(client, path, &children).try_filter(|(_, is_contender)| ready(!is_contender));
@@ -272,6 +297,30 @@ pub async fn look(client: &CuratorFramework, path: &str, max_leases: Option<usiz
         return Ok(Look::Other);
     }
     Ok(seen(client, path, &children).await?)
+}
+
+/// Returns the lock at a path without contenders, if a persistent node blocks it. Reads only nodes with names that a server
+/// gives: a user may have named a lock `lock-7`.
+async fn blocked(client: &CuratorFramework, path: &str, children: &[String]) -> Result<Option<Lock>, Error> {
+    for kind in kinds_of(children).filter(|_| path != "/") {
+        let queue = if kind == LockKind::Semaphore { InterProcessSemaphoreV2::LOCKS } else { "" };
+        let queue = make_path(path, queue);
+        let names = match kind {
+            LockKind::Semaphore => match client.get_children().for_path(&queue).await {
+                Err(Error::NoNode { .. } | Error::NoAuth { .. }) => continue,
+                names => names?,
+            },
+            _ => children.iter().filter(|child| shown_by(child) == Some(kind)).cloned().collect(),
+        };
+        let mut names: Vec<String> =
+            names.into_iter().filter(|name| lock_of_contender(&make_path(&queue, name)).is_some()).collect();
+        names.sort_unstable_by_key(|name| ParticipantKind::of_node(name).map(|(_, number)| number));
+        let others = judged(client, &queue, &names).try_filter(|(_, is_contender)| ready(!is_contender));
+        if let Some((node, _)) = std::pin::pin!(others).try_next().await? {
+            return Ok(Some(Lock { blocked_by: Some(node), ..Lock::unused(path, Some(kind)) }));
+        }
+    }
+    Ok(None)
 }
 
 /// Lists the node at a path, without its contenders: the names of its children alone show its kind.
@@ -301,11 +350,11 @@ async fn seen(client: &CuratorFramework, path: &str, children: &[String]) -> Res
             let stat = client.check_exists().for_path(path).await?;
             match stat.map(|stat| StandardLockInternalsDriver.is_contender(stat.ephemeral_owner)) {
                 Some(true) => Look::PartOf(whole_of(path).to_owned()),
-                Some(false) => Look::Lock(Lock { path: path.to_owned(), kind, contenders: Vec::new() }),
+                Some(false) => Look::Lock(Lock::unused(path, kind)),
                 None => Look::Missing,
             }
         }
-        kind => Look::Lock(Lock { path: path.to_owned(), kind, contenders: Vec::new() }),
+        kind => Look::Lock(Lock::unused(path, kind)),
     })
 }
 
@@ -365,7 +414,9 @@ pub async fn locks_below(client: &CuratorFramework, path: &str) -> Result<Below,
             }
             if let Some((_, contenders)) = lock {
                 known.extend(contenders.iter().map(|one| one.participant.path.clone()));
-                below.locks.push(Lock { path: node.clone(), kind, contenders });
+                below.locks.push(Lock { contenders, ..Lock::unused(&node, kind) });
+            } else if !is_the_queue_of_a_semaphore {
+                below.locks.extend(blocked(client, &node, &children).await?);
             }
             // A node with a contender's name that is not a contender may have locks below it.
             level.extend(children.iter().map(|child| make_path(&node, child)).filter(|child| !known.contains(child)));

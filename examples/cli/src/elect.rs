@@ -94,8 +94,8 @@ pub(crate) async fn elect(site: &Site, elect: &Elect, signals: &mut Signals) -> 
 async fn prepare(site: &Site, elect: &Elect) -> Result<(), Failure> {
     let session = site.first_session(elect.timeout).await?;
     elect.work.grace.in_session(session.timeout())?;
-    nested::refuse_itself(site, &elect.path, elect.timeout).await?;
-    site.check(Some(LockKind::LeaderLatch), &elect.path).await
+    site.check(Some(LockKind::LeaderLatch), &elect.path).await?;
+    nested::refuse_itself(site, &elect.path, elect.timeout).await
 }
 
 /// Runs the command in one term after the other, until it ends by itself or a signal ends it.

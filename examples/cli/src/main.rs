@@ -21,6 +21,7 @@ mod outages;
 mod output;
 mod pages;
 mod presence;
+mod question;
 mod queue;
 mod revoke;
 mod serve;

@@ -47,6 +47,7 @@ Exit status: that of the command, 128 + n if signal n ended it; otherwise
     2  wrong options, path or connect string; revoke: not a contender's node; count, latch: the node has other data
     3  status, ls --exit-code: a contender holds the lock; barrier status: the barrier is set, or members wait;
        latch status: a count remains
+    4  status, ls --exit-code: a persistent node blocks the lock
    69  no connection within --connect-timeout, or it was lost while waiting
    70  another error
    73  another client asked for the lock with curator revoke, and the command was stopped (--revocable)

@@ -1,24 +1,23 @@
 //! `revoke`: asks a holder to release, or deletes its node.
 
-use std::io::IsTerminal as _;
-
 use clap::Args;
 use curator_cli::fields::shown_data;
-use curator_cli::kinds::{is_candidate, lock_of_contender};
+use curator_cli::kinds::{is_candidate, lock_of_name};
+use curator_cli::text::shown_session;
 use curator_framework::recipe::owning_session;
 use curator_framework::{CuratorFramework, Error, node_from_path};
 use curator_recipes::{RevokeOutcome, Revoker};
 
-use crate::each::{Parts, input};
 use crate::failure::Failure;
-use crate::output::{BEFORE_A_COMMAND, flush, print, tell};
+use crate::output::{print, tell};
+use crate::question::agrees;
 use crate::site::Site;
 
 /// The options of `curator revoke`.
 #[derive(Debug, Args)]
 pub(crate) struct Revoke {
-    /// Delete the node, whatever its owner does: a holder loses the lock at once, and its `curator` stops the command.
-    /// Shows the node, and asks on the terminal
+    /// Delete the node, whatever its owner does: a holder loses the lock at once, and its `curator` stops the command. A
+    /// persistent node that blocks the lock is deleted too. Shows the node, and asks on the terminal
     #[arg(long)]
     force: bool,
     /// With --force: delete without a question
@@ -58,19 +57,24 @@ pub(crate) async fn revoke(site: &Site, options: &Revoke) -> Result<u8, Failure>
 /// Deletes the node of a contender or a candidate, exactly the one that was shown.
 async fn force(client: &CuratorFramework, node: &str, is_agreed: bool) -> Result<u8, Failure> {
     let missing = || Failure(1, format!("no node {node}"));
-    let Some(lock) = lock_of_contender(node) else {
+    let Some(lock) = lock_of_name(node) else {
         return Err(Failure(2, format!("{node} does not have the name of a contender's node; nothing was deleted")));
     };
     let (data, stat) = match client.get_data().for_path(node).await {
         Err(Error::NoNode { .. }) => return Err(missing()),
         read => read?,
     };
-    let Some(session) = owning_session(stat.ephemeral_owner) else {
-        let text = format!("{node} is not ephemeral, so it is not a contender's; nothing was deleted");
+    let session = owning_session(stat.ephemeral_owner);
+    if session.is_none() && stat.num_children > 0 {
+        let text = format!("{node} is not ephemeral and has children, so it is not a contender's; nothing was deleted");
         return Err(Failure(2, text));
+    }
+    tell(&format!("{node} of the lock {lock}: session {}, data {}", shown_session(session), shown_data(&data)));
+    let effect = match session {
+        Some(_) => "its owner loses the lock at once",
+        None => "no session owns it: it blocks the lock as long as it exists",
     };
-    tell(&format!("{node} of the lock {lock}: session {session}, data {}", shown_data(&data)));
-    if !is_agreed && !agrees(node).await? {
+    if !is_agreed && !agrees(&format!("{effect}. Delete {node}?")).await? {
         return Err(Failure(1, "nothing was deleted".to_owned()));
     }
     if !delete_exactly(client, node, stat.czxid).await? {
@@ -96,17 +100,6 @@ async fn delete_exactly(client: &CuratorFramework, node: &str, czxid: i64) -> Re
             Err(error) => return Err(error),
         }
     }
-}
-
-/// Asks on the terminal.
-async fn agrees(node: &str) -> Result<bool, Failure> {
-    if !std::io::stdin().is_terminal() {
-        return Err(Failure(2, "the question needs a terminal: use --yes without one".to_owned()));
-    }
-    tell(&format!("its owner loses the lock at once. Delete {node}? [y/N]"));
-    flush(BEFORE_A_COMMAND);
-    let answer = input(Parts::Lines)?.recv().await.transpose()?.unwrap_or_default();
-    Ok(matches!(answer.trim_ascii(), b"y" | b"Y" | b"yes"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use curator_framework::SessionId;
+use curator_framework::{SessionId, node_from_path};
 use curator_recipes::{Participant, ParticipantKind};
 
 use crate::contenders::Contender;
@@ -17,9 +17,6 @@ pub fn shown_session(owner: Option<SessionId>) -> String {
 /// Formats the contenders as the lines of a table, with its head first.
 #[must_use]
 pub fn table<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Vec<String> {
-    let row = |state: &str, kind: &str, age: &str, session: &str, data: &str, node: &str| {
-        format!("{state:<6} {kind:<6} {age:>8}  {session:<18}  {data:<28}  {node}")
-    };
     let mut lines = vec![row("STATE", "KIND", "AGE", "SESSION", "DATA", "NODE")];
     for Contender { participant, state } in contenders {
         lines.push(row(
@@ -32,6 +29,17 @@ pub fn table<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Vec<Str
         ));
     }
     lines
+}
+
+/// Formats the row of a persistent node that blocks a lock without contenders.
+#[must_use]
+pub fn row_of_blocker(node: &str) -> String {
+    let kind = ParticipantKind::of_node(node_from_path(node)).map_or("-", |(participant, _)| kind(participant));
+    row("blocks", kind, "-", &shown_session(None), "-", node)
+}
+
+fn row(state: &str, kind: &str, age: &str, session: &str, data: &str, node: &str) -> String {
+    format!("{state:<6} {kind:<6} {age:>8}  {session:<18}  {data:<28}  {node}")
 }
 
 /// Returns the word for a kind.

@@ -80,8 +80,9 @@ async fn force_deletes_no_node_of_other_use() {
     let retry = RetryOneTime::new(std::time::Duration::from_millis(50));
     let client = CuratorFramework::new_client(&servers, retry).unwrap();
     client.start().unwrap();
-    for node in ["/settings", "/jobs", "/jobs/lock-0000000007"] {
+    for node in ["/settings", "/jobs", "/jobs/lock-1"] {
         client.create().for_path(node).await.unwrap();
+        client.create().for_path(&format!("{node}/child")).await.unwrap();
         let output = run(&servers, &["revoke", "--force", "--yes", node]);
         assert!(output.status.code() == Some(2) && stderr(&output).contains("nothing was deleted"), "{output:?}");
         assert!(server.exists(node));

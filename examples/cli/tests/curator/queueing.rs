@@ -371,13 +371,59 @@ async fn purge_leaves_items_in_work_and_foreign_nodes() {
     assert_eq!(state["dead_letters"][0]["items"], Value::Null);
     let output = queue(&servers, &["retry-dead", "/jobs"]);
     assert_eq!(output.status.code(), Some(70), "{output:?}");
-    assert_eq!(queued(&servers, &["purge", "/jobs"]), "items deleted from /jobs: 4\n");
+    let output = queue(&servers, &["purge", "/jobs"]);
+    let text = "curator: the question needs a terminal: use --yes without one\n";
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(2), text));
+    assert_eq!(queued(&servers, &["purge", "--yes", "/jobs"]), "items deleted from /jobs: 4\n");
     assert_eq!(counts(&server), [2, 1, 1]);
-    assert_eq!(queued(&servers, &["purge", "--dead-letters", "/jobs"]), "dead letters deleted from /jobs-dead: 1\n");
+    assert_eq!(
+        queued(&servers, &["purge", "-y", "--dead-letters", "/jobs"]),
+        "dead letters deleted from /jobs-dead: 1\n"
+    );
     signal(&child, Signal::TERM);
     assert_eq!(end(child).0, Some(143));
     assert_eq!(counts(&server), [2, 0, 0]);
     client.close().await;
+}
+
+#[test]
+fn purge_deletes_single_dead_letters() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    assert_eq!(put_from(&servers, &["--each", "/jobs"], "item\n".repeat(3).as_bytes()).status.code(), Some(0));
+    assert_eq!(work_off(&servers, &["--max-attempts", "1"], "exit 1").status.code(), Some(0));
+    assert_eq!(counts(&server), [0, 0, 3]);
+    let names = server.children("/jobs-dead").unwrap();
+    let output = queue(&servers, &["purge", "--yes", "/jobs", &names[1]]);
+    assert_eq!(output.status.code(), Some(2), "names are those of dead letters: {output:?}");
+    let output = queue(&servers, &["purge", "--yes", "--dead-letters", "/jobs", &names[1], "queue-9"]);
+    assert_eq!(
+        (output.status.code(), stderr(&output)),
+        (Some(1), "curator: /jobs-dead has no dead letter queue-9\n".into())
+    );
+    assert_eq!(counts(&server), [0, 0, 3]);
+    let text = "dead letters deleted from /jobs-dead: 1\n";
+    assert_eq!(queued(&servers, &["purge", "--yes", "--dead-letters", "/jobs", &names[1]]), text);
+    let mut left = server.children("/jobs-dead").unwrap();
+    left.sort_unstable();
+    let mut others = [names[0].clone(), names[2].clone()];
+    others.sort_unstable();
+    assert_eq!(left, others);
+}
+
+#[test]
+fn purge_asks_on_a_terminal() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    for (answer, code, left) in [("n\n", 1, 1), ("y\n", 0, 0)] {
+        assert_eq!(queue(&servers, &["put", "/jobs", "item"]).status.code(), Some(0));
+        let mut terminal = crate::foreground::program(&server, "queue purge /jobs");
+        crate::foreground::type_in(&mut terminal, answer);
+        let output = terminal.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), counts(&server)[0]), (Some(code), left), "{output:?}");
+        assert!(stdout(&output).contains("items of /jobs: 1. Delete them? [y/N]"), "{output:?}");
+        assert_eq!(queue(&servers, &["take", "-w", "0", "/jobs"]).status.code(), Some(if left == 1 { 0 } else { 75 }));
+    }
 }
 
 #[test]
@@ -426,7 +472,7 @@ fn commands_of_a_queue_end_without_a_server() {
         &["take", "--timeout", "10m", "/jobs"],
         &["ls", "/jobs"],
         &["retry-dead", "/jobs"],
-        &["purge", "/jobs"],
+        &["purge", "--yes", "/jobs"],
         &["work", "/jobs", "--", "true"],
     ] {
         let options = ["queue", arguments[0], "--connect-timeout", "300ms"];
@@ -444,5 +490,5 @@ fn queues_work_on_apache() {
     let output = queue(&servers, &["work", "--idle", "300ms", "--max-attempts", "1", &path, "--", "grep", "one"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), "one\n".to_owned()), "{output:?}");
     assert_eq!(queued(&servers, &["retry-dead", &path]), format!("dead letters moved to {path}: 1\n"));
-    assert_eq!(queued(&servers, &["purge", &path]), format!("items deleted from {path}: 1\n"));
+    assert_eq!(queued(&servers, &["purge", "--yes", &path]), format!("items deleted from {path}: 1\n"));
 }

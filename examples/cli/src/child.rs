@@ -164,26 +164,26 @@ pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Sig
                 let silence = matches!(reason, LossReason::Session(SessionEnd::DeadlinePassed));
                 let last = Instant::now() + if silence { Duration::ZERO } else { order.grace };
                 kill_at = Some(kill_at.map_or(last, |at| at.min(last)));
-                tell(&format!("{} is lost: {reason}", grant.what()));
+                tell(&format!("{} is lost: {reason}", grant.what(order.path)));
             }
             () = nearly_lost(grant, order.grace), if !stopping => {
                 (lost, stopping) = (true, true);
                 process.signal(Signal::TERM);
                 kill_at = Some(Instant::now() + grant.remaining());
-                let what = grant.what();
+                let what = grant.what(order.path);
                 tell(&format!("no answer from the servers: the command is stopped before {what} can be lost"));
             }
             () = grant.revocation_requested(), if order.revocable && !stopping => {
                 (stopping, revoked) = (true, true);
                 process.signal(Signal::TERM);
                 kill_at = Some(Instant::now() + order.grace);
-                tell("another client asks for the lock: the command is stopped");
+                tell(&format!("another client asks for {}: the command is stopped", grant.what(order.path)));
             }
             signal = signals.next() => {
                 asked_to_end |= matches!(signal, Signal::INT | Signal::TERM | Signal::QUIT);
                 match signal {
                     Signal::TSTP => {
-                        tell(&format!("Ctrl-Z is not obeyed: a stopped process cannot keep {}", grant.what()));
+                        tell(&format!("Ctrl-Z is not obeyed: a stopped process cannot keep {}", grant.what(order.path)));
                     }
                     // The terminal sends these to the whole group.
                     Signal::INT | Signal::QUIT if foreground => {}

@@ -124,7 +124,7 @@ async fn terms(
             if term.is_held() {
                 return Ok(child::code(ended.status));
             }
-            tell("the term was over before the command ended");
+            tell(&format!("the term of {} was over before the command ended", elect.path));
         }
         if elect.once || ended.asked_to_end {
             return Ok(LOST);

@@ -10,8 +10,8 @@ use crate::nested;
 
 /// A grant: a lock that is held, a term in which this process leads, a registration, or an item of a queue.
 pub(crate) trait Grant {
-    /// Returns the words for the grant in a message.
-    fn what(&self) -> &'static str;
+    /// Returns the words for the grant at this path in a message.
+    fn what(&self, path: &str) -> String;
 
     /// Returns the environment variables of the command, for a grant at this path.
     fn variables(&self, path: &str) -> Vec<(&'static str, String)>;
@@ -54,8 +54,8 @@ fn exclusive(
 }
 
 impl Grant for LockGuard {
-    fn what(&self) -> &'static str {
-        "the lock"
+    fn what(&self, path: &str) -> String {
+        format!("the lock {path}")
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
@@ -83,8 +83,8 @@ impl Grant for LockGuard {
 }
 
 impl Grant for Leadership {
-    fn what(&self) -> &'static str {
-        "leadership"
+    fn what(&self, path: &str) -> String {
+        format!("leadership of {path}")
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
@@ -108,8 +108,8 @@ impl Grant for Leadership {
 }
 
 impl Grant for Delivery<Vec<u8>> {
-    fn what(&self) -> &'static str {
-        "the item"
+    fn what(&self, path: &str) -> String {
+        format!("the item {} of {path}", self.name())
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {

@@ -66,7 +66,7 @@ pub(crate) async fn hold(site: &Site, options: &Hold, signals: &mut Signals) -> 
         _ if ended.lost => return Ok(LOST),
         Ok(Ok(Release::Released)) => {}
         Ok(Ok(Release::AlreadyLost(_))) => {
-            return Err(Failure(LOST, "the barrier was lost before the command ended".to_owned()));
+            return Err(Failure(LOST, format!("the barrier {path} was lost before the command ended")));
         }
         Ok(Err(error)) => {
             let barrier = site.left(&format!("the barrier {path}"));
@@ -83,8 +83,8 @@ pub(crate) async fn hold(site: &Site, options: &Hold, signals: &mut Signals) -> 
 }
 
 impl Grant for OwnedBarrier {
-    fn what(&self) -> &'static str {
-        "the barrier"
+    fn what(&self, path: &str) -> String {
+        format!("the barrier {path}")
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {

@@ -141,8 +141,8 @@ impl Member<'_> {
 }
 
 impl Grant for Member<'_> {
-    fn what(&self) -> &'static str {
-        "its registration"
+    fn what(&self, _path: &str) -> String {
+        "its registration".to_owned()
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {

@@ -263,7 +263,10 @@ impl Held {
             _ if ended.lost => return Ok(LOST),
             Ok(Ok(Release::Released)) => {}
             Ok(Ok(Release::AlreadyLost(reason))) => {
-                return Err(Failure(LOST, format!("the lock was lost before the command ended: {reason}")));
+                return Err(Failure(
+                    LOST,
+                    format!("the lock {} was lost before the command ended: {reason}", run.path),
+                ));
             }
             Ok(Err(error)) => {
                 let lock = site.left(&format!("the lock {}", run.path));

@@ -192,8 +192,8 @@ impl Keeper<'_> {
 }
 
 impl Grant for Keeper<'_> {
-    fn what(&self) -> &'static str {
-        "its registration"
+    fn what(&self, _path: &str) -> String {
+        "its registration".to_owned()
     }
 
     fn variables(&self, _path: &str) -> Vec<(&'static str, String)> {

@@ -23,7 +23,7 @@ fn a_lost_session_stops_the_command() {
     let (code, text) = end(child);
     assert_eq!(code, Some(74));
     // The shell may report the end of its `sleep` before.
-    assert!(text.contains("curator: the lock is lost: the session"), "{text}");
+    assert!(text.contains("curator: the lock /lock is lost: the session"), "{text}");
 }
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn a_deleted_node_stops_the_command() {
     client.close().await;
     assert_eq!(
         end(child),
-        (Some(74), "curator: the lock is lost: the node was deleted, but not by its owner\n".to_owned())
+        (Some(74), "curator: the lock /lock is lost: the node was deleted, but not by its owner\n".to_owned())
     );
     assert_eq!(out.read_to_string(&mut String::new()).unwrap(), 0);
 }
@@ -130,7 +130,7 @@ fn silence_stops_the_command_before_the_next_grant() {
     out.read_to_string(&mut rest).unwrap();
     let (code, text) = end(child);
     assert_eq!(code, Some(74));
-    assert!(text.contains("before the lock can be lost"), "{text}");
+    assert!(text.contains("before the lock /lock can be lost"), "{text}");
     assert!(rest.contains("\nasked\n"), "{rest}");
     let last = rest.lines().rfind(|line| *line != "asked").unwrap();
     let output = other.wait_with_output().unwrap();

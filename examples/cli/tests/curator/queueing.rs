@@ -293,7 +293,7 @@ async fn lost_delivery_stops_its_command() {
     signal(&child, Signal::TERM);
     let (code, told) = end(child);
     assert_eq!(code, Some(143));
-    assert!(told.contains("curator: the item is lost: the session"), "{told}");
+    assert!(told.contains("curator: the item queue-0000000000 of /jobs is lost: the session"), "{told}");
     assert!(told.contains("curator: queue-0000000000: lost after delivery 1: "), "{told}");
 }
 
@@ -384,6 +384,22 @@ async fn purge_leaves_items_in_work_and_foreign_nodes() {
     assert_eq!(end(child).0, Some(143));
     assert_eq!(counts(&server), [2, 0, 0]);
     client.close().await;
+}
+
+/// The names of dead letters are others than those of the items.
+#[test]
+fn dead_letter_has_the_key_of_the_message_about_its_rejection() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    queued(&servers, &["put", "/jobs", "item"]);
+    let told = stderr(&work_off(&servers, &["--max-attempts", "1"], "echo $CURATOR_ITEM_KEY >&2; exit 1"));
+    let key = told.lines().next().unwrap();
+    let text =
+        format!("curator: queue-0000000000: rejected after delivery 1 to /jobs-dead (key {key}): exit status: 1");
+    assert!(told.lines().any(|line| line == text), "{told}");
+    let listed = queued(&servers, &["ls", "--names", "/jobs"]);
+    assert!(listed.contains(&format!("  key {key}, deliveries: 1, exit status: 1: item\n")), "{listed}");
+    assert_eq!(state(&servers)["dead_letters"][0]["key"], key.parse::<i64>().unwrap());
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn ls_shows_and_revoke_asks() {
     let (code, text) = end(holder);
     assert_eq!(
         (code, text.as_str()),
-        (Some(73), "curator: another client asks for the lock: the command is stopped\n")
+        (Some(73), "curator: another client asks for the lock /lock: the command is stopped\n")
     );
     assert_eq!(end(waiter).0, Some(0));
     let output = run(&servers, &["revoke", node]);

@@ -232,7 +232,12 @@ async fn one(delivery: Delivery<Vec<u8>>, work: &Work, grace: Duration) -> Resul
     let (outcome, reason) = outcome(&ran.end, error.as_ref());
     let (name, attempt) = (delivery.name(), delivery.attempt());
     if outcome != "completed" {
-        tell(&format!("{name}: {outcome} after delivery {attempt}: {}", reason.as_deref().unwrap_or_default()));
+        // A dead letter has another name.
+        let to = match outcome {
+            "rejected" => format!(" to {} (key {})", work.source.paths.dead(), delivery.key().get()),
+            _ => String::new(),
+        };
+        tell(&format!("{name}: {outcome} after delivery {attempt}{to}: {}", reason.as_deref().unwrap_or_default()));
     }
     let (path, key, seconds) = (&*work.source.paths.path, delivery.key().get(), seconds(took));
     let record = Record { time: now(), path, name, key, attempt, outcome, status: ran.status, seconds, reason };

@@ -5,16 +5,18 @@ use std::collections::{BTreeMap, HashSet};
 use curator_framework::{Chain, CuratorFramework, Error, PathText, make_path, node_from_path, parent_of};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderError, LeaderLatch, LockError,
-    LockInternalsDriver as _, Participant, ParticipantKind, StandardLockInternalsDriver,
+    LockInternalsDriver as _, Participant, ParticipantKind, Revoker, StandardLockInternalsDriver,
 };
 use futures_util::future::ready;
 use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use serde::{Serialize, Serializer};
 
-use crate::fields::DataFields;
+use crate::fields::{DataFields, shown_data};
 use crate::kinds::{LockKind, kind_of, kind_of_node, kinds_of, lock_of_contender, shown_by, whole_of};
 use crate::text::{created, kind, seconds};
 
+/// The text before the limit of leases in the data of a lease, which a bracket ends.
+pub const LEASES_OF: &str = " (n=";
 /// The number of listings that are under way at the same time.
 const AT_ONCE: usize = 64;
 
@@ -65,6 +67,12 @@ pub struct Below {
 }
 
 impl Lock {
+    /// Returns `true` if the limit of a semaphore with leases is not known: each lease counts as a holder.
+    #[must_use]
+    pub fn has_unknown_limit(&self) -> bool {
+        self.contenders.iter().any(|one| one.state == "lease")
+    }
+
     /// Returns the number of contenders that hold the lock. Without a limit each lease of a semaphore counts.
     #[must_use]
     pub fn holding(&self) -> usize {
@@ -112,6 +120,21 @@ impl Contender {
     pub fn holds(&self) -> bool {
         matches!(self.state, "holds" | "leads" | "lease")
     }
+
+    /// Returns the words for a holder: its data, unless a request has overwritten it.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match self.is_asked_to_release() {
+            true => "a contender that is asked to release".to_owned(),
+            false => shown_data(&self.participant.data),
+        }
+    }
+
+    /// Returns `true` if another client asks for the release: the request has overwritten the data.
+    #[must_use]
+    pub fn is_asked_to_release(&self) -> bool {
+        Revoker::is_request(&self.participant.data)
+    }
 }
 
 #[derive(Serialize)]
@@ -157,6 +180,8 @@ struct ContenderFields<'a> {
     age: f64,
     sequence: i64,
     fencing_token: i64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    asked_to_release: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     blocked_by: Option<&'a str>,
 }
@@ -174,6 +199,7 @@ impl Serialize for Contender {
             age: seconds(one.age()),
             sequence: one.sequence,
             fencing_token: one.czxid.get(),
+            asked_to_release: self.is_asked_to_release(),
             blocked_by: one.blocked_by.as_deref(),
         }
         .serialize(serializer)
@@ -458,6 +484,14 @@ async fn found(
     Ok(None)
 }
 
+/// Returns the limit of leases that the data of a lease names at its end, as `curator semaphore -n` writes it.
+#[must_use]
+pub fn limit_of(data: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(data).ok()?.strip_suffix(')')?;
+    let (_, number) = text.rsplit_once(LEASES_OF)?;
+    number.parse().ok()
+}
+
 async fn contenders_of(
     client: &CuratorFramework,
     path: &str,
@@ -474,14 +508,31 @@ async fn contenders_of(
         LockKind::Mutex => InterProcessMutex::new(client.clone(), path)?.participants().await?,
         LockKind::LeaderLatch => candidates(client, path).await.map_err(as_of_a_lock)?,
     };
-    let state = |participant: &Participant| match (participant.kind, participant.holds, max_leases) {
+    let is_lease = |one: &&Participant| one.kind == ParticipantKind::Lease;
+    let leases: Vec<&Participant> = participants.iter().filter(is_lease).collect();
+    let limit = max_leases.or_else(|| leases.iter().find_map(|lease| limit_of(&lease.data)));
+    // The first of the queue creates its lease, and waits for a free one under its turn. A lease without others is free.
+    let turn = participants.get(leases.len()).and_then(|first| first.session);
+    let pending = leases.last().filter(|last| leases.len() > 1 && turn.is_some() && last.session == turn);
+    let pending = pending.map(|pending| pending.path.clone());
+    let state = |(index, participant): (usize, &Participant)| match (participant.kind, participant.holds, limit) {
+        (ParticipantKind::Lease, _, Some(limit)) => {
+            if index < limit {
+                "holds"
+            } else {
+                "waits"
+            }
+        }
+        (ParticipantKind::Lease, _, None) if pending.as_ref() == Some(&participant.path) => "waits",
         (ParticipantKind::Lease, _, None) => "lease",
         (ParticipantKind::Lock, _, _) if semaphore && participant.position == 0 => "turn",
         (_, true, _) if kind == LockKind::LeaderLatch => "leads",
         (_, true, _) => "holds",
         (_, false, _) => "waits",
     };
-    Ok(participants.into_iter().map(|participant| Contender { state: state(&participant), participant }).collect())
+    let states: Vec<_> = participants.iter().enumerate().map(state).collect();
+    let contenders = participants.into_iter().zip(states);
+    Ok(contenders.map(|(participant, state)| Contender { participant, state }).collect())
 }
 
 async fn candidates(client: &CuratorFramework, path: &str) -> Result<Vec<Participant>, LeaderError> {

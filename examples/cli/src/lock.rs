@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
+use curator_cli::contenders::{LEASES_OF, limit_of};
 use curator_cli::kinds::LockKind;
 use curator_framework::{Chain, CuratorFramework, make_path};
 use curator_recipes::{
@@ -113,10 +114,7 @@ async fn warn_of_other_limit(site: &Site, run: &Run, leases: usize) {
     let Ok(nodes) = site.client.get_children().for_path(&parent).await else { return };
     let Some(first) = nodes.first() else { return };
     let Ok((data, _)) = site.client.get_data().for_path(&make_path(&parent, first)).await else { return };
-    let text = String::from_utf8_lossy(&data);
-    let number = text.strip_suffix(')').and_then(|text| text.rsplit_once(LEASES_OF));
-    let other = number.and_then(|(_, number)| number.parse().ok());
-    if let Some(other) = other.filter(|other: &usize| *other != leases) {
+    if let Some(other) = limit_of(&data).filter(|other| *other != leases) {
         tell(&format!(
             "a holder of {} has {other} leases as the limit, and this program has {leases}: give all the same number \
              with -n, or the node of one with --limit-path",
@@ -124,9 +122,6 @@ async fn warn_of_other_limit(site: &Site, run: &Run, leases: usize) {
         ));
     }
 }
-
-/// The text before the number of leases in the data of a node, which a bracket ends.
-const LEASES_OF: &str = " (n=";
 
 /// Returns a limit as a number. It may change.
 pub(crate) fn present(limit: &MaxLeases) -> usize {
@@ -184,29 +179,49 @@ impl Lock {
     }
 }
 
+/// The limit of a semaphore.
+pub(crate) struct Limit<'a> {
+    leases: MaxLeases,
+    /// The node that has it.
+    node: Option<&'a str>,
+}
+
+impl Limit<'_> {
+    /// Returns the message about a lease that was not granted.
+    fn refusal(&self, path: &str) -> String {
+        match (present(&self.leases), self.node) {
+            (0, Some(node)) => format!("the limit in {node} is 0: curator count --integer --set N {node} changes it"),
+            (leases, _) => format!("all {leases} leases of {path} are taken: curator status {path} shows the holders"),
+        }
+    }
+}
+
 /// Runs the command under a lease, and returns the exit status.
 pub(crate) async fn leased(site: &Site, semaphore: &Semaphore, signals: &mut Signals) -> Result<u8, Failure> {
     let begin = Instant::now();
     let limit = signals.unless_ended(semaphore.limit(site, begin)).await?;
+    let limit = Limit { leases: limit, node: semaphore.limit_path.as_deref() };
     under(site, ParticipantKind::Lease, Some(limit), &semaphore.run, begin, signals).await
 }
 
-/// Runs the command under a lock, a semaphore if it has `leases`, and returns the exit status. The wait for the lock
+/// Runs the command under a lock, a semaphore if it has a `limit`, and returns the exit status. The wait for the lock
 /// counts from `begin`.
 pub(crate) async fn under(
     site: &Site,
     kind: ParticipantKind,
-    leases: Option<MaxLeases>,
+    limit: Option<Limit<'_>>,
     run: &Run,
     begin: Instant,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let number = leases.as_ref().map(present);
-    signals.unless_ended(refuse_itself(site, kind, number, run)).await?;
-    let lock = Lock::new(&site.client, kind, leases.as_ref(), run)?;
-    let leases = number;
+    let leases = limit.as_ref().map(|limit| present(&limit.leases));
+    signals.unless_ended(refuse_itself(site, kind, leases, run)).await?;
+    let lock = Lock::new(&site.client, kind, limit.as_ref().map(|limit| &limit.leases), run)?;
     let Some(held) = signals.unless_ended(acquire(site, &lock, kind, leases, run, begin)).await? else {
-        let other = format!("another contender has {0}: curator status {0} shows it", run.path);
+        let other = match &limit {
+            Some(limit) => limit.refusal(&run.path),
+            None => format!("another contender has {0}: curator status {0} shows it", run.path),
+        };
         tell(&signals.unless_ended(site.refused_by(&run.path, kind, other)).await?);
         return Ok(run.conflict_exit_code);
     };

@@ -44,12 +44,19 @@ pub(crate) async fn revoke(site: &Site, options: &Revoke) -> Result<u8, Failure>
             format!("{node} is a candidate's node, and candidates do not listen: stop its process"),
         ));
     }
+    let before = match client.get_data().for_path(node).await {
+        Ok((data, _)) => Some(data).filter(|data| !Revoker::is_request(data)),
+        // The request reports it.
+        Err(_reported) => None,
+    };
     let requested = match Revoker::attempt_revoke(client, node).await? {
         RevokeOutcome::NodeGone => return Err(Failure(1, format!("no node {node}"))),
         RevokeOutcome::RequestedAgain => "requested again",
         _ => "requested",
     };
-    let text = format!("{requested} the release of {node}\n{UNKNOWN_LISTENER}\n");
+    // The request overwrites it.
+    let was = before.map(|data| format!("its data was {}\n", shown_data(&data))).unwrap_or_default();
+    let text = format!("{requested} the release of {node}\n{was}{UNKNOWN_LISTENER}\n");
     print(text).await?;
     Ok(0)
 }

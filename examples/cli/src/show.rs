@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_cli::contenders::{Below, Contender, Lock, Look, locks_below, look};
-use curator_cli::fields::shown_data;
 use curator_cli::kinds::{LockKind, not_a_contender};
 use curator_cli::text::{age, created, now, row_of_blocker, shown_session, table};
 use curator_framework::{AddWatchMode, Error};
@@ -22,7 +21,8 @@ use crate::values::at_least_one;
 #[derive(Debug, Args)]
 #[command(after_help = LS_NOTES)]
 pub(crate) struct Ls {
-    /// Number of leases of a semaphore; without it all its nodes are shown as `lease`, granted or not
+    /// Number of leases of a semaphore; without it the number in the data of the leases, or if they have none, each one is
+    /// shown as `lease`, granted or not
     #[arg(short = 'n', long, value_parser = at_least_one, env = "CURATOR_LEASES")]
     pub(crate) leases: Option<usize>,
     /// List all locks at and below the path that have contenders
@@ -51,7 +51,8 @@ within a tenth of a second are printed together.";
 #[derive(Debug, Args)]
 #[command(after_help = STATUS_NOTES)]
 pub(crate) struct Status {
-    /// Number of leases of a semaphore; without it all its nodes count as holders, granted or not
+    /// Number of leases of a semaphore; without it the number in the data of the leases, or if they have none, each one
+    /// counts as a holder, granted or not
     #[arg(short = 'n', long, value_parser = at_least_one, env = "CURATOR_LEASES")]
     leases: Option<usize>,
     /// Print JSON, in one line
@@ -313,13 +314,17 @@ fn summary(lock: &Lock) -> Vec<String> {
         return [format!("{path} {free}{wait}")].into_iter().chain(blocked).collect();
     }
     let mut lines = vec![format!("{path} is {held}: {} {holds}, {} wait", lock.holding(), lock.waiting())];
-    for one in lock.contenders.iter().filter(|one| one.holds()).map(|one| &one.participant) {
-        let (data, asked, at) = (shown_data(&one.data), age(one.age()), created(one));
+    for contender in lock.contenders.iter().filter(|one| one.holds()) {
+        let (one, data) = (&contender.participant, contender.words());
+        let (asked, at) = (age(one.age()), created(one));
         lines.push(format!(
             "{held} by {data} (asked {asked} ago, at {at}, session {}, node {})",
             shown_session(one.session),
             one.path
         ));
+    }
+    if lock.has_unknown_limit() {
+        lines.push("its limit is not known, so each lease counts as a holder: give it with -n".to_owned());
     }
     lines.extend(blocked);
     lines

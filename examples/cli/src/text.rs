@@ -18,13 +18,16 @@ pub fn shown_session(owner: Option<SessionId>) -> String {
 #[must_use]
 pub fn table<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Vec<String> {
     let mut lines = vec![row("STATE", "KIND", "AGE", "SESSION", "DATA", "NODE")];
-    for Contender { participant, state } in contenders {
+    for contender in contenders {
+        let Contender { participant, state } = contender;
+        let is_asked = contender.is_asked_to_release();
+        let data = if is_asked { "asked to release".to_owned() } else { shown_data(&participant.data) };
         lines.push(row(
             state,
             kind(participant.kind),
             &age(participant.age()),
             &shown_session(participant.session),
-            &shown_data(&participant.data),
+            &data,
             &participant.path,
         ));
     }

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_cli::contenders::{Contender, contenders};
-use curator_cli::fields::shown_data;
 use curator_cli::kinds::not_a_contender;
 use curator_cli::text::{age, shown_session};
 use curator_framework::{Chain, CuratorFramework};
@@ -166,7 +165,7 @@ impl Place {
             let held = if first.state == "leads" { "led" } else { "held" };
             text += &format!(
                 "; {held} by {}{more} (asked {} ago, session {}, node {})",
-                shown_data(&one.data),
+                first.words(),
                 age(one.age()),
                 shown_session(one.session),
                 one.path

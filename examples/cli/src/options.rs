@@ -116,7 +116,7 @@ pub(crate) enum Action {
     /// Puts items into queues, takes them out, and runs a command for each item
     #[command(subcommand)]
     Queue(Queue),
-    /// Asks the owner of a node, as `curator ls` lists it, to release the lock. Nothing is forced
+    /// Asks the owner of a node to release the lock, or deletes the node by force
     Revoke(Revoke),
     /// Shows the locks below a path on a web page, as JSON and as metrics, without changing them
     Serve(Serve),

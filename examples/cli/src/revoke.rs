@@ -15,6 +15,7 @@ use crate::site::Site;
 
 /// The options of `curator revoke`.
 #[derive(Debug, Args)]
+#[command(after_help = NOTES)]
 pub(crate) struct Revoke {
     /// Delete the node, whatever its owner does: a holder loses the lock at once, and its `curator` stops the command. A
     /// persistent node that blocks the lock is deleted too. Shows the node, and asks on the terminal
@@ -23,9 +24,19 @@ pub(crate) struct Revoke {
     /// With --force: delete without a question
     #[arg(long, short, requires = "force")]
     yes: bool,
-    /// The node's path
+    /// The path of the contender's node, as `curator ls` and `curator status` print it
     node: String,
 }
+
+const NOTES: &str = "\
+Without --force this is a request. A holder gets it only if its `curator` runs with --revocable: it stops the command, and
+ends with 73. The request overwrites the data of the node, so the data is printed before. A leader gets no request.
+
+Exit status:
+    0  the request was made, or the node was deleted
+    1  no such node, or the answer was no
+    2  the node is not a contender's, or the question needs a terminal
+    69, 70, 77  an error, as in `curator --help`";
 
 /// ZooKeeper does not show the watches of another session.
 const UNKNOWN_LISTENER: &str =
@@ -34,6 +45,10 @@ const UNKNOWN_LISTENER: &str =
 /// Asks the owner of the node, and returns the exit status.
 pub(crate) async fn revoke(site: &Site, options: &Revoke) -> Result<u8, Failure> {
     let (client, node) = (&site.client, &options.node);
+    if lock_of_name(node).is_none() {
+        let hint = format!("curator ls {node} lists the nodes of a lock");
+        return Err(Failure(2, format!("{node} does not have the name of a contender's node: {hint}")));
+    }
     site.first_session(None).await?;
     if options.force {
         return force(client, node, options.yes).await;
@@ -41,7 +56,9 @@ pub(crate) async fn revoke(site: &Site, options: &Revoke) -> Result<u8, Failure>
     if is_candidate(node_from_path(node)) {
         return Err(Failure(
             2,
-            format!("{node} is a candidate's node, and candidates do not listen: stop its process"),
+            format!(
+                "{node} is a candidate's node, and candidates do not listen: stop its process, or --force deletes the node"
+            ),
         ));
     }
     let before = match client.get_data().for_path(node).await {
@@ -64,9 +81,7 @@ pub(crate) async fn revoke(site: &Site, options: &Revoke) -> Result<u8, Failure>
 /// Deletes the node of a contender or a candidate, exactly the one that was shown.
 async fn force(client: &CuratorFramework, node: &str, is_agreed: bool) -> Result<u8, Failure> {
     let missing = || Failure(1, format!("no node {node}"));
-    let Some(lock) = lock_of_name(node) else {
-        return Err(Failure(2, format!("{node} does not have the name of a contender's node; nothing was deleted")));
-    };
+    let lock = lock_of_name(node).unwrap_or(node);
     let (data, stat) = match client.get_data().for_path(node).await {
         Err(Error::NoNode { .. }) => return Err(missing()),
         read => read?,

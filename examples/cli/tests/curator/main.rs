@@ -14,6 +14,7 @@ mod electing;
 mod entering;
 mod foreground;
 mod grouping;
+mod habits;
 mod joining;
 mod latching;
 mod leading;

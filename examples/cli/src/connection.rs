@@ -136,6 +136,7 @@ pub(crate) fn connect(connection: &Connection, acl: Option<&AccessList>) -> Resu
     for (scheme, id) in credentials {
         builder = match (scheme.as_str(), id.split_once(':')) {
             ("sasl", Some((user, password))) => builder.sasl(SaslDigest::new(user, password)),
+            ("digest", None) => return Err(wrong("credentials for digest are digest:user:password".to_owned())),
             ("sasl", None) => return Err(wrong("credentials for SASL are sasl:user:password".to_owned())),
             _ => builder.authorization(scheme, id),
         };
@@ -177,6 +178,10 @@ pub(crate) fn advised(Failure(code, mut text): Failure, connection: &Connection)
         69 if connection.is_by_default() => text += "; neither --connect nor CURATOR_CONNECT is set",
         77 if connection.credentials().is_ok_and(|all| all.is_empty()) => {
             text += "; give credentials with --auth-file or CURATOR_AUTH";
+        }
+        77 if connection.credentials().is_ok_and(|all| all.iter().any(|(scheme, _)| scheme == "digest")) => {
+            let identities = connection.identities();
+            text += &format!("; the credentials are {identities}, and servers do not check the password of a digest");
         }
         _ => {}
     }

@@ -60,6 +60,15 @@ pub(crate) fn command_for(command: &[OsString], line: &[u8]) -> Vec<OsString> {
     command.iter().map(|word| replaced(word, line)).collect()
 }
 
+/// Refuses a command that would run without its line or item.
+pub(crate) fn check_place(command: &[OsString]) -> Result<(), Failure> {
+    let has_place = |word: &OsString| word.as_bytes().windows(PLACE.len()).any(|window| window == PLACE);
+    match command.iter().any(has_place) {
+        true => Ok(()),
+        false => Err(Failure(2, "the command has no {}, in place of which the line or the item comes".to_owned())),
+    }
+}
+
 fn replaced(word: &OsStr, line: &[u8]) -> OsString {
     let (mut rest, mut made) = (word.as_bytes(), Vec::new());
     while let Some(at) = rest.windows(PLACE.len()).position(|window| window == PLACE) {
@@ -73,6 +82,7 @@ fn replaced(word: &OsStr, line: &[u8]) -> OsString {
 
 /// Runs the command for each line, and returns the exit status. The process waits for one lease at a time.
 pub(crate) async fn each(site: &Site, semaphore: &Semaphore, signals: &mut Signals) -> Result<u8, Failure> {
+    check_place(&semaphore.run.work.command)?;
     let limit = signals.unless_ended(semaphore.limit(site, Instant::now())).await?;
     let refused = refuse_itself(site, ParticipantKind::Lease, Some(present(&limit)), &semaphore.run);
     signals.unless_ended(refused).await?;

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::Source;
 use crate::child::{self, Ended, Grace, Input, NOT_EXECUTABLE, NOT_FOUND, Order, Setting, Streams};
-use crate::each::command_for;
+use crate::each::{check_place, command_for};
 use crate::failure::Failure;
 use crate::outages::Outages;
 use crate::output::{print, tell};
@@ -101,6 +101,9 @@ Exit status:
 
 /// Runs the command for each item, and returns the exit status.
 pub(super) async fn work(site: &Site, work: &Work, signals: &mut Signals) -> Result<u8, Failure> {
+    if work.input == Way::Argument {
+        check_place(&work.command)?;
+    }
     let mut consumer = work.source.consumer(site)?;
     let connected = async {
         let session = site.first_session(None).await?;

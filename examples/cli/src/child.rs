@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::Args;
@@ -28,6 +29,14 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The argument with which this program starts itself in order to become the command.
 pub(crate) const BECOME: &str = "__become";
+
+/// The connect string, which the command gets. A `curator` in the command uses the same servers and the same chroot.
+static CONNECT: OnceLock<String> = OnceLock::new();
+
+/// Sets the connect string of later commands.
+pub(crate) fn set_connect(servers: &str) {
+    CONNECT.get_or_init(|| servers.to_owned());
+}
 
 /// The command, and the options that each command has. A path must precede it: the command is the last argument.
 #[derive(Debug, Args)]
@@ -221,6 +230,9 @@ fn start(grant: &impl Grant, order: &Order<'_>) -> io::Result<Child> {
     };
     // The command has no need of the credentials.
     command.env_remove("CURATOR_AUTH").envs(grant.variables(order.path)).kill_on_drop(true);
+    if let Some(servers) = CONNECT.get() {
+        command.env("CURATOR_CONNECT", servers);
+    }
     if !order.foreground {
         command.process_group(0);
     }

@@ -64,6 +64,11 @@ impl Connection {
         self.connect.clone().filter(set).or_else(|| std::env::var("ZK_CONNECT").ok().filter(set))
     }
 
+    /// Returns the connect string of the option or its variable.
+    pub(crate) fn connect(&self) -> Option<&str> {
+        self.connect.as_deref().filter(|servers| !servers.is_empty())
+    }
+
     /// Returns `true` if neither an option nor a variable names the servers.
     fn is_by_default(&self) -> bool {
         self.given().is_none()

@@ -100,6 +100,9 @@ fn start(options: Options) -> Result<u8, Failure> {
 /// Runs an action that needs servers.
 async fn act(options: Options) -> Result<u8, Failure> {
     let Options { connection, action } = options;
+    if let Some(servers) = connection.connect() {
+        child::set_connect(servers);
+    }
     let mut signals = Signals::catch(action.kept())?;
     let site = Site::new(connection::connect(&connection, action.acl())?, &connection);
     let outcome = match &action {

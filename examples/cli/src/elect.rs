@@ -11,7 +11,7 @@ use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, Leadership, 
 use crate::child::{self, Order, Streams, Work, own_id};
 use crate::failure::{Failure, LOST};
 use crate::nested;
-use crate::output::tell;
+use crate::output::{tell, tell_conflict};
 use crate::signals::Signals;
 use crate::site::Site;
 use crate::values::duration;
@@ -110,7 +110,9 @@ async fn terms(
         let left = elect.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));
         let Some((term, grace)) = signals.unless_ended(lead(&site.client, latch, elect, left)).await? else {
             let other = format!("another candidate leads {0}: curator leader {0} shows it", elect.path);
-            tell(&signals.unless_ended(site.refused_by(&elect.path, ParticipantKind::Candidate, other)).await?);
+            let refused = site.refused_by(&elect.path, ParticipantKind::Candidate, other);
+            let text = signals.unless_ended(refused).await?;
+            tell_conflict(if elect.work.verbose { 1 } else { elect.conflict_exit_code }, &text);
             return Ok(elect.conflict_exit_code);
         };
         let (command, foreground) = (&elect.work.command, elect.work.setting.foreground);

@@ -10,7 +10,7 @@ use curator_recipes::{BarrierError, DistributedBarrier, OwnedBarrier, Release};
 use crate::child::{self, Order, Setting, Streams};
 use crate::failure::{Failure, LOST};
 use crate::grant::Grant;
-use crate::output::tell;
+use crate::output::{tell, tell_conflict};
 use crate::signals::Signals;
 use crate::site::{RELEASE, Site};
 
@@ -49,7 +49,8 @@ pub(crate) async fn hold(site: &Site, options: &Hold, signals: &mut Signals) -> 
     let barrier = DistributedBarrier::new(site.client.clone(), path)?;
     let barrier = match signals.unless_ended(async { Ok(barrier.set_owned().await) }).await? {
         Err(BarrierError::AlreadySet { .. }) => {
-            tell(&format!("{path} is set already: curator barrier status {path} shows it"));
+            let text = format!("{path} is set already: curator barrier status {path} shows it");
+            tell_conflict(options.conflict_exit_code, &text);
             return Ok(options.conflict_exit_code);
         }
         barrier => barrier?,

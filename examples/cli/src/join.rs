@@ -13,7 +13,7 @@ use crate::child::{Setting, own_id};
 use crate::failure::Failure;
 use crate::grant::Grant;
 use crate::outages::Outages;
-use crate::output::tell;
+use crate::output::{tell, tell_conflict};
 use crate::presence::{Presence, Report, run};
 use crate::signals::Signals;
 use crate::site::Site;
@@ -111,7 +111,7 @@ async fn registered(
     match signals.unless_ended(created).await? {
         Err(NodeError::TakenBy { session, .. }) => {
             let (taken, group) = (member.taken_by(session), member.group);
-            tell(&format!("{taken}: curator members {group} shows it"));
+            tell_conflict(join.conflict_exit_code, &format!("{taken}: curator members {group} shows it"));
             return Ok(join.conflict_exit_code);
         }
         Ok(true) => {}

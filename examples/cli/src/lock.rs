@@ -16,7 +16,7 @@ use curator_recipes::{
 use crate::child::{self, Input, Order, Streams, Work, label};
 use crate::failure::{Failure, LOST, REVOKED};
 use crate::nested;
-use crate::output::tell;
+use crate::output::{tell, tell_conflict};
 use crate::signals::Signals;
 use crate::site::{RELEASE, Site};
 use crate::values::{at_least_one, duration};
@@ -49,7 +49,7 @@ pub(crate) struct Run {
     /// Give up at once when another contender has the lock
     #[arg(long = "try", value_parser = BoolishValueParser::new(), env = "CURATOR_TRY")]
     pub(crate) once: bool,
-    /// The exit status when the lock was not acquired
+    /// The exit status when the lock was not acquired; with 0 no message tells it, unless --verbose is given
     #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
     conflict_exit_code: u8,
     /// Stop the command when another client asks for the lock with `curator revoke`
@@ -222,7 +222,8 @@ pub(crate) async fn under(
             Some(limit) => limit.refusal(&run.path),
             None => format!("another contender has {0}: curator status {0} shows it", run.path),
         };
-        tell(&signals.unless_ended(site.refused_by(&run.path, kind, other)).await?);
+        let text = signals.unless_ended(site.refused_by(&run.path, kind, other)).await?;
+        tell_conflict(if run.work.verbose { 1 } else { run.conflict_exit_code }, &text);
         return Ok(run.conflict_exit_code);
     };
     held.run(site, run, &run.work.command, Input::Inherited, signals).await

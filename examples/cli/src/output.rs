@@ -35,6 +35,13 @@ pub(crate) fn tell(text: &str) {
     }
 }
 
+/// Prints that something is taken, unless the exit status for it is 0: then it is no news.
+pub(crate) fn tell_conflict(code: u8, text: &str) {
+    if code != 0 {
+        tell(text);
+    }
+}
+
 /// Waits until all messages are printed, at most for this time.
 pub(crate) fn flush(longest: Duration) {
     if let Ok(stream) = &*MESSAGES {

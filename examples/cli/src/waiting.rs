@@ -15,7 +15,7 @@ use curator_framework::{Chain, CuratorFramework};
 use curator_recipes::{BarrierError, LockError, ParticipantKind};
 
 use crate::failure::Failure;
-use crate::output::tell;
+use crate::output::{tell, tell_conflict};
 use crate::values::duration;
 
 /// The options of a command that waits for a node.
@@ -44,7 +44,7 @@ impl WaitOptions {
         if told(waited, self.verbose, waits).await?.is_some() {
             return Ok(0);
         }
-        tell(still);
+        tell_conflict(if self.verbose { 1 } else { self.conflict_exit_code }, still);
         Ok(self.conflict_exit_code)
     }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::Source;
 use crate::failure::Failure;
-use crate::output::{check_standard_output, print, tell};
+use crate::output::{check_standard_output, print, tell, tell_conflict};
 use crate::show::line;
 use crate::site::Site;
 use crate::values::{Access, duration};
@@ -72,7 +72,8 @@ pub(super) async fn take(site: &Site, take: &Take) -> Result<u8, Failure> {
         }
     };
     let Some(delivery) = taken else {
-        tell(&format!("no item of {0} is ready: curator queue ls {0} shows the queue", source.paths.path));
+        let text = format!("no item of {0} is ready: curator queue ls {0} shows the queue", source.paths.path);
+        tell_conflict(take.conflict_exit_code, &text);
         return Ok(take.conflict_exit_code);
     };
     source.check(delivery.name(), delivery.sequence())?;

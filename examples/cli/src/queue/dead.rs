@@ -34,7 +34,7 @@ CURATOR_ITEM_KEY too, and has a new count of deliveries.
 
 Exit status:
     0  done; also without dead letters
-    1  a named dead letter does not exist
+    1  no such queue, or a named dead letter does not exist
    70  a dead letter is not an item; the others were moved
    76  the connection was lost, and a dead letter may have been moved
     2, 69, 77  an error, as in `curator --help`";
@@ -63,7 +63,7 @@ Items that are put in the meantime may stay.
 
 Exit status:
     0  done; also without items
-    1  a named dead letter does not exist, or the answer was no: nothing was deleted
+    1  no such queue or dead letter, or the answer was no: nothing was deleted
    76  the connection was lost, and some items may have been deleted
     2, 69, 70, 77  an error, as in `curator --help`";
 
@@ -72,6 +72,7 @@ pub(super) async fn retry(site: &Site, retry: &RetryDead) -> Result<u8, Failure>
     let (queue, dead) = (retry.paths.queue(site)?, retry.paths.dead());
     site.first_session(None).await?;
     site.check_chroot().await?;
+    exists(site, &retry.paths).await?;
     let listed = list(&site.client, &dead).await?;
     if let Some(missing) = retry.names.iter().find(|name| !listed.contains(name)) {
         return Err(Failure(NONE, format!("{dead} has no dead letter {missing}")));
@@ -88,8 +89,7 @@ pub(super) async fn retry(site: &Site, retry: &RetryDead) -> Result<u8, Failure>
                 code = 70;
             }
             Err(QueueError::Framework(Error::NoNode { .. })) => {
-                let path = &retry.paths.path;
-                return Err(Failure(NONE, format!("no queue {path}: put an item first, or correct the path")));
+                return Err(missing(&retry.paths.path));
             }
             Err(error) => {
                 let Failure(code, text) = changed(error);
@@ -101,6 +101,20 @@ pub(super) async fn retry(site: &Site, retry: &RetryDead) -> Result<u8, Failure>
     Ok(code)
 }
 
+/// Fails if neither the queue nor its dead letters exist: the path may be mistyped.
+async fn exists(site: &Site, paths: &Paths) -> Result<(), Failure> {
+    for path in [&paths.path, &paths.dead()] {
+        if site.client.check_exists().for_path(path).await?.is_some() {
+            return Ok(());
+        }
+    }
+    Err(missing(&paths.path))
+}
+
+fn missing(path: &str) -> Failure {
+    Failure(NONE, format!("no queue {path}: put an item first, or correct the path"))
+}
+
 /// Deletes the items that are not in work, or the dead letters, and returns the exit status.
 pub(super) async fn purge(site: &Site, purge: &Purge) -> Result<u8, Failure> {
     let queue = purge.paths.queue(site)?;
@@ -109,6 +123,7 @@ pub(super) async fn purge(site: &Site, purge: &Purge) -> Result<u8, Failure> {
     }
     site.first_session(None).await?;
     site.check_chroot().await?;
+    exists(site, &purge.paths).await?;
     let (what, from) = match purge.dead_letters {
         true => ("dead letters", purge.paths.dead()),
         false => ("items", purge.paths.path.clone()),

@@ -232,7 +232,7 @@ async fn watch(site: &Site, ls: &Ls) -> Result<u8, Failure> {
             // The client connects again.
             Err(Failure(69, text)) if before.is_some() => {
                 if let Some(Below { locks, .. }) = before.as_ref().filter(|_| !is_stale) {
-                    tell(&text);
+                    tell(&format!("no connection: the locks above may have changed: {text}"));
                     let left_out = [&ls.path];
                     if ls.json && !print(self::text(locks, left_out, Some(&text), ls)?).await? {
                         return Ok(0);
@@ -244,6 +244,9 @@ async fn watch(site: &Site, ls: &Ls) -> Result<u8, Failure> {
             }
             found => found?,
         };
+        if is_stale {
+            tell("the connection is back");
+        }
         let facts = |below: &Below| -> Vec<_> {
             let contenders = below.locks.iter().flat_map(|lock| &lock.contenders).map(fact);
             let blockers = below.locks.iter().filter_map(|lock| lock.blocked_by.clone());

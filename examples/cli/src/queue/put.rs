@@ -1,5 +1,6 @@
 //! `queue put`: an item, or each line of standard input.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::time::{Duration, SystemTime};
@@ -12,6 +13,7 @@ use curator_recipes::{
 use super::Paths;
 use crate::each::{Parts, input};
 use crate::failure::{Failure, UNKNOWN};
+use crate::signals::Signals;
 use crate::site::Site;
 use crate::values::{Access, duration};
 
@@ -95,7 +97,17 @@ impl Target {
 }
 
 /// Puts the item, or each line, and returns the exit status.
-pub(super) async fn put(site: &Site, put: &Put) -> Result<u8, Failure> {
+pub(super) async fn put(site: &Site, put: &Put, signals: &mut Signals) -> Result<u8, Failure> {
+    let count = Cell::new(0_u64);
+    let outcome = signals.unless_ended(put_all(site, put, &count)).await;
+    outcome.map_err(|Failure(code, text)| match put.each && (count.get() > 0 || code > 128) {
+        true => Failure(code, format!("{text}; {} lines were put before", count.get())),
+        false => Failure(code, text),
+    })
+}
+
+/// Puts the item, or each line, and counts.
+async fn put_all(site: &Site, put: &Put, count: &Cell<u64>) -> Result<u8, Failure> {
     let target = Target::of(site, put)?;
     site.first_session(None).await?;
     site.check_chroot().await?;
@@ -104,17 +116,13 @@ pub(super) async fn put(site: &Site, put: &Put) -> Result<u8, Failure> {
         return Ok(0);
     }
     let mut read = input(if put.each { Parts::Lines } else { Parts::Whole })?;
-    let mut count = 0_u64;
     while let Some(item) = read.recv().await {
         let item = item?;
         if put.each && item.is_empty() {
             continue;
         }
-        target.put(&item).await.map_err(|Failure(code, text)| match put.each {
-            true => Failure(code, format!("{text}; {count} lines were put before")),
-            false => Failure(code, text),
-        })?;
-        count += 1;
+        target.put(&item).await?;
+        count.set(count.get() + 1);
     }
     Ok(0)
 }

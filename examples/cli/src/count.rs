@@ -9,7 +9,7 @@ use curator_recipes::{AtomicNumber, Compared, CounterError, DistributedAtomicNum
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::output::{check_standard_output, print};
+use crate::output::{check_standard_output, print, print_change};
 use crate::show::line;
 use crate::site::Site;
 use crate::values::{Access, at_least_one};
@@ -55,7 +55,8 @@ Exit status:
     1  no such counter; only --add and --set create it
     2  wrong options, a number that needs more than 4 bytes, or the node's data is not a number of this size
    75  --cas: the value is not OLD (see -E)
-   76  the connection was lost, and the value may have been changed: read it before you repeat the command
+   76  the connection was lost, and the value may have been changed: read it before you repeat the command;
+       or it was changed, and could not be printed
     69, 70, 77  an error, as in `curator --help`; 70 also if a sum does not fit into the number
 
 The value is that of Curator's DistributedAtomicLong, in Java too. A change counts once, also if the reply to it is lost.
@@ -110,11 +111,14 @@ pub(crate) async fn count(site: &Site, count: &Count) -> Result<u8, Failure> {
     let path = &count.path;
     let (value, Failure(code, reason)) = match counted {
         Counted::Value { before, value } => {
-            print(match count.json {
+            let text = match count.json {
                 true => line(&Shot { path, before, value: Some(value), reason: None })?,
                 false => format!("{value}\n"),
-            })
-            .await?;
+            };
+            match count.add.is_some() || count.set.is_some() || count.cas.is_some() {
+                true => print_change(text, &value.to_string()).await?,
+                false => _ = print(text).await?,
+            }
             return Ok(0);
         }
         Counted::Differs { expected, value } => {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use tokio::sync::oneshot;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, UNKNOWN};
 
 /// The most bytes of messages that wait for the reader of standard error.
 const MOST_BYTES: usize = 64 << 10;
@@ -56,6 +56,14 @@ pub(crate) async fn print(text: impl Into<Vec<u8>>) -> Result<bool, Failure> {
     let stream = RESULTS.as_ref().map_err(|error| Failure(70, format!("cannot print: {error}")))?;
     stream.push(Text { text: text.into(), written: Some(sender) });
     is_open(written.await.unwrap_or_else(|_ended| Err(io::Error::other("its thread has ended"))))
+}
+
+/// Prints the outcome of a change on standard output. A failure says that the change was made.
+pub(crate) async fn print_change(text: String, outcome: &str) -> Result<(), Failure> {
+    let printed = print(text).await;
+    printed
+        .map(drop)
+        .map_err(|Failure(_, text)| Failure(UNKNOWN, format!("{text}; the change was made, and gave {outcome}")))
 }
 
 /// Prints text on standard output, for a caller that holds nothing and catches no signal.

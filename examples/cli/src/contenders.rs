@@ -11,9 +11,9 @@ use futures_util::future::ready;
 use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use serde::{Serialize, Serializer};
 
-use crate::fields::{DataFields, shown_data};
+use crate::fields::DataFields;
 use crate::kinds::{LockKind, kind_of, kind_of_node, kinds_of, lock_of_contender, shown_by, whole_of};
-use crate::text::{created, kind, seconds};
+use crate::text::{created, kind, seconds, start_of};
 
 /// The text before the limit of leases in the data of a lease, which a bracket ends.
 pub const LEASES_OF: &str = " (n=";
@@ -126,7 +126,7 @@ impl Contender {
     pub fn words(&self) -> String {
         match self.is_asked_to_release() {
             true => "a contender that is asked to release".to_owned(),
-            false => shown_data(&self.participant.data),
+            false => start_of(&self.participant.data),
         }
     }
 

@@ -21,7 +21,7 @@ pub fn table<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Vec<Str
     for contender in contenders {
         let Contender { participant, state } = contender;
         let is_asked = contender.is_asked_to_release();
-        let data = if is_asked { "asked to release".to_owned() } else { shown_data(&participant.data) };
+        let data = if is_asked { "asked to release".to_owned() } else { start_of(&participant.data) };
         lines.push(row(
             state,
             kind(participant.kind),
@@ -43,6 +43,19 @@ pub fn row_of_blocker(node: &str) -> String {
 
 fn row(state: &str, kind: &str, age: &str, session: &str, data: &str, node: &str) -> String {
     format!("{state:<6} {kind:<6} {age:>8}  {session:<18}  {data:<28}  {node}")
+}
+
+/// The longest data in a table or a line, in characters.
+const LONGEST: usize = 120;
+
+/// Formats data for a table or a line: the start of long data.
+#[must_use]
+pub fn start_of(data: &[u8]) -> String {
+    let text = shown_data(data);
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 /// Returns the word for a kind.

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::outages::Outages;
 use crate::output::{print, tell};
 use crate::site::Site;
-use crate::values::at_least_one;
+use crate::values::{at_least_one, path};
 
 #[derive(Debug, Args)]
 #[command(after_help = LS_NOTES)]
@@ -39,6 +39,7 @@ pub(crate) struct Ls {
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_EXIT_CODE")]
     exit_code: bool,
     /// The lock's path
+    #[arg(value_parser = path)]
     path: String,
 }
 
@@ -59,6 +60,7 @@ pub(crate) struct Status {
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
     json: bool,
     /// The lock's path
+    #[arg(value_parser = path)]
     path: String,
 }
 

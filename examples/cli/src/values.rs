@@ -29,6 +29,13 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * unit).map_err(|error| error.to_string())
 }
 
+/// Parses a path. The slash at its end, as a shell completes it, is left out.
+#[expect(clippy::unnecessary_wraps, reason = "a parser of clap returns a result")]
+pub(crate) fn path(text: &str) -> Result<String, String> {
+    let path = text.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(text);
+    Ok(path.to_owned())
+}
+
 /// Parses a number of bytes with the unit K, M or G, or without one.
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

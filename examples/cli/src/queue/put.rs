@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
+use curator_framework::Error;
 use curator_recipes::{
     DistributedDelayQueue, DistributedIdQueue, DistributedPriorityQueue, DistributedQueue, QueueError, RawCodec,
 };
@@ -87,6 +88,10 @@ impl Target {
             },
         };
         put.map_err(|error| match error.outcome_unknown() {
+            _ if matches!(error, QueueError::Framework(Error::RequestTooLarge { .. })) => {
+                let Failure(code, text) = error.into();
+                Failure(code, format!("the item has {} bytes: {text}", item.len()))
+            }
             true => {
                 let Failure(_, text) = error.into();
                 Failure(UNKNOWN, format!("{text}; the item may be in the queue"))

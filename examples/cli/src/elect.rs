@@ -22,7 +22,7 @@ use crate::waiting::Waiting;
 pub(crate) struct Elect {
     /// End when a term does not begin in this time, which includes connecting; after a loss it counts anew [default:
     /// never]
-    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
+    #[arg(long, short = 'w', visible_alias = "wait", value_parser = duration, env = "CURATOR_TIMEOUT")]
     timeout: Option<Duration>,
     /// The exit status when no term began in the time of --timeout
     #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]

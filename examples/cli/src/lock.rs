@@ -44,7 +44,7 @@ pub(crate) struct Semaphore {
 #[command(after_help = TIMELINE)]
 pub(crate) struct Run {
     /// Give up when the lock is not acquired in this time, which includes connecting [default: never]
-    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
+    #[arg(long, short = 'w', visible_alias = "wait", value_parser = duration, env = "CURATOR_TIMEOUT")]
     pub(crate) timeout: Option<Duration>,
     /// Give up at once when another contender has the lock
     #[arg(long = "try", value_parser = BoolishValueParser::new(), env = "CURATOR_TRY")]

@@ -64,8 +64,8 @@ fn program() -> u8 {
     let options = match Options::from_arguments(&arguments) {
         Parsed::Options(options) => *options,
         Parsed::Refused(error) => error.exit(),
-        Parsed::MissingDashes(line) => {
-            tell(&format!("the command must stand behind --, as in: {line}"));
+        Parsed::Hint(text) => {
+            tell(&text);
             return 2;
         }
     };

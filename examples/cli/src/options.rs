@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::barrier::Barrier;
 use crate::connection::Connection;
@@ -129,18 +129,20 @@ pub(crate) enum Action {
 /// The outcome of the command line: options, or the mistake with the text that says what to do.
 pub(crate) enum Parsed {
     Options(Box<Options>),
-    /// The line, with the command in its place.
-    MissingDashes(String),
+    /// What to do, in one line.
+    Hint(String),
     Refused(clap::Error),
 }
 
 impl Options {
     /// Returns the definition of the command line, with the letters that `flock` has where they are free.
     pub(crate) fn whole_command() -> clap::Command {
-        ["lock", "read", "write"].into_iter().fold(Self::command(), |command, name| {
+        let exclusive = Arg::new("exclusive").short('x').long("exclusive").action(ArgAction::SetTrue).hide(true);
+        let command = ["lock", "read", "write"].into_iter().fold(Self::command(), |command, name| {
             command
                 .mut_subcommand(name, |action| action.mut_arg("once", |once| once.short('n').visible_alias("nonblock")))
-        })
+        });
+        command.mut_subcommand("lock", |lock| lock.arg(exclusive))
     }
 
     pub(crate) fn from_arguments(arguments: &[OsString]) -> Parsed {
@@ -154,7 +156,10 @@ impl Options {
         };
         match parse() {
             Ok(options) => Parsed::Options(Box::new(options)),
-            Err(error) => with_dashes(arguments, &error).map_or(Parsed::Refused(error), Parsed::MissingDashes),
+            Err(error) => {
+                let hint = habit(arguments, &error).or_else(|| with_dashes(arguments, &error));
+                hint.map_or(Parsed::Refused(error), Parsed::Hint)
+            }
         }
     }
 }
@@ -251,6 +256,30 @@ impl Action {
     }
 }
 
+/// Returns the answer to an option or a command that other tools have.
+fn habit(arguments: &[OsString], error: &clap::Error) -> Option<String> {
+    let kind = match error.kind() {
+        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
+        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        _ => return None,
+    };
+    let Some(ContextValue::String(word)) = error.get(kind) else { return None };
+    let is_lock = arguments.iter().any(|argument| argument == "lock");
+    let released = "a lock is released when its command ends; curator revoke asks its holder for it";
+    let text = match (kind, word.as_str()) {
+        (ContextKind::InvalidSubcommand, "unlock" | "release") => released,
+        (ContextKind::InvalidArg, "-u" | "--unlock") if is_lock => released,
+        (ContextKind::InvalidArg, "-s" | "--shared") if is_lock => {
+            "a shared lock is that of curator read; curator write excludes it"
+        }
+        (ContextKind::InvalidArg, "-o" | "--close" | "-F" | "--no-fork") if is_lock => {
+            "-o and -F are not needed: the command has no descriptor of the lock"
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
 /// Returns the line with the missing `--`, if a command follows without it.
 fn with_dashes(arguments: &[OsString], error: &clap::Error) -> Option<String> {
     let words: Vec<String> = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
@@ -260,15 +289,26 @@ fn with_dashes(arguments: &[OsString], error: &clap::Error) -> Option<String> {
             "lock" | "semaphore" | "read" | "write" | "elect" | "join" | "hold" | "enter" | "register" | "work"
         )
     });
-    if error.kind() != ErrorKind::UnknownArgument || !runs || words.iter().any(|word| word == "--") {
+    let has_command = words.iter().any(|word| matches!(word.as_str(), "--" | "-c" | "--shell"));
+    if error.kind() != ErrorKind::UnknownArgument || !runs || has_command {
         return None;
     }
-    let Some(clap::error::ContextValue::String(first)) = error.get(clap::error::ContextKind::InvalidArg) else {
+    let Some(ContextValue::String(first)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
     let at = words.iter().rposition(|word| word == first).filter(|_| !first.starts_with('-'))?;
-    let words = without_secrets(words);
-    Some(format!("curator {} -- {}", words[..at].join(" "), words[at..].join(" ")))
+    let words: Vec<String> = without_secrets(words).iter().map(|word| quoted(word)).collect();
+    let line = format!("curator {} -- {}", words[..at].join(" "), words[at..].join(" "));
+    Some(format!("the command must stand behind --, as in: {line}"))
+}
+
+/// Quotes a word for a shell, if that is needed.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./,:=@%+…".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
 }
 
 /// Replaces the credentials of a line.

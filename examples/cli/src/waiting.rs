@@ -22,7 +22,7 @@ use crate::values::duration;
 #[derive(Debug, Args)]
 pub(crate) struct WaitOptions {
     /// Give up when the wait is not over in this time, which includes connecting; 0 looks once [default: never]
-    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
+    #[arg(long, short = 'w', visible_alias = "wait", value_parser = duration, env = "CURATOR_TIMEOUT")]
     pub(crate) timeout: Option<Duration>,
     /// The exit status when the wait is not over at the end of --timeout
     #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]

@@ -26,7 +26,7 @@ use crate::waiting::PACE;
 pub(crate) struct Take {
     /// Give up when no item has come in this time, which includes connecting; 0 takes an item only if one is ready
     /// [default: never]
-    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
+    #[arg(long, short = 'w', visible_alias = "wait", value_parser = duration, env = "CURATOR_TIMEOUT")]
     timeout: Option<Duration>,
     /// The exit status without an item
     #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]

@@ -129,7 +129,7 @@ pub(crate) enum Action {
 /// The outcome of the command line: options, or the mistake with the text that says what to do.
 pub(crate) enum Parsed {
     Options(Box<Options>),
-    /// What to do, in one line.
+    /// The advice, in one line.
     Hint(String),
     Refused(clap::Error),
 }

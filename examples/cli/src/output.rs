@@ -35,7 +35,7 @@ pub(crate) fn tell(text: &str) {
     }
 }
 
-/// Prints that something is taken, unless the exit status for it is 0: then it is no news.
+/// Prints that something is taken, unless the exit status for it is 0, which makes it a success.
 pub(crate) fn tell_conflict(code: u8, text: &str) {
     if code != 0 {
         tell(text);

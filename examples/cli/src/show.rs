@@ -34,8 +34,8 @@ pub(crate) struct Ls {
     /// Print again on each change, until interrupted; needs ZooKeeper 3.6
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_WATCH")]
     watch: bool,
-    /// End with status 3 if a listed lock is held, with 4 if one is blocked by a persistent node, and with 77 if none is,
-    /// but not all could be read
+    /// End with status 3 if a listed lock is held, and with 4 if one is blocked by a persistent node. End with 77 if none
+    /// is, but not all could be read
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_EXIT_CODE")]
     exit_code: bool,
     /// The lock's path

@@ -208,7 +208,7 @@ fn limit_in_a_node_counts_for_all() {
     assert!(output.status.code() == Some(2) && stderr(&output).contains("not a count"), "{output:?}");
 }
 
-/// A node of a lease, or of the queue, tells how many hold and wait, and who.
+/// The nodes of leases and of the queue tell how many hold and wait, and their data.
 #[test]
 fn waiters_of_a_semaphore_do_not_count_as_holders() {
     let server = TestingServer::start().unwrap();

@@ -387,7 +387,7 @@ async fn purge_leaves_items_in_work_and_foreign_nodes() {
     client.close().await;
 }
 
-/// The names of dead letters are others than those of the items.
+/// A dead letter has another name than its item.
 #[test]
 fn dead_letter_has_the_key_of_the_message_about_its_rejection() {
     let server = TestingServer::start().unwrap();

@@ -13,7 +13,7 @@ use crate::child::{Setting, own_id};
 use crate::failure::Failure;
 use crate::grant::Grant;
 use crate::outages::Outages;
-use crate::output::{tell, tell_conflict};
+use crate::output::tell_conflict;
 use crate::presence::{Presence, Report, run};
 use crate::signals::Signals;
 use crate::site::Site;

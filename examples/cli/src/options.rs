@@ -142,7 +142,10 @@ impl Options {
             command
                 .mut_subcommand(name, |action| action.mut_arg("once", |once| once.short('n').visible_alias("nonblock")))
         });
-        command.mut_subcommand("lock", |lock| lock.arg(exclusive))
+        let command = command.mut_subcommand("lock", |lock| lock.arg(exclusive));
+        let mut built = command.clone();
+        built.build();
+        with_usage(command, &built)
     }
 
     pub(crate) fn from_arguments(arguments: &[OsString]) -> Parsed {
@@ -254,6 +257,18 @@ impl Action {
             _ => None,
         }
     }
+}
+
+/// Gives each command a usage of its own. The usage of an error would name each option that has a variable.
+fn with_usage(command: clap::Command, built: &clap::Command) -> clap::Command {
+    built.get_subcommands().filter(|built| built.get_name() != "help").fold(command, |command, built| {
+        let usage = built.clone().render_usage().to_string();
+        let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage).to_owned();
+        command.mut_subcommand(built.get_name(), |action| match built.has_subcommands() {
+            true => with_usage(action, built),
+            false => action.override_usage(usage),
+        })
+    })
 }
 
 /// Returns the answer to an option or a command that other tools have.

@@ -221,8 +221,7 @@ fn item_that_is_too_large_is_called_an_item() {
 fn page_listens_at_a_name() {
     let server = TestingServer::start().unwrap();
     let mut child = curator(&server.connect_string(), &["serve", "--listen", "localhost:0", "/"]).spawn().unwrap();
-    let mut told = [0];
-    child.stderr.as_mut().unwrap().read_exact(&mut told).unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     signal(&child, Signal::TERM);
     assert_eq!(end(child).0, Some(0));
     let output = run(&server.connect_string(), &["serve", "--listen", "8080", "/"]);

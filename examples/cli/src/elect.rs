@@ -83,8 +83,8 @@ pub(crate) async fn elect(site: &Site, elect: &Elect, signals: &mut Signals) -> 
     let outcome = terms(site, &latch, elect, begin, signals).await;
     let what = if latch.has_leadership() { "leadership of" } else { "the candidate's node of" };
     match &outcome {
-        // The outage is the reason for the end.
-        Err(Failure(69, _)) => latch.close().await,
+        // The outage, or the loss, is the reason for the end.
+        Err(Failure(69, _)) | Ok(LOST) => latch.close().await,
         _ => site.give_back(&format!("{what} {}", elect.path), latch.close()).await,
     }
     outcome

@@ -45,10 +45,6 @@ const UNKNOWN_LISTENER: &str =
 /// Asks the owner of the node, and returns the exit status.
 pub(crate) async fn revoke(site: &Site, options: &Revoke) -> Result<u8, Failure> {
     let (client, node) = (&site.client, &options.node);
-    if lock_of_name(node).is_none() {
-        let hint = format!("curator ls {node} lists the nodes of a lock");
-        return Err(Failure(2, format!("{node} does not have the name of a contender's node: {hint}")));
-    }
     site.first_session(None).await?;
     if options.force {
         return force(client, node, options.yes).await;
@@ -66,7 +62,7 @@ pub(crate) async fn revoke(site: &Site, options: &Revoke) -> Result<u8, Failure>
         // The request reports it.
         Err(_reported) => None,
     };
-    let requested = match Revoker::attempt_revoke(client, node).await? {
+    let requested = match Revoker::attempt_revoke(client, node).await.map_err(|error| with_hint(error.into(), node))? {
         RevokeOutcome::NodeGone => return Err(Failure(1, format!("no node {node}"))),
         RevokeOutcome::RequestedAgain => "requested again",
         _ => "requested",
@@ -78,10 +74,20 @@ pub(crate) async fn revoke(site: &Site, options: &Revoke) -> Result<u8, Failure>
     Ok(0)
 }
 
+/// Names the way to the nodes of a lock, if that is not one.
+fn with_hint(Failure(code, text): Failure, node: &str) -> Failure {
+    let is_a_path = code == 2 && lock_of_name(node).is_none();
+    let hint = if is_a_path { format!("; curator ls {node} lists the nodes of a lock") } else { String::new() };
+    Failure(code, text + &hint)
+}
+
 /// Deletes the node of a contender or a candidate, exactly the one that was shown.
 async fn force(client: &CuratorFramework, node: &str, is_agreed: bool) -> Result<u8, Failure> {
     let missing = || Failure(1, format!("no node {node}"));
-    let lock = lock_of_name(node).unwrap_or(node);
+    let Some(lock) = lock_of_name(node) else {
+        let text = format!("{node} does not have the name of a contender's node; nothing was deleted");
+        return Err(with_hint(Failure(2, text), node));
+    };
     let (data, stat) = match client.get_data().for_path(node).await {
         Err(Error::NoNode { .. }) => return Err(missing()),
         read => read?,

@@ -18,6 +18,8 @@ use crate::show::Noun;
 /// The longest time for giving back a node. After it, the end of the session deletes the node. The client itself waits
 /// longer, so that the end of this time is noticed here.
 pub(crate) const RELEASE: Duration = Duration::from_secs(5);
+/// The longest time for the end of an attempt to connect, if it is of no use any more.
+const ATTEMPT: Duration = Duration::from_millis(500);
 /// The longest time for finding the reason of a refusal.
 const REASON: Duration = Duration::from_secs(1);
 
@@ -37,10 +39,11 @@ impl Site {
         Self { client, chroot, servers, session_timeout: OnceLock::new() }
     }
 
-    /// Closes the client, at most as long as a release may take. Without a session there is nothing to give back.
+    /// Closes the client, at most as long as a release may take. Without a session there is nothing to give back, but the
+    /// attempt that is under way may still make one.
     pub(crate) async fn close(&self) {
         let had_session = self.session_timeout.get().is_some() || self.client.is_connected();
-        let longest = if had_session { RELEASE } else { Duration::ZERO };
+        let longest = if had_session { RELEASE } else { ATTEMPT };
         let _in_time = tokio::time::timeout(longest, self.client.close()).await;
     }
 

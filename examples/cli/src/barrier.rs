@@ -164,7 +164,7 @@ pub(crate) async fn barrier(site: &Site, command: &Barrier, signals: &mut Signal
         Ok(0)
     };
     match command {
-        Barrier::Hold(options) => hold::hold(client, options, signals).await,
+        Barrier::Hold(options) => hold::hold(site, options, signals).await,
         Barrier::Enter(options) => enter::enter(client, options, left, signals).await,
         _ => signals.unless_ended(work).await,
     }

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::Args;
@@ -28,6 +29,14 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The argument with which this program starts itself in order to become the command.
 pub(crate) const BECOME: &str = "__become";
+
+/// The connect string, which the command gets. A `curator` in the command uses the same servers and the same chroot.
+static CONNECT: OnceLock<String> = OnceLock::new();
+
+/// Sets the connect string of later commands.
+pub(crate) fn set_connect(servers: &str) {
+    CONNECT.get_or_init(|| servers.to_owned());
+}
 
 /// The command, and the options that each command has. A path must precede it: the command is the last argument.
 #[derive(Debug, Args)]
@@ -164,26 +173,26 @@ pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Sig
                 let silence = matches!(reason, LossReason::Session(SessionEnd::DeadlinePassed));
                 let last = Instant::now() + if silence { Duration::ZERO } else { order.grace };
                 kill_at = Some(kill_at.map_or(last, |at| at.min(last)));
-                tell(&format!("{} is lost: {reason}", grant.what()));
+                tell(&format!("{} is lost: {reason}", grant.what(order.path)));
             }
             () = nearly_lost(grant, order.grace), if !stopping => {
                 (lost, stopping) = (true, true);
                 process.signal(Signal::TERM);
                 kill_at = Some(Instant::now() + grant.remaining());
-                let what = grant.what();
+                let what = grant.what(order.path);
                 tell(&format!("no answer from the servers: the command is stopped before {what} can be lost"));
             }
             () = grant.revocation_requested(), if order.revocable && !stopping => {
                 (stopping, revoked) = (true, true);
                 process.signal(Signal::TERM);
                 kill_at = Some(Instant::now() + order.grace);
-                tell("another client asks for the lock: the command is stopped");
+                tell(&format!("another client asks for {}: the command is stopped", grant.what(order.path)));
             }
             signal = signals.next() => {
                 asked_to_end |= matches!(signal, Signal::INT | Signal::TERM | Signal::QUIT);
                 match signal {
                     Signal::TSTP => {
-                        tell(&format!("Ctrl-Z is not obeyed: a stopped process cannot keep {}", grant.what()));
+                        tell(&format!("Ctrl-Z is not obeyed: a stopped process cannot keep {}", grant.what(order.path)));
                     }
                     // The terminal sends these to the whole group.
                     Signal::INT | Signal::QUIT if foreground => {}
@@ -221,6 +230,9 @@ fn start(grant: &impl Grant, order: &Order<'_>) -> io::Result<Child> {
     };
     // The command has no need of the credentials.
     command.env_remove("CURATOR_AUTH").envs(grant.variables(order.path)).kill_on_drop(true);
+    if let Some(servers) = CONNECT.get() {
+        command.env("CURATOR_CONNECT", servers);
+    }
     if !order.foreground {
         command.process_group(0);
     }

@@ -9,6 +9,7 @@ use curator_framework::TlsFiles;
 use curator_framework::{CuratorFramework, ExponentialBackoffRetry, SaslDigest};
 
 use crate::failure::Failure;
+use crate::site::RELEASE;
 use crate::values::{AccessList, bytes, duration};
 
 #[derive(Debug, Args)]
@@ -61,6 +62,11 @@ impl Connection {
     fn given(&self) -> Option<String> {
         let set = |servers: &String| !servers.is_empty();
         self.connect.clone().filter(set).or_else(|| std::env::var("ZK_CONNECT").ok().filter(set))
+    }
+
+    /// Returns the connect string of the option or its variable.
+    pub(crate) fn connect(&self) -> Option<&str> {
+        self.connect.as_deref().filter(|servers| !servers.is_empty())
     }
 
     /// Returns `true` if neither an option nor a variable names the servers.
@@ -124,6 +130,7 @@ pub(crate) fn connect(connection: &Connection, acl: Option<&AccessList>) -> Resu
         .retry_policy(retry)
         .session_timeout(connection.session_timeout)
         .connection_timeout(connection.connect_timeout)
+        .max_close_wait(RELEASE * 2)
         .max_reply(connection.max_reply);
     let credentials = connection.credentials().map_err(wrong)?;
     #[cfg(feature = "tls")]
@@ -134,6 +141,7 @@ pub(crate) fn connect(connection: &Connection, acl: Option<&AccessList>) -> Resu
     for (scheme, id) in credentials {
         builder = match (scheme.as_str(), id.split_once(':')) {
             ("sasl", Some((user, password))) => builder.sasl(SaslDigest::new(user, password)),
+            ("digest", None) => return Err(wrong("credentials for digest are digest:user:password".to_owned())),
             ("sasl", None) => return Err(wrong("credentials for SASL are sasl:user:password".to_owned())),
             _ => builder.authorization(scheme, id),
         };
@@ -175,6 +183,10 @@ pub(crate) fn advised(Failure(code, mut text): Failure, connection: &Connection)
         69 if connection.is_by_default() => text += "; neither --connect nor CURATOR_CONNECT is set",
         77 if connection.credentials().is_ok_and(|all| all.is_empty()) => {
             text += "; give credentials with --auth-file or CURATOR_AUTH";
+        }
+        77 if connection.credentials().is_ok_and(|all| all.iter().any(|(scheme, _)| scheme == "digest")) => {
+            let identities = connection.identities();
+            text += &format!("; the credentials are {identities}, and servers do not check the password of a digest");
         }
         _ => {}
     }

@@ -5,16 +5,18 @@ use std::collections::{BTreeMap, HashSet};
 use curator_framework::{Chain, CuratorFramework, Error, PathText, make_path, node_from_path, parent_of};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderError, LeaderLatch, LockError,
-    LockInternalsDriver as _, Participant, ParticipantKind, StandardLockInternalsDriver,
+    LockInternalsDriver as _, Participant, ParticipantKind, Revoker, StandardLockInternalsDriver,
 };
 use futures_util::future::ready;
 use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use serde::{Serialize, Serializer};
 
 use crate::fields::DataFields;
-use crate::kinds::{LockKind, kind_of, kind_of_node, kinds_of, shown_by, whole_of};
-use crate::text::{created, kind, seconds};
+use crate::kinds::{LockKind, kind_of, kind_of_node, kinds_of, lock_of_contender, shown_by, whole_of};
+use crate::text::{created, kind, seconds, start_of};
 
+/// The text before the limit of leases in the data of a lease, which a bracket ends.
+pub const LEASES_OF: &str = " (n=";
 /// The number of listings that are under way at the same time.
 const AT_ONCE: usize = 64;
 
@@ -43,6 +45,9 @@ pub struct Lock {
     pub kind: Option<LockKind>,
     /// The contenders, in the order of the queue.
     pub contenders: Vec<Contender>,
+    /// A persistent node with a name that a server gives to a contender's node, if there are no contenders. It blocks
+    /// the next contender.
+    pub blocked_by: Option<String>,
 }
 
 /// The node at a path.
@@ -68,6 +73,12 @@ pub struct Below {
 }
 
 impl Lock {
+    /// Returns `true` if the limit of a semaphore with leases is not known: each lease counts as a holder.
+    #[must_use]
+    pub fn has_unknown_limit(&self) -> bool {
+        self.contenders.iter().any(|one| one.state == "lease")
+    }
+
     /// Returns the number of contenders that hold the lock. Without a limit each lease of a semaphore counts.
     #[must_use]
     pub fn holding(&self) -> usize {
@@ -84,10 +95,22 @@ impl Lock {
         self.contenders.iter().filter(|one| matches!(one.state, "waits" | "turn")).count() - twice
     }
 
-    /// Returns the path of a persistent node that blocks the waiters.
+    /// Returns the path of a persistent node that blocks the waiters, or the next contender.
     #[must_use]
     pub fn blocker(&self) -> Option<&str> {
-        self.contenders.iter().find_map(|one| one.participant.blocked_by.as_deref())
+        let of_a_waiter = self.contenders.iter().find_map(|one| one.participant.blocked_by.as_deref());
+        of_a_waiter.or(self.blocked_by.as_deref())
+    }
+
+    /// Returns `true` if the lock has no holder, and gets none while a persistent node exists.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        !self.is_held() && self.blocker().is_some()
+    }
+
+    /// Returns a lock without contenders.
+    fn unused(path: &str, kind: Option<LockKind>) -> Self {
+        Self { path: path.to_owned(), kind, contenders: Vec::new(), blocked_by: None }
     }
 
     /// Returns `true` if a contender holds the lock, or a lease of it.
@@ -103,6 +126,21 @@ impl Contender {
     pub fn holds(&self) -> bool {
         matches!(self.state, "holds" | "leads" | "lease")
     }
+
+    /// Returns the words for a holder: its data, unless a request has overwritten it.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match self.is_asked_to_release() {
+            true => "a contender that is asked to release".to_owned(),
+            false => start_of(&self.participant.data),
+        }
+    }
+
+    /// Returns `true` if another client asks for the release: the request has overwritten the data.
+    #[must_use]
+    pub fn is_asked_to_release(&self) -> bool {
+        Revoker::is_request(&self.participant.data)
+    }
 }
 
 #[derive(Serialize)]
@@ -112,6 +150,8 @@ struct LockFields<'a> {
     state: &'static str,
     holding: usize,
     waiting: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked_by: Option<&'a str>,
     contenders: &'a [Contender],
 }
 
@@ -120,9 +160,14 @@ impl Serialize for Lock {
         LockFields {
             path: &self.path,
             kind: self.kind,
-            state: if self.is_held() { "held" } else { "free" },
+            state: match (self.is_held(), self.is_blocked()) {
+                (true, _) => "held",
+                (false, true) => "blocked",
+                (false, false) => "free",
+            },
             holding: self.holding(),
             waiting: self.waiting(),
+            blocked_by: self.blocker(),
             contenders: &self.contenders,
         }
         .serialize(serializer)
@@ -141,6 +186,8 @@ struct ContenderFields<'a> {
     age: f64,
     sequence: i64,
     fencing_token: i64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    asked_to_release: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     blocked_by: Option<&'a str>,
 }
@@ -158,6 +205,7 @@ impl Serialize for Contender {
             age: seconds(one.age()),
             sequence: one.sequence,
             fencing_token: one.czxid.get(),
+            asked_to_release: self.is_asked_to_release(),
             blocked_by: one.blocked_by.as_deref(),
         }
         .serialize(serializer)
@@ -268,7 +316,10 @@ pub async fn look(client: &CuratorFramework, path: &str, max_leases: Option<usiz
         children => children?,
     };
     if let Some((kind, contenders)) = found(client, path, &children, max_leases).await? {
-        return Ok(Look::Lock(Lock { path: path.to_owned(), kind: Some(kind), contenders }));
+        return Ok(Look::Lock(Lock { contenders, ..Lock::unused(path, Some(kind)) }));
+    }
+    if let Some(lock) = blocked(client, path, &children).await? {
+        return Ok(Look::Lock(lock));
     }
     // The nodes that are left have gone since, or are not contenders.
     let others = judged(client, path, &children).try_filter(|(_, is_contender)| ready(!is_contender));
@@ -278,6 +329,30 @@ pub async fn look(client: &CuratorFramework, path: &str, max_leases: Option<usiz
         return Ok(Look::Other);
     }
     Ok(seen(client, path, &children).await?)
+}
+
+/// Returns the lock at a path without contenders, if a persistent node blocks it. Reads only nodes with names that a server
+/// gives: a user may have named a lock `lock-7`.
+async fn blocked(client: &CuratorFramework, path: &str, children: &[String]) -> Result<Option<Lock>, Error> {
+    for kind in kinds_of(children).filter(|_| path != "/") {
+        let queue = if kind == LockKind::Semaphore { InterProcessSemaphoreV2::LOCKS } else { "" };
+        let queue = make_path(path, queue);
+        let names = match kind {
+            LockKind::Semaphore => match client.get_children().for_path(&queue).await {
+                Err(Error::NoNode { .. } | Error::NoAuth { .. }) => continue,
+                names => names?,
+            },
+            _ => children.iter().filter(|child| shown_by(child) == Some(kind)).cloned().collect(),
+        };
+        let mut names: Vec<String> =
+            names.into_iter().filter(|name| lock_of_contender(&make_path(&queue, name)).is_some()).collect();
+        names.sort_unstable_by_key(|name| ParticipantKind::of_node(name).map(|(_, number)| number));
+        let others = judged(client, &queue, &names).try_filter(|(_, is_contender)| ready(!is_contender));
+        if let Some((node, _)) = std::pin::pin!(others).try_next().await? {
+            return Ok(Some(Lock { blocked_by: Some(node), ..Lock::unused(path, Some(kind)) }));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the kind of the node at a path, by the names of its children. Reads no contender.
@@ -307,11 +382,11 @@ async fn seen(client: &CuratorFramework, path: &str, children: &[String]) -> Res
             let stat = client.check_exists().for_path(path).await?;
             match stat.map(|stat| StandardLockInternalsDriver.is_contender(stat.ephemeral_owner)) {
                 Some(true) => Look::PartOf(whole_of(path).to_owned()),
-                Some(false) => Look::Lock(Lock { path: path.to_owned(), kind, contenders: Vec::new() }),
+                Some(false) => Look::Lock(Lock::unused(path, kind)),
                 None => Look::Missing,
             }
         }
-        kind => Look::Lock(Lock { path: path.to_owned(), kind, contenders: Vec::new() }),
+        kind => Look::Lock(Lock::unused(path, kind)),
     })
 }
 
@@ -371,7 +446,9 @@ pub async fn locks_below(client: &CuratorFramework, path: &str) -> Result<Below,
             }
             if let Some((_, contenders)) = lock {
                 known.extend(contenders.iter().map(|one| one.participant.path.clone()));
-                below.locks.push(Lock { path: node.clone(), kind, contenders });
+                below.locks.push(Lock { contenders, ..Lock::unused(&node, kind) });
+            } else if !is_the_queue_of_a_semaphore {
+                below.locks.extend(blocked(client, &node, &children).await?);
             }
             // A node with a contender's name that is not a contender may have locks below it.
             level.extend(children.iter().map(|child| make_path(&node, child)).filter(|child| !known.contains(child)));
@@ -413,6 +490,14 @@ async fn found(
     Ok(None)
 }
 
+/// Returns the limit of leases that the data of a lease names at its end, as `curator semaphore -n` writes it.
+#[must_use]
+pub fn limit_of(data: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(data).ok()?.strip_suffix(')')?;
+    let (_, number) = text.rsplit_once(LEASES_OF)?;
+    number.parse().ok()
+}
+
 async fn contenders_of(
     client: &CuratorFramework,
     path: &str,
@@ -429,14 +514,31 @@ async fn contenders_of(
         LockKind::Mutex => InterProcessMutex::new(client.clone(), path)?.participants().await?,
         LockKind::LeaderLatch => candidates(client, path).await.map_err(as_of_a_lock)?,
     };
-    let state = |participant: &Participant| match (participant.kind, participant.holds, max_leases) {
+    let is_lease = |one: &&Participant| one.kind == ParticipantKind::Lease;
+    let leases: Vec<&Participant> = participants.iter().filter(is_lease).collect();
+    let limit = max_leases.or_else(|| leases.iter().find_map(|lease| limit_of(&lease.data)));
+    // The first of the queue creates its lease, and waits for a free one under its turn. A lease without others is free.
+    let turn = participants.get(leases.len()).and_then(|first| first.session);
+    let pending = leases.last().filter(|last| leases.len() > 1 && turn.is_some() && last.session == turn);
+    let pending = pending.map(|pending| pending.path.clone());
+    let state = |(index, participant): (usize, &Participant)| match (participant.kind, participant.holds, limit) {
+        (ParticipantKind::Lease, _, Some(limit)) => {
+            if index < limit {
+                "holds"
+            } else {
+                "waits"
+            }
+        }
+        (ParticipantKind::Lease, _, None) if pending.as_ref() == Some(&participant.path) => "waits",
         (ParticipantKind::Lease, _, None) => "lease",
         (ParticipantKind::Lock, _, _) if semaphore && participant.position == 0 => "turn",
         (_, true, _) if kind == LockKind::LeaderLatch => "leads",
         (_, true, _) => "holds",
         (_, false, _) => "waits",
     };
-    Ok(participants.into_iter().map(|participant| Contender { state: state(&participant), participant }).collect())
+    let states: Vec<_> = participants.iter().enumerate().map(state).collect();
+    let contenders = participants.into_iter().zip(states);
+    Ok(contenders.map(|(participant, state)| Contender { participant, state }).collect())
 }
 
 async fn candidates(client: &CuratorFramework, path: &str) -> Result<Vec<Participant>, LeaderError> {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_framework::{CuratorFramework, RetryForever};
-use curator_recipes::{AtomicNumber, Compared, DistributedAtomicNumber, UniqueIds};
+use curator_recipes::{AtomicNumber, Compared, CounterError, DistributedAtomicNumber, UniqueIds};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{check_standard_output, print, print_change};
 use crate::show::line;
 use crate::site::Site;
 use crate::values::{Access, at_least_one};
@@ -21,9 +21,12 @@ pub(crate) struct Count {
     /// Add this number, which may be negative, and print the new value
     #[arg(long, value_name = "N", allow_negative_numbers = true, group = "change")]
     add: Option<i64>,
-    /// Set the counter to this number, whatever its value or size, and print it
+    /// Set the counter to this number, whatever its value, and print it
     #[arg(long, value_name = "N", allow_negative_numbers = true, group = "change")]
     set: Option<i64>,
+    /// With --set: overwrite data that is not a number of this size
+    #[arg(long, requires = "set")]
+    force: bool,
     /// Set the counter to NEW if its value is OLD, and print NEW; otherwise end with the status of -E
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], allow_negative_numbers = true, group = "change")]
     cas: Option<Vec<i64>>,
@@ -52,7 +55,8 @@ Exit status:
     1  no such counter; only --add and --set create it
     2  wrong options, a number that needs more than 4 bytes, or the node's data is not a number of this size
    75  --cas: the value is not OLD (see -E)
-   76  the connection was lost, and the value may have been changed: read it before you repeat the command
+   76  the connection was lost, and the value may have been changed: read it before you repeat the command;
+       or it was changed, and could not be printed
     69, 70, 77  an error, as in `curator --help`; 70 also if a sum does not fit into the number
 
 The value is that of Curator's DistributedAtomicLong, in Java too. A change counts once, also if the reply to it is lost.
@@ -94,7 +98,10 @@ enum Counted {
 /// Reads or changes the counter, prints it, and returns the exit status.
 pub(crate) async fn count(site: &Site, count: &Count) -> Result<u8, Failure> {
     let client = &site.client;
-    client.session().await?;
+    if count.id.is_some() {
+        check_standard_output()?;
+    }
+    site.first_session(None).await?;
     site.check(None, &count.path).await?;
     if let Some(number) = count.id {
         return ids(client, count, number).await;
@@ -104,11 +111,14 @@ pub(crate) async fn count(site: &Site, count: &Count) -> Result<u8, Failure> {
     let path = &count.path;
     let (value, Failure(code, reason)) = match counted {
         Counted::Value { before, value } => {
-            print(match count.json {
+            let text = match count.json {
                 true => line(&Shot { path, before, value: Some(value), reason: None })?,
                 false => format!("{value}\n"),
-            })
-            .await?;
+            };
+            match count.add.is_some() || count.set.is_some() || count.cas.is_some() {
+                true => print_change(text, &value.to_string()).await?,
+                false => _ = print(text).await?,
+            }
             return Ok(0);
         }
         Counted::Differs { expected, value } => {
@@ -135,7 +145,11 @@ where
     let change = if let Some(delta) = count.add {
         counter.add(number(delta)?).await?
     } else if let Some(value) = count.set {
-        counter.force_set(number(value)?).await?;
+        let new = number(value)?;
+        match count.force {
+            true => counter.force_set(new).await?,
+            false => _ = counter.try_set(new).await.map_err(with_force)?,
+        }
         return Ok(Counted::Value { before: None, value });
     } else if let Some([expected, new]) = count.cas.as_deref() {
         match counter.compare_and_set(number(*expected)?, number(*new)?).await? {
@@ -152,6 +166,13 @@ where
         return Ok(if exists { Counted::Value { before: None, value } } else { Counted::Missing });
     };
     Ok(Counted::Value { before: Some((change.pre_value).into()), value: (change.post_value).into() })
+}
+
+/// Names the option with which `--set` overwrites other data.
+fn with_force(error: CounterError) -> Failure {
+    let is_foreign = matches!(error, CounterError::NotANumber { .. });
+    let Failure(code, text) = error.into();
+    Failure(code, if is_foreign { format!("{text}; --force overwrites it") } else { text })
 }
 
 /// Prints unique numbers.

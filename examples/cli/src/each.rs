@@ -60,6 +60,15 @@ pub(crate) fn command_for(command: &[OsString], line: &[u8]) -> Vec<OsString> {
     command.iter().map(|word| replaced(word, line)).collect()
 }
 
+/// Refuses a command that would run without its line or item.
+pub(crate) fn check_place(command: &[OsString]) -> Result<(), Failure> {
+    let has_place = |word: &OsString| word.as_bytes().windows(PLACE.len()).any(|window| window == PLACE);
+    match command.iter().any(has_place) {
+        true => Ok(()),
+        false => Err(Failure(2, "the command has no {}, in place of which the line or the item comes".to_owned())),
+    }
+}
+
 fn replaced(word: &OsStr, line: &[u8]) -> OsString {
     let (mut rest, mut made) = (word.as_bytes(), Vec::new());
     while let Some(at) = rest.windows(PLACE.len()).position(|window| window == PLACE) {
@@ -73,8 +82,10 @@ fn replaced(word: &OsStr, line: &[u8]) -> OsString {
 
 /// Runs the command for each line, and returns the exit status. The process waits for one lease at a time.
 pub(crate) async fn each(site: &Site, semaphore: &Semaphore, signals: &mut Signals) -> Result<u8, Failure> {
+    check_place(&semaphore.run.work.command)?;
     let limit = signals.unless_ended(semaphore.limit(site, Instant::now())).await?;
-    refuse_itself(ParticipantKind::Lease, Some(present(&limit)), &semaphore.run.path)?;
+    let refused = refuse_itself(site, ParticipantKind::Lease, Some(present(&limit)), &semaphore.run);
+    signals.unless_ended(refused).await?;
     let lock = Lock::new(&site.client, ParticipantKind::Lease, Some(&limit), &semaphore.run)?;
     // A stream keeps the line that waits for its lease while commands end.
     let jobs = unfold(input(Parts::Lines)?, |mut lines| async {
@@ -91,7 +102,7 @@ pub(crate) async fn each(site: &Site, semaphore: &Semaphore, signals: &mut Signa
                 }
             }
             job = signals.unless_ended(async { jobs.next().await.unwrap_or(Ok(None)) }) => match job {
-                Ok(Some((held, line))) => running.push(run(held, semaphore, line)),
+                Ok(Some((held, line))) => running.push(run(site, held, semaphore, line)),
                 Ok(None) => break Ok(()),
                 Err(failure) => break Err(failure),
             },
@@ -125,10 +136,10 @@ async fn next(
     Ok(held.map(|held| (held, line)))
 }
 
-async fn run(held: Held, semaphore: &Semaphore, line: Vec<u8>) -> Result<u8, Failure> {
+async fn run(site: &Site, held: Held, semaphore: &Semaphore, line: Vec<u8>) -> Result<u8, Failure> {
     let run = &semaphore.run;
     let mut signals = Signals::catch(Some("its leases")).map_err(|error| Failure(70, error.to_string()))?;
-    held.run(run, &command_for(&run.work.command, &line), Input::Nothing, &mut signals).await
+    held.run(site, run, &command_for(&run.work.command, &line), Input::Nothing, &mut signals).await
 }
 
 /// Returns the exit status after another command.

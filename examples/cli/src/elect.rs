@@ -10,9 +10,10 @@ use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, Leadership, 
 
 use crate::child::{self, Order, Streams, Work, own_id};
 use crate::failure::{Failure, LOST};
-use crate::output::tell;
+use crate::nested;
+use crate::output::{tell, tell_conflict};
 use crate::signals::Signals;
-use crate::site::{Site, give_back};
+use crate::site::Site;
 use crate::values::duration;
 use crate::waiting::Waiting;
 
@@ -21,7 +22,7 @@ use crate::waiting::Waiting;
 pub(crate) struct Elect {
     /// End when a term does not begin in this time, which includes connecting; after a loss it counts anew [default:
     /// never]
-    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
+    #[arg(long, short = 'w', visible_alias = "wait", value_parser = duration, env = "CURATOR_TIMEOUT")]
     timeout: Option<Duration>,
     /// The exit status when no term began in the time of --timeout
     #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
@@ -54,7 +55,7 @@ What happens:
   a signal while leading         the command gets it; the process resigns when the command has ended, with its status
   no connection while waiting    the process goes on waiting; with --timeout it ends with status 69 in the end
 
-The command gets CURATOR_LOCK_PATH, CURATOR_NODE, CURATOR_TERM, CURATOR_FENCING_TOKEN (the term too) and
+The command gets CURATOR_LOCK_PATH, CURATOR_NODE, CURATOR_HELD, CURATOR_TERM, CURATOR_FENCING_TOKEN (the term too) and
 CURATOR_DEADLINE: the time (seconds since 1970) until which leadership was certain at the start. While this program runs,
 the actual deadline moves on. A connection that is lost and comes back in time costs nothing.
 
@@ -80,7 +81,12 @@ pub(crate) async fn elect(site: &Site, elect: &Elect, signals: &mut Signals) -> 
     signals.unless_ended(prepare(site, elect)).await?;
     latch.start()?;
     let outcome = terms(site, &latch, elect, begin, signals).await;
-    give_back("candidate", latch.close()).await;
+    let what = if latch.has_leadership() { "leadership of" } else { "the candidate's node of" };
+    match &outcome {
+        // The outage, or the loss, is the reason for the end.
+        Err(Failure(69, _)) | Ok(LOST) => latch.close().await,
+        _ => site.give_back(&format!("{what} {}", elect.path), latch.close()).await,
+    }
     outcome
 }
 
@@ -88,7 +94,8 @@ pub(crate) async fn elect(site: &Site, elect: &Elect, signals: &mut Signals) -> 
 async fn prepare(site: &Site, elect: &Elect) -> Result<(), Failure> {
     let session = site.first_session(elect.timeout).await?;
     elect.work.grace.in_session(session.timeout())?;
-    site.check(Some(LockKind::LeaderLatch), &elect.path).await
+    site.check(Some(LockKind::LeaderLatch), &elect.path).await?;
+    nested::refuse_itself(site, &elect.path, elect.timeout).await
 }
 
 /// Runs the command in one term after the other, until it ends by itself or a signal ends it.
@@ -103,7 +110,9 @@ async fn terms(
         let left = elect.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));
         let Some((term, grace)) = signals.unless_ended(lead(&site.client, latch, elect, left)).await? else {
             let other = format!("another candidate leads {0}: curator leader {0} shows it", elect.path);
-            tell(&signals.unless_ended(site.refused_by(&elect.path, ParticipantKind::Candidate, other)).await?);
+            let refused = site.refused_by(&elect.path, ParticipantKind::Candidate, other);
+            let text = signals.unless_ended(refused).await?;
+            tell_conflict(if elect.work.verbose { 1 } else { elect.conflict_exit_code }, &text);
             return Ok(elect.conflict_exit_code);
         };
         let (command, foreground) = (&elect.work.command, elect.work.setting.foreground);
@@ -117,7 +126,7 @@ async fn terms(
             if term.is_held() {
                 return Ok(child::code(ended.status));
             }
-            tell("the term was over before the command ended");
+            tell(&format!("the term of {} was over before the command ended", elect.path));
         }
         if elect.once || ended.asked_to_end {
             return Ok(LOST);
@@ -126,10 +135,8 @@ async fn terms(
         // The silence that stopped the command may end before the session does. After a loss the latch may lead again.
         if term.is_held() {
             if let Err(error) = signals.unless_ended(async { Ok(latch.resign().await) }).await? {
-                tell(&format!(
-                    "the candidate did not resign, its node stays until the session ends: {}",
-                    Chain(&error)
-                ));
+                let node = site.left(&format!("the candidate's node of {}", elect.path));
+                tell(&format!("{node}: it could not be given back: {}", Chain(&error)));
             }
         }
         tell(&format!("waits for the next term of {}", elect.path));

@@ -197,8 +197,8 @@ impl Membership<'_> {
 }
 
 impl Grant for Membership<'_> {
-    fn what(&self) -> &'static str {
-        "the member's node"
+    fn what(&self, path: &str) -> String {
+        format!("the member's node of {path}")
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {

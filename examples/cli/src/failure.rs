@@ -1,6 +1,6 @@
 //! The failures that end the program, with their exit statuses.
 
-use curator_framework::{Chain, Error};
+use curator_framework::{Chain, ConnectError, Error};
 use curator_recipes::{
     BarrierError, CacheError, CounterError, LeaderError, LockError, NodeError, QueueError, SharedError,
 };
@@ -63,6 +63,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::InvalidPath { .. } | Error::InvalidConfig { .. } | Error::InvalidAcl { .. } => 2,
+            Error::ConnectionLoss { cause: Some(cause), .. } if refuse_the_login(cause) => 77,
             Error::ConnectionLoss { .. } | Error::SessionExpired { .. } => 69,
             Error::NoAuth { .. } | Error::AuthFailed { .. } => 77,
             Error::NoNode { .. } => 1,
@@ -75,6 +76,13 @@ impl From<Error> for Failure {
         };
         Self(code, text)
     }
+}
+
+/// Returns `true` if each server that was tried has failed the login by SASL. A server without SASL, or without this user,
+/// answers a login with nothing, so the client cannot know that it is a refusal, and tries the others.
+fn refuse_the_login(cause: &ConnectError) -> bool {
+    let failures = cause.failures();
+    !failures.is_empty() && failures.iter().all(|(_, reason)| reason.starts_with("SASL "))
 }
 
 impl From<std::io::Error> for Failure {

@@ -6,10 +6,12 @@ use std::time::{Duration, SystemTime};
 use curator_framework::{LossReason, make_path};
 use curator_recipes::{Delivery, FencingToken, Leadership, LockGuard};
 
+use crate::nested;
+
 /// A grant: a lock that is held, a term in which this process leads, a registration, or an item of a queue.
 pub(crate) trait Grant {
-    /// Returns the words for the grant in a message.
-    fn what(&self) -> &'static str;
+    /// Returns the words for the grant at this path in a message.
+    fn what(&self, path: &str) -> String;
 
     /// Returns the environment variables of the command, for a grant at this path.
     fn variables(&self, path: &str) -> Vec<(&'static str, String)>;
@@ -52,12 +54,15 @@ fn exclusive(
 }
 
 impl Grant for LockGuard {
-    fn what(&self) -> &'static str {
-        "the lock"
+    fn what(&self, path: &str) -> String {
+        format!("the lock {path}")
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
-        exclusive(("CURATOR_LOCK_PATH", path), self.node_path(), self.token(), self.remaining())
+        let node = self.node_path();
+        let mut variables = exclusive(("CURATOR_LOCK_PATH", path), node, self.token(), self.remaining());
+        variables.push(nested::variable(node));
+        variables
     }
 
     fn remaining(&self) -> Duration {
@@ -78,13 +83,14 @@ impl Grant for LockGuard {
 }
 
 impl Grant for Leadership {
-    fn what(&self) -> &'static str {
-        "leadership"
+    fn what(&self, path: &str) -> String {
+        format!("leadership of {path}")
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
         let mut variables = exclusive(("CURATOR_LOCK_PATH", path), self.node_path(), self.token(), self.remaining());
         variables.push(("CURATOR_TERM", self.token().czxid().get().to_string()));
+        variables.push(nested::variable(self.node_path()));
         variables
     }
 
@@ -102,8 +108,8 @@ impl Grant for Leadership {
 }
 
 impl Grant for Delivery<Vec<u8>> {
-    fn what(&self) -> &'static str {
-        "the item"
+    fn what(&self, path: &str) -> String {
+        format!("the item {} of {path}", self.name())
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {

@@ -4,15 +4,15 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
-use curator_framework::{Chain, CuratorFramework, LossReason};
+use curator_framework::{Chain, LossReason};
 use curator_recipes::{BarrierError, DistributedBarrier, OwnedBarrier, Release};
 
 use crate::child::{self, Order, Setting, Streams};
 use crate::failure::{Failure, LOST};
 use crate::grant::Grant;
-use crate::output::tell;
+use crate::output::{tell, tell_conflict};
 use crate::signals::Signals;
-use crate::site::RELEASE;
+use crate::site::{RELEASE, Site};
 
 /// The options of `curator barrier hold`.
 #[derive(Debug, Args)]
@@ -44,12 +44,13 @@ it counts as lost: the command gets SIGKILL too. The command gets CURATOR_BARRIE
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Sets the barrier, runs the command, and returns the exit status.
-pub(crate) async fn hold(client: &CuratorFramework, options: &Hold, signals: &mut Signals) -> Result<u8, Failure> {
+pub(crate) async fn hold(site: &Site, options: &Hold, signals: &mut Signals) -> Result<u8, Failure> {
     let path = &options.path;
-    let barrier = DistributedBarrier::new(client.clone(), path)?;
+    let barrier = DistributedBarrier::new(site.client.clone(), path)?;
     let barrier = match signals.unless_ended(async { Ok(barrier.set_owned().await) }).await? {
         Err(BarrierError::AlreadySet { .. }) => {
-            tell(&format!("{path} is set already: curator barrier status {path} shows it"));
+            let text = format!("{path} is set already: curator barrier status {path} shows it");
+            tell_conflict(options.conflict_exit_code, &text);
             return Ok(options.conflict_exit_code);
         }
         barrier => barrier?,
@@ -66,19 +67,25 @@ pub(crate) async fn hold(client: &CuratorFramework, options: &Hold, signals: &mu
         _ if ended.lost => return Ok(LOST),
         Ok(Ok(Release::Released)) => {}
         Ok(Ok(Release::AlreadyLost(_))) => {
-            return Err(Failure(LOST, "the barrier was lost before the command ended".to_owned()));
+            return Err(Failure(LOST, format!("the barrier {path} was lost before the command ended")));
         }
         Ok(Err(error)) => {
-            tell(&format!("the barrier was not removed, its node stays until the session ends: {}", Chain(&error)))
+            let barrier = site.left(&format!("the barrier {path}"));
+            tell(&format!("{barrier}: it could not be removed: {}", Chain(&error)));
         }
-        Err(_too_long) => tell("no answer to the removal of the barrier, its node stays until the session ends"),
+        Err(_too_long) => {
+            tell(&format!(
+                "{}: the servers did not answer when it was removed",
+                site.left(&format!("the barrier {path}"))
+            ));
+        }
     }
     Ok(child::code(ended.status))
 }
 
 impl Grant for OwnedBarrier {
-    fn what(&self) -> &'static str {
-        "the barrier"
+    fn what(&self, path: &str) -> String {
+        format!("the barrier {path}")
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {

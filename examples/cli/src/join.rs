@@ -13,10 +13,10 @@ use crate::child::{Setting, own_id};
 use crate::failure::Failure;
 use crate::grant::Grant;
 use crate::outages::Outages;
-use crate::output::tell;
+use crate::output::tell_conflict;
 use crate::presence::{Presence, Report, run};
 use crate::signals::Signals;
-use crate::site::{Site, give_back};
+use crate::site::Site;
 use crate::values::duration;
 
 #[derive(Debug, Args)]
@@ -88,7 +88,8 @@ pub(crate) async fn join(site: &Site, join: &Join, signals: &mut Signals) -> Res
         outcome = registered(client, &report, join, left, signals) => outcome,
         never = report.follow(Some(member.node.watch()), &mut outages) => match never {},
     };
-    give_back("member", member.node.close()).await;
+    let node = format!("the member's node of {}", join.path);
+    site.give_back(&node, member.node.close()).await;
     outcome
 }
 
@@ -110,7 +111,7 @@ async fn registered(
     match signals.unless_ended(created).await? {
         Err(NodeError::TakenBy { session, .. }) => {
             let (taken, group) = (member.taken_by(session), member.group);
-            tell(&format!("{taken}: curator members {group} shows it"));
+            tell_conflict(join.conflict_exit_code, &format!("{taken}: curator members {group} shows it"));
             return Ok(join.conflict_exit_code);
         }
         Ok(true) => {}
@@ -140,8 +141,8 @@ impl Member<'_> {
 }
 
 impl Grant for Member<'_> {
-    fn what(&self) -> &'static str {
-        "its registration"
+    fn what(&self, _path: &str) -> String {
+        "its registration".to_owned()
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {

@@ -86,6 +86,12 @@ pub fn lock_of_contender(path: &str) -> Option<&str> {
     (is_number && kind_of_node(name).is_some()).then(|| whole_of(path))
 }
 
+/// Returns the path of the lock, if a path ends in the name of a contender's node, with any number.
+#[must_use]
+pub fn lock_of_name(path: &str) -> Option<&str> {
+    kind_of_node(node_from_path(path)).map(|_| whole_of(path))
+}
+
 /// Returns the path of the lock that a contender's node belongs to.
 pub(crate) fn whole_of(path: &str) -> &str {
     let parent = parent_of(path);
@@ -95,7 +101,7 @@ pub(crate) fn whole_of(path: &str) -> &str {
 /// Returns the message about a persistent node with a contender's name.
 #[must_use]
 pub fn not_a_contender(node: &str) -> String {
-    format!("{node} is a persistent node, not a contender: delete or rename it")
+    format!("{node} is a persistent node, not a contender: delete it with curator revoke --force {node}")
 }
 
 #[cfg(test)]

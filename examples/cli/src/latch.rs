@@ -8,7 +8,7 @@ use curator_recipes::{BarrierError, CountDownLatch};
 use serde::Serialize;
 
 use crate::failure::{Failure, UNKNOWN};
-use crate::output::{print, tell};
+use crate::output::{print, print_change, tell};
 use crate::show::line;
 use crate::site::Site;
 use crate::values::{Access, AccessList};
@@ -150,7 +150,7 @@ pub(crate) async fn latch(site: &Site, command: &Latch) -> Result<u8, Failure> {
             };
             let next = if down.operation.is_some() { "repeat the command" } else { "curator latch status shows it" };
             let remaining = counted.map_err(|error| unknown(error, "it may be counted", next))?;
-            print(format!("{remaining}\n")).await?;
+            print_change(format!("{remaining}\n"), &remaining.to_string()).await?;
             Ok(0)
         }
         Latch::Wait { wait, .. } => {

@@ -49,7 +49,7 @@ const NO_LEADER: u8 = 1;
 /// Prints the leader, and returns the exit status.
 pub(crate) async fn leader(site: &Site, options: &LeaderOptions) -> Result<u8, Failure> {
     let client = &site.client;
-    client.session().await?;
+    site.first_session(None).await?;
     if options.watch {
         return watch(site, options).await;
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
+use curator_cli::contenders::{LEASES_OF, limit_of};
 use curator_cli::kinds::LockKind;
 use curator_framework::{Chain, CuratorFramework, make_path};
 use curator_recipes::{
@@ -14,7 +15,8 @@ use curator_recipes::{
 
 use crate::child::{self, Input, Order, Streams, Work, label};
 use crate::failure::{Failure, LOST, REVOKED};
-use crate::output::tell;
+use crate::nested;
+use crate::output::{tell, tell_conflict};
 use crate::signals::Signals;
 use crate::site::{RELEASE, Site};
 use crate::values::{at_least_one, duration};
@@ -42,12 +44,12 @@ pub(crate) struct Semaphore {
 #[command(after_help = TIMELINE)]
 pub(crate) struct Run {
     /// Give up when the lock is not acquired in this time, which includes connecting [default: never]
-    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
+    #[arg(long, short = 'w', visible_alias = "wait", value_parser = duration, env = "CURATOR_TIMEOUT")]
     pub(crate) timeout: Option<Duration>,
     /// Give up at once when another contender has the lock
     #[arg(long = "try", value_parser = BoolishValueParser::new(), env = "CURATOR_TRY")]
     pub(crate) once: bool,
-    /// The exit status when the lock was not acquired
+    /// The exit status when the lock was not acquired; with 0 no message tells it, unless --verbose is given
     #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
     conflict_exit_code: u8,
     /// Stop the command when another client asks for the lock with `curator revoke`
@@ -64,7 +66,8 @@ pub(crate) struct Run {
 
 const TIMELINE: &str = "\
 The command gets CURATOR_LOCK_PATH, CURATOR_NODE, CURATOR_FENCING_TOKEN and CURATOR_DEADLINE: the time (seconds since
-1970) until which the lock was certain at the start. While this program runs, the actual deadline moves on.
+1970) until which the lock was certain at the start. While this program runs, the actual deadline moves on. CURATOR_HELD
+has the nodes of this lock and of those around it. These variables outlive the lock: `curator holds` asks the servers.
 
 When the servers are silent, times count from the newest evidence that the session lives. T is the session timeout that
 the servers granted, G the grace:
@@ -111,10 +114,7 @@ async fn warn_of_other_limit(site: &Site, run: &Run, leases: usize) {
     let Ok(nodes) = site.client.get_children().for_path(&parent).await else { return };
     let Some(first) = nodes.first() else { return };
     let Ok((data, _)) = site.client.get_data().for_path(&make_path(&parent, first)).await else { return };
-    let text = String::from_utf8_lossy(&data);
-    let number = text.strip_suffix(')').and_then(|text| text.rsplit_once(LEASES_OF));
-    let other = number.and_then(|(_, number)| number.parse().ok());
-    if let Some(other) = other.filter(|other: &usize| *other != leases) {
+    if let Some(other) = limit_of(&data).filter(|other| *other != leases) {
         tell(&format!(
             "a holder of {} has {other} leases as the limit, and this program has {leases}: give all the same number \
              with -n, or the node of one with --limit-path",
@@ -122,9 +122,6 @@ async fn warn_of_other_limit(site: &Site, run: &Run, leases: usize) {
         ));
     }
 }
-
-/// The text before the number of leases in the data of a node, which a bracket ends.
-const LEASES_OF: &str = " (n=";
 
 /// Returns a limit as a number. It may change.
 pub(crate) fn present(limit: &MaxLeases) -> usize {
@@ -182,47 +179,68 @@ impl Lock {
     }
 }
 
+/// The limit of a semaphore.
+pub(crate) struct Limit<'a> {
+    leases: MaxLeases,
+    /// The node that has it.
+    node: Option<&'a str>,
+}
+
+impl Limit<'_> {
+    /// Returns the message about a lease that was not granted.
+    fn refusal(&self, path: &str) -> String {
+        match (present(&self.leases), self.node) {
+            (0, Some(node)) => format!("the limit in {node} is 0: curator count --integer --set N {node} changes it"),
+            (leases, _) => format!("all {leases} leases of {path} are taken: curator status {path} shows the holders"),
+        }
+    }
+}
+
 /// Runs the command under a lease, and returns the exit status.
 pub(crate) async fn leased(site: &Site, semaphore: &Semaphore, signals: &mut Signals) -> Result<u8, Failure> {
     let begin = Instant::now();
     let limit = signals.unless_ended(semaphore.limit(site, begin)).await?;
+    let limit = Limit { leases: limit, node: semaphore.limit_path.as_deref() };
     under(site, ParticipantKind::Lease, Some(limit), &semaphore.run, begin, signals).await
 }
 
-/// Runs the command under a lock, a semaphore if it has `leases`, and returns the exit status. The wait for the lock
+/// Runs the command under a lock, a semaphore if it has a `limit`, and returns the exit status. The wait for the lock
 /// counts from `begin`.
 pub(crate) async fn under(
     site: &Site,
     kind: ParticipantKind,
-    leases: Option<MaxLeases>,
+    limit: Option<Limit<'_>>,
     run: &Run,
     begin: Instant,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let number = leases.as_ref().map(present);
-    refuse_itself(kind, number, &run.path)?;
-    let lock = Lock::new(&site.client, kind, leases.as_ref(), run)?;
-    let leases = number;
+    let leases = limit.as_ref().map(|limit| present(&limit.leases));
+    signals.unless_ended(refuse_itself(site, kind, leases, run)).await?;
+    let lock = Lock::new(&site.client, kind, limit.as_ref().map(|limit| &limit.leases), run)?;
     let Some(held) = signals.unless_ended(acquire(site, &lock, kind, leases, run, begin)).await? else {
-        let other = format!("another contender has {0}: curator status {0} shows it", run.path);
-        tell(&signals.unless_ended(site.refused_by(&run.path, kind, other)).await?);
+        let other = match &limit {
+            Some(limit) => limit.refusal(&run.path),
+            None => format!("another contender has {0}: curator status {0} shows it", run.path),
+        };
+        let text = signals.unless_ended(site.refused_by(&run.path, kind, other)).await?;
+        tell_conflict(if run.work.verbose { 1 } else { run.conflict_exit_code }, &text);
         return Ok(run.conflict_exit_code);
     };
-    held.run(run, &run.work.command, Input::Inherited, signals).await
+    held.run(site, run, &run.work.command, Input::Inherited, signals).await
 }
 
-/// Refuses a lock that would wait for the command of which this program is a part.
-pub(crate) fn refuse_itself(kind: ParticipantKind, leases: Option<usize>, path: &str) -> Result<(), Failure> {
-    let is_held = std::env::var_os("CURATOR_LOCK_PATH").is_some_and(|held| held == path);
+/// Refuses a lock that would wait for a command of which this program is a part.
+pub(crate) async fn refuse_itself(
+    site: &Site,
+    kind: ParticipantKind,
+    leases: Option<usize>,
+    run: &Run,
+) -> Result<(), Failure> {
     // Readers share, and so do leases.
-    if !is_held || kind == ParticipantKind::Read || leases.is_some_and(|leases| leases > 1) {
+    if kind == ParticipantKind::Read || leases.is_some_and(|leases| leases > 1) {
         return Ok(());
     }
-    let text = format!(
-        "this program runs under the lock {path} (CURATOR_LOCK_PATH), so it would wait for itself; for the lock of \
-         another ensemble unset the variable"
-    );
-    Err(Failure(2, text))
+    nested::refuse_itself(site, &run.path, run.timeout).await
 }
 
 /// A lock that was acquired, and the time from SIGTERM to SIGKILL.
@@ -235,6 +253,7 @@ impl Held {
     /// Runs a command under the lock, releases it, and returns the exit status.
     pub(crate) async fn run(
         self,
+        site: &Site,
         run: &Run,
         command: &[OsString],
         input: Input<'_>,
@@ -260,12 +279,19 @@ impl Held {
             _ if ended.lost => return Ok(LOST),
             Ok(Ok(Release::Released)) => {}
             Ok(Ok(Release::AlreadyLost(reason))) => {
-                return Err(Failure(LOST, format!("the lock was lost before the command ended: {reason}")));
+                return Err(Failure(
+                    LOST,
+                    format!("the lock {} was lost before the command ended: {reason}", run.path),
+                ));
             }
             Ok(Err(error)) => {
-                tell(&format!("the lock was not released, its node stays until the session ends: {}", Chain(&error)))
+                let lock = site.left(&format!("the lock {}", run.path));
+                tell(&format!("{lock}: it could not be given back: {}", Chain(&error)));
             }
-            Err(_too_long) => tell("no answer to the release of the lock, its node stays until the session ends"),
+            Err(_too_long) => {
+                let lock = site.left(&format!("the lock {}", run.path));
+                tell(&format!("{lock}: the servers did not answer when it was given back"));
+            }
         }
         // A command that has ended its work is not stopped.
         Ok(if ended.revoked && !ended.status.success() { REVOKED } else { child::code(ended.status) })

@@ -15,11 +15,13 @@ mod latch;
 mod leader;
 mod lock;
 mod members;
+mod nested;
 mod options;
 mod outages;
 mod output;
 mod pages;
 mod presence;
+mod question;
 mod queue;
 mod revoke;
 mod serve;
@@ -62,8 +64,8 @@ fn program() -> u8 {
     let options = match Options::from_arguments(&arguments) {
         Parsed::Options(options) => *options,
         Parsed::Refused(error) => error.exit(),
-        Parsed::MissingDashes(line) => {
-            tell(&format!("the command must stand behind --, as in: {line}"));
+        Parsed::Hint(text) => {
+            tell(&text);
             return 2;
         }
     };
@@ -81,21 +83,39 @@ fn program() -> u8 {
     }
 }
 
-#[tokio::main]
-async fn start(options: Options) -> Result<u8, Failure> {
+/// Starts the runtime, and runs the action.
+fn start(options: Options) -> Result<u8, Failure> {
+    // tokio panics without descriptors for its signals, and without threads.
+    std::panic::set_hook(Box::new(|_| {}));
+    let built = std::panic::catch_unwind(|| tokio::runtime::Builder::new_multi_thread().enable_all().build());
+    drop(std::panic::take_hook());
+    let cannot_start = |cause: String| Failure(70, format!("cannot start: {cause}"));
+    let runtime = match built {
+        Ok(runtime) => runtime.map_err(|error| cannot_start(error.to_string()))?,
+        Err(panic) => return Err(cannot_start(panic.downcast_ref::<String>().cloned().unwrap_or_default())),
+    };
+    runtime.block_on(act(options))
+}
+
+/// Runs an action that needs servers.
+async fn act(options: Options) -> Result<u8, Failure> {
     let Options { connection, action } = options;
+    if let Some(servers) = connection.connect() {
+        child::set_connect(servers);
+    }
     let mut signals = Signals::catch(action.kept())?;
-    let site = Site { client: connection::connect(&connection, action.acl())?, chroot: connection.chroot() };
+    let site = Site::new(connection::connect(&connection, action.acl())?, &connection);
     let outcome = match &action {
         Action::Ls(ls) => signals.unless_ended(show::list(&site, ls)).await,
         Action::Status(status) => signals.unless_ended(show::status(&site, status)).await,
-        Action::Revoke(options) => signals.unless_ended(revoke::revoke(&site.client, options)).await,
+        Action::Revoke(options) => signals.unless_ended(revoke::revoke(&site, options)).await,
         Action::Serve(options) => serve::run(&site, options, &connection, signals.end()).await,
         Action::Lock(run) => under(&site, ParticipantKind::Lock, None, run, Instant::now(), &mut signals).await,
         Action::Semaphore(semaphore) if semaphore.each => each::each(&site, semaphore, &mut signals).await,
         Action::Semaphore(semaphore) => leased(&site, semaphore, &mut signals).await,
         Action::Read(run) => under(&site, ParticipantKind::Read, None, run, Instant::now(), &mut signals).await,
         Action::Write(run) => under(&site, ParticipantKind::Write, None, run, Instant::now(), &mut signals).await,
+        Action::Holds(options) => signals.unless_ended(nested::holds(&site, options)).await,
         Action::Elect(elect) => elect::elect(&site, elect, &mut signals).await,
         Action::Join(join) => join::join(&site, join, &mut signals).await,
         Action::Leader(options) => signals.unless_ended(leader::leader(&site, options)).await,
@@ -109,6 +129,6 @@ async fn start(options: Options) -> Result<u8, Failure> {
         // They need no server.
         Action::Completions(_) | Action::Man(_) => Ok(0),
     };
-    site.client.close().await;
+    site.close().await;
     outcome.map_err(|failure| connection::advised(failure, &connection))
 }

@@ -50,7 +50,7 @@ const AT_ONCE: usize = 64;
 
 /// Prints the members, and returns the exit status.
 pub(crate) async fn members(site: &Site, options: &MembersOptions) -> Result<u8, Failure> {
-    site.client.session().await?;
+    site.first_session(None).await?;
     if options.watch {
         return watch(site, options).await;
     }

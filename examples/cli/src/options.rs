@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::barrier::Barrier;
 use crate::connection::Connection;
@@ -15,6 +15,7 @@ use crate::latch::Latch;
 use crate::leader::LeaderOptions;
 use crate::lock::{Run, Semaphore};
 use crate::members::MembersOptions;
+use crate::nested::Holds;
 use crate::pages::{Completions, Man};
 use crate::queue::Queue;
 use crate::revoke::Revoke;
@@ -40,11 +41,13 @@ pub(crate) struct Options {
 
 const EXIT_STATUS: &str = "\
 Exit status: that of the command, 128 + n if signal n ended it; otherwise
-    1  ls, status, revoke: no such lock, no such node; leader: no candidate leads; members: the group has none;
+    1  ls, status, revoke: no such lock, no such node; holds: it does not run under the lock;
+       leader: no candidate leads; members: the group has none;
        watch --once: the node does not exist; count: no such counter; latch: no count is set; service, queue: no such one
     2  wrong options, path or connect string; revoke: not a contender's node; count, latch: the node has other data
     3  status, ls --exit-code: a contender holds the lock; barrier status: the barrier is set, or members wait;
        latch status: a count remains
+    4  status, ls --exit-code: a persistent node blocks the lock
    69  no connection within --connect-timeout, or it was lost while waiting
    70  another error
    73  another client asked for the lock with curator revoke, and the command was stopped (--revocable)
@@ -91,6 +94,8 @@ pub(crate) enum Action {
     Ls(Ls),
     /// Tells whether a lock is held: by which node and session, when the holder asked, and how many wait
     Status(Status),
+    /// Tells by its exit status whether it runs under a lock, for scripts that lock their rest
+    Holds(Holds),
     /// Prints the leader of an election: its id, term, node and proclaimed data
     Leader(LeaderOptions),
     /// Prints the members of a group: their ids, data and sessions
@@ -111,7 +116,7 @@ pub(crate) enum Action {
     /// Puts items into queues, takes them out, and runs a command for each item
     #[command(subcommand)]
     Queue(Queue),
-    /// Asks the owner of a node, as `curator ls` lists it, to release the lock. Nothing is forced
+    /// Asks the owner of a node to release the lock, or deletes the node by force
     Revoke(Revoke),
     /// Shows locks, elections, services, groups, counters, barriers, latches and queues on a web page, as JSON and as
     /// metrics, without changing them
@@ -125,18 +130,23 @@ pub(crate) enum Action {
 /// The outcome of the command line: options, or the mistake with the text that says what to do.
 pub(crate) enum Parsed {
     Options(Box<Options>),
-    /// The line, with the command in its place.
-    MissingDashes(String),
+    /// The advice, in one line.
+    Hint(String),
     Refused(clap::Error),
 }
 
 impl Options {
     /// Returns the definition of the command line, with the letters that `flock` has where they are free.
     pub(crate) fn whole_command() -> clap::Command {
-        ["lock", "read", "write"].into_iter().fold(Self::command(), |command, name| {
+        let exclusive = Arg::new("exclusive").short('x').long("exclusive").action(ArgAction::SetTrue).hide(true);
+        let command = ["lock", "read", "write"].into_iter().fold(Self::command(), |command, name| {
             command
                 .mut_subcommand(name, |action| action.mut_arg("once", |once| once.short('n').visible_alias("nonblock")))
-        })
+        });
+        let command = command.mut_subcommand("lock", |lock| lock.arg(exclusive));
+        let mut built = command.clone();
+        built.build();
+        with_usage(command, &built)
     }
 
     pub(crate) fn from_arguments(arguments: &[OsString]) -> Parsed {
@@ -150,7 +160,10 @@ impl Options {
         };
         match parse() {
             Ok(options) => Parsed::Options(Box::new(options)),
-            Err(error) => with_dashes(arguments, &error).map_or(Parsed::Refused(error), Parsed::MissingDashes),
+            Err(error) => {
+                let hint = habit(arguments, &error).or_else(|| with_dashes(arguments, &error));
+                hint.map_or(Parsed::Refused(error), Parsed::Hint)
+            }
         }
     }
 }
@@ -247,6 +260,42 @@ impl Action {
     }
 }
 
+/// Gives each command a usage of its own. The usage of an error would name each option that has a variable.
+fn with_usage(command: clap::Command, built: &clap::Command) -> clap::Command {
+    built.get_subcommands().filter(|built| built.get_name() != "help").fold(command, |command, built| {
+        let usage = built.clone().render_usage().to_string();
+        let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage).to_owned();
+        command.mut_subcommand(built.get_name(), |action| match built.has_subcommands() {
+            true => with_usage(action, built),
+            false => action.override_usage(usage),
+        })
+    })
+}
+
+/// Returns the answer to an option or a command that other tools have.
+fn habit(arguments: &[OsString], error: &clap::Error) -> Option<String> {
+    let kind = match error.kind() {
+        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
+        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        _ => return None,
+    };
+    let Some(ContextValue::String(word)) = error.get(kind) else { return None };
+    let is_lock = arguments.iter().any(|argument| argument == "lock");
+    let released = "a lock is released when its command ends; curator revoke asks its holder for it";
+    let text = match (kind, word.as_str()) {
+        (ContextKind::InvalidSubcommand, "unlock" | "release") => released,
+        (ContextKind::InvalidArg, "-u" | "--unlock") if is_lock => released,
+        (ContextKind::InvalidArg, "-s" | "--shared") if is_lock => {
+            "a shared lock is that of curator read; curator write excludes it"
+        }
+        (ContextKind::InvalidArg, "-o" | "--close" | "-F" | "--no-fork") if is_lock => {
+            "-o and -F are not needed: the command has no descriptor of the lock"
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
 /// Returns the line with the missing `--`, if a command follows without it.
 fn with_dashes(arguments: &[OsString], error: &clap::Error) -> Option<String> {
     let words: Vec<String> = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
@@ -256,15 +305,26 @@ fn with_dashes(arguments: &[OsString], error: &clap::Error) -> Option<String> {
             "lock" | "semaphore" | "read" | "write" | "elect" | "join" | "hold" | "enter" | "register" | "work"
         )
     });
-    if error.kind() != ErrorKind::UnknownArgument || !runs || words.iter().any(|word| word == "--") {
+    let has_command = words.iter().any(|word| matches!(word.as_str(), "--" | "-c" | "--shell"));
+    if error.kind() != ErrorKind::UnknownArgument || !runs || has_command {
         return None;
     }
-    let Some(clap::error::ContextValue::String(first)) = error.get(clap::error::ContextKind::InvalidArg) else {
+    let Some(ContextValue::String(first)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
     let at = words.iter().rposition(|word| word == first).filter(|_| !first.starts_with('-'))?;
-    let words = without_secrets(words);
-    Some(format!("curator {} -- {}", words[..at].join(" "), words[at..].join(" ")))
+    let words: Vec<String> = without_secrets(words).iter().map(|word| quoted(word)).collect();
+    let line = format!("curator {} -- {}", words[..at].join(" "), words[at..].join(" "));
+    Some(format!("the command must stand behind --, as in: {line}"))
+}
+
+/// Quotes a word for a shell, if that is needed.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./,:=@%+…".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
 }
 
 /// Replaces the credentials of a line.

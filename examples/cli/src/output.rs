@@ -2,14 +2,18 @@
 //! waits. A blocked loop would leave a command running after the loss, or keep the head of the queue.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use tokio::sync::oneshot;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, UNKNOWN};
 
 /// The most bytes of messages that wait for the reader of standard error.
 const MOST_BYTES: usize = 64 << 10;
@@ -18,30 +22,68 @@ pub(crate) const AT_THE_END: Duration = Duration::from_secs(1);
 /// The longest wait before a command starts, so that its output usually follows the messages about its grant.
 pub(crate) const BEFORE_A_COMMAND: Duration = Duration::from_millis(100);
 
-static MESSAGES: LazyLock<Stream> = LazyLock::new(|| Stream::new(io::stderr()));
-static RESULTS: LazyLock<Stream> = LazyLock::new(|| Stream::new(io::stdout()));
+static MESSAGES: LazyLock<io::Result<Stream>> = LazyLock::new(|| Stream::new(io::stderr()));
+static RESULTS: LazyLock<io::Result<Stream>> = LazyLock::new(|| Stream::new(io::stdout()));
 
 /// Prints a message on standard error, without waiting. Counts the messages that its reader leaves no room for.
 pub(crate) fn tell(text: &str) {
-    MESSAGES.tell(format!("curator: {text}\n").into_bytes());
+    let text = format!("curator: {text}\n").into_bytes();
+    match &*MESSAGES {
+        Ok(stream) => stream.tell(text),
+        // Without a thread nothing runs that it could delay. A closed standard error is ignored.
+        Err(_no_thread) => write(&mut io::stderr(), &text).unwrap_or_default(),
+    }
+}
+
+/// Prints that something is taken, unless the exit status for it is 0, which makes it a success.
+pub(crate) fn tell_conflict(code: u8, text: &str) {
+    if code != 0 {
+        tell(text);
+    }
 }
 
 /// Waits until all messages are printed, at most for this time.
 pub(crate) fn flush(longest: Duration) {
-    MESSAGES.flush(longest);
+    if let Ok(stream) = &*MESSAGES {
+        stream.flush(longest);
+    }
 }
 
 /// Prints text or bytes on standard output. Resolves when its reader has room for all of it, with `false` if the reader
 /// of the pipe has closed it.
 pub(crate) async fn print(text: impl Into<Vec<u8>>) -> Result<bool, Failure> {
     let (sender, written) = oneshot::channel();
-    RESULTS.push(Text { text: text.into(), written: Some(sender) });
+    let stream = RESULTS.as_ref().map_err(|error| Failure(70, format!("cannot print: {error}")))?;
+    stream.push(Text { text: text.into(), written: Some(sender) });
     is_open(written.await.unwrap_or_else(|_ended| Err(io::Error::other("its thread has ended"))))
+}
+
+/// Prints the outcome of a change on standard output. A failure says that the change was made.
+pub(crate) async fn print_change(text: String, outcome: &str) -> Result<(), Failure> {
+    let printed = print(text).await;
+    printed
+        .map(drop)
+        .map_err(|Failure(_, text)| Failure(UNKNOWN, format!("{text}; the change was made, and gave {outcome}")))
 }
 
 /// Prints text on standard output, for a caller that holds nothing and catches no signal.
 pub(crate) fn print_at_once(text: &str) -> Result<bool, Failure> {
     is_open(write(&mut io::stdout(), text.as_bytes()))
+}
+
+/// Fails if this program was started with a closed standard output: what is taken in order to be printed would be lost.
+///
+/// The standard library opens `/dev/null` for reading and writing then. A shell opens it for writing alone. Other
+/// programs may open it for both too, but no reader is behind it then either.
+pub(crate) fn check_standard_output() -> Result<(), Failure> {
+    let kind = |stream: File| stream.metadata().map(|data| data.rdev());
+    let is_null =
+        || io::Result::Ok(kind(io::stdout().as_fd().try_clone_to_owned()?.into())? == kind(File::open("/dev/null")?)?);
+    let is_for_both = rustix::fs::fcntl_getfl(io::stdout()).is_ok_and(|flags| flags & OFlags::ACCMODE == OFlags::RDWR);
+    if is_for_both && is_null().unwrap_or_default() {
+        return Err(Failure(70, "cannot print: standard output is closed".to_owned()));
+    }
+    Ok(())
 }
 
 fn is_open(written: io::Result<()>) -> Result<bool, Failure> {
@@ -83,12 +125,12 @@ struct Text {
 }
 
 impl Stream {
-    fn new(stream: impl Write + Send + 'static) -> Self {
+    fn new(stream: impl Write + Send + 'static) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let texts = Arc::clone(&shared);
         // It ends with the process.
-        thread::spawn(move || texts.write_all_to(stream));
-        Self(shared)
+        thread::Builder::new().spawn(move || texts.write_all_to(stream))?;
+        Ok(Self(shared))
     }
 
     /// Queues a message, unless the messages before it leave no room.
@@ -204,7 +246,7 @@ mod tests {
 
     fn stream() -> (Stream, Sender<()>, Receiver<String>) {
         let ((take, takes), (taken, texts)) = (channel(), channel());
-        (Stream::new(Reader { takes, taken }), take, texts)
+        (Stream::new(Reader { takes, taken }).unwrap(), take, texts)
     }
 
     #[test]

@@ -6,9 +6,8 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_cli::contenders::{Below, Contender, Lock, Look, locks_below, look};
-use curator_cli::fields::shown_data;
 use curator_cli::kinds::{LockKind, not_a_contender};
-use curator_cli::text::{age, created, now, rfc3339, shown, shown_session, table};
+use curator_cli::text::{age, created, now, rfc3339, row_of_blocker, shown, shown_session, table};
 use curator_framework::{AddWatchMode, Error};
 use curator_recipes::LockError;
 use serde::Serialize;
@@ -17,12 +16,13 @@ use crate::failure::Failure;
 use crate::outages::Outages;
 use crate::output::{print, tell};
 use crate::site::Site;
-use crate::values::at_least_one;
+use crate::values::{at_least_one, path};
 
 #[derive(Debug, Args)]
 #[command(after_help = LS_NOTES)]
 pub(crate) struct Ls {
-    /// Number of leases of a semaphore; without it all its nodes are shown as `lease`, granted or not
+    /// Number of leases of a semaphore; without it the number in the data of the leases, or if they have none, each one is
+    /// shown as `lease`, granted or not
     #[arg(short = 'n', long, value_parser = at_least_one, env = "CURATOR_LEASES")]
     pub(crate) leases: Option<usize>,
     /// List all locks at and below the path that have contenders
@@ -34,10 +34,12 @@ pub(crate) struct Ls {
     /// Print again on each change, until interrupted; needs ZooKeeper 3.6
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_WATCH")]
     watch: bool,
-    /// End with status 3 if a listed lock is held, and with 77 if none is, but not all could be read
+    /// End with status 3 if a listed lock is held, and with 4 if one is blocked by a persistent node. End with 77 if none
+    /// is, but not all could be read
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_EXIT_CODE")]
     exit_code: bool,
     /// The lock's path
+    #[arg(value_parser = path)]
     path: String,
 }
 
@@ -50,13 +52,15 @@ within a tenth of a second are printed together.";
 #[derive(Debug, Args)]
 #[command(after_help = STATUS_NOTES)]
 pub(crate) struct Status {
-    /// Number of leases of a semaphore; without it all its nodes count as holders, granted or not
+    /// Number of leases of a semaphore; without it the number in the data of the leases, or if they have none, each one
+    /// counts as a holder, granted or not
     #[arg(short = 'n', long, value_parser = at_least_one, env = "CURATOR_LEASES")]
     leases: Option<usize>,
     /// Print JSON, in one line
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
     json: bool,
     /// The lock's path
+    #[arg(value_parser = path)]
     path: String,
 }
 
@@ -65,6 +69,7 @@ Exit status:
     0  free: the lock has no holder
     1  no such lock: the node does not exist, or is not a lock
     3  held: a contender holds the lock, or a lease of it
+    4  blocked: it has no holder, and gets none until a persistent node is deleted, which standard output names
     2, 69, 70, 77  an error, as in `curator --help`
 
 The servers delete the empty node of a free lock after a while, so both 0 and 1 mean that no contender holds it. The times
@@ -73,6 +78,8 @@ are those at which the holders asked for the lock: ZooKeeper does not record whe
 /// The exit status for a lock that is held.
 const HELD: u8 = 3;
 const NO_LOCK: u8 = 1;
+/// The exit status for a lock that a persistent node blocks.
+const BLOCKED: u8 = 4;
 /// The exit status if no listed lock is held, and not all locks could be read.
 const NOT_ALL: u8 = 77;
 /// The time for which changes are collected before they are printed.
@@ -92,7 +99,7 @@ pub(crate) fn tell_anew(before: &mut Option<String>, problem: String) -> bool {
 
 /// Prints the holders and waiters, and returns the exit status.
 pub(crate) async fn list(site: &Site, ls: &Ls) -> Result<u8, Failure> {
-    site.client.session().await?;
+    site.first_session(None).await?;
     if ls.watch {
         return watch(site, ls).await;
     }
@@ -102,6 +109,7 @@ pub(crate) async fn list(site: &Site, ls: &Ls) -> Result<u8, Failure> {
     tell_refused(&refused);
     match ls.exit_code {
         true if locks.iter().any(Lock::is_held) => Ok(HELD),
+        true if locks.iter().any(Lock::is_blocked) => Ok(BLOCKED),
         true if !refused.is_empty() => {
             Err(Failure(NOT_ALL, "no listed lock is held, but not all could be read".to_owned()))
         }
@@ -182,7 +190,9 @@ fn text<'a>(
         let left_out: Vec<_> = left_out.into_iter().collect();
         return line(&Shot { time: now(), complete: left_out.is_empty(), left_out, reason, locks });
     }
-    Ok(table(locks.iter().flat_map(|lock| &lock.contenders)).join("\n") + "\n")
+    let mut lines = table(locks.iter().flat_map(|lock| &lock.contenders));
+    lines.extend(locks.iter().filter_map(|lock| lock.blocked_by.as_deref()).map(row_of_blocker));
+    Ok(lines.join("\n") + "\n")
 }
 
 /// The JSON of `ls`.
@@ -272,7 +282,7 @@ async fn watch(site: &Site, ls: &Ls) -> Result<u8, Failure> {
             // The client connects again.
             Err(Failure(69, text)) if before.is_some() => {
                 if let Some(Below { locks, .. }) = before.as_ref().filter(|_| !is_stale) {
-                    tell(&text);
+                    tell(&format!("no connection: the locks above may have changed: {text}"));
                     let left_out = [&ls.path];
                     if ls.json && !print(self::text(locks, left_out, Some(&text), ls)?).await? {
                         return Ok(0);
@@ -284,8 +294,14 @@ async fn watch(site: &Site, ls: &Ls) -> Result<u8, Failure> {
             }
             found => found?,
         };
-        let facts =
-            |below: &Below| -> Vec<_> { below.locks.iter().flat_map(|lock| &lock.contenders).map(fact).collect() };
+        if is_stale {
+            tell("the connection is back");
+        }
+        let facts = |below: &Below| -> Vec<_> {
+            let contenders = below.locks.iter().flat_map(|lock| &lock.contenders).map(fact);
+            let blockers = below.locks.iter().filter_map(|lock| lock.blocked_by.clone());
+            contenders.chain(blockers.map(|node| (node, "blocks", Vec::new()))).collect()
+        };
         let is_known = before.as_ref().is_some_and(|before| before.refused == below.refused);
         if !is_known || is_stale && ls.json || before.as_ref().map(facts) != Some(facts(&below)) {
             let gap = if before.is_some() && !ls.json { "\n" } else { "" };
@@ -317,7 +333,7 @@ fn fact(one: &Contender) -> (String, &'static str, Vec<u8>) {
 
 /// Prints the state of a lock, and returns the exit status.
 pub(crate) async fn status(site: &Site, status: &Status) -> Result<u8, Failure> {
-    site.client.session().await?;
+    site.first_session(None).await?;
     let lock = match one(site, &status.path, status.leases).await {
         Err(Failure(NO_LOCK, text)) if status.json => {
             print(line(&Missing { path: &status.path, state: "missing", reason: &text })?).await?;
@@ -330,7 +346,11 @@ pub(crate) async fn status(site: &Site, status: &Status) -> Result<u8, Failure> 
     } else {
         print(summary(&lock).join("\n") + "\n").await?;
     }
-    Ok(if lock.is_held() { HELD } else { 0 })
+    Ok(match (lock.is_held(), lock.is_blocked()) {
+        (true, _) => HELD,
+        (false, true) => BLOCKED,
+        (false, false) => 0,
+    })
 }
 
 /// Formats the state of a lock, with a line for each holder.
@@ -343,16 +363,21 @@ fn summary(lock: &Lock) -> Vec<String> {
     let blocked = lock.blocker().map(not_a_contender);
     if !lock.is_held() {
         let wait = if lock.waiting() > 0 { format!(": {} wait", lock.waiting()) } else { String::new() };
+        let free = if blocked.is_some() { "is blocked" } else { free };
         return [format!("{path} {free}{wait}")].into_iter().chain(blocked).collect();
     }
     let mut lines = vec![format!("{path} is {held}: {} {holds}, {} wait", lock.holding(), lock.waiting())];
-    for one in lock.contenders.iter().filter(|one| one.holds()).map(|one| &one.participant) {
-        let (data, asked, at) = (shown_data(&one.data), age(one.age()), created(one));
+    for contender in lock.contenders.iter().filter(|one| one.holds()) {
+        let (one, data) = (&contender.participant, contender.words());
+        let (asked, at) = (age(one.age()), created(one));
         lines.push(format!(
             "{held} by {data} (asked {asked} ago, at {at}, session {}, node {})",
             shown_session(one.session),
             one.path
         ));
+    }
+    if lock.has_unknown_limit() {
+        lines.push("its limit is not known, so each lease counts as a holder: give it with -n".to_owned());
     }
     lines.extend(blocked);
     lines

@@ -1,7 +1,8 @@
 //! The servers that the program is connected to, and the checks of a path before the first write.
 
 use std::future::Future;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use curator_cli::contenders::{blocker, other_kind};
 use curator_cli::kinds::{LockKind, is_candidate, lock_of_contender, not_a_contender};
@@ -9,12 +10,16 @@ use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, Error, Session, node_from_path};
 use curator_recipes::ParticipantKind;
 
+use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output::tell;
 use crate::show::Noun;
 
-/// The longest time for giving back a node. After it, the end of the session deletes the node.
+/// The longest time for giving back a node. After it, the end of the session deletes the node. The client itself waits
+/// longer, so that the end of this time is noticed here.
 pub(crate) const RELEASE: Duration = Duration::from_secs(5);
+/// The longest time for the end of an attempt to connect, if it is of no use any more.
+const ATTEMPT: Duration = Duration::from_millis(500);
 /// The longest time for finding the reason of a refusal.
 const REASON: Duration = Duration::from_secs(1);
 
@@ -22,17 +27,66 @@ const REASON: Duration = Duration::from_secs(1);
 pub(crate) struct Site {
     pub(crate) client: CuratorFramework,
     pub(crate) chroot: Option<String>,
+    /// The connect string.
+    servers: String,
+    /// The timeout that the servers have granted to the first session.
+    session_timeout: OnceLock<Duration>,
 }
 
 impl Site {
+    pub(crate) fn new(client: CuratorFramework, connection: &Connection) -> Self {
+        let (chroot, servers) = (connection.chroot(), connection.servers());
+        Self { client, chroot, servers, session_timeout: OnceLock::new() }
+    }
+
+    /// Closes the client, at most as long as a release may take. Without a session there is nothing to give back, but the
+    /// attempt that is under way may still make one.
+    pub(crate) async fn close(&self) {
+        let had_session = self.session_timeout.get().is_some() || self.client.is_connected();
+        let longest = if had_session { RELEASE } else { ATTEMPT };
+        let _in_time = tokio::time::timeout(longest, self.client.close()).await;
+    }
+
+    /// Returns the words for something that could not be given back.
+    pub(crate) fn left(&self, what: &str) -> String {
+        let within = self.session_timeout.get().map(|timeout| {
+            let seconds = timeout.as_secs_f64();
+            format!(", at most {seconds} s after the servers are back")
+        });
+        format!("{what} stays until its session ends{}", within.unwrap_or_default())
+    }
+
+    /// Gives something back, at most as long as a release may take.
+    pub(crate) async fn give_back(&self, what: &str, closing: impl Future<Output = ()>) {
+        let begin = Instant::now();
+        let closed = tokio::time::timeout(RELEASE, closing).await;
+        // A close ends without the reply to its deletion too.
+        if closed.is_err() || !self.client.is_connected() {
+            tell(&format!("{}: the servers did not answer when it was given back", self.left(what)));
+            // The close of the client repeats the deletion when the servers are back.
+            let _in_time = self.client.block_until_connected_timeout(RELEASE.saturating_sub(begin.elapsed())).await;
+        }
+    }
+
     /// Waits for the connection, at most as long as the options allow. A budget of zero allows one look, so it does not
     /// limit the connection.
     pub(crate) async fn first_session(&self, budget: Option<Duration>) -> Result<Session, Failure> {
         let budget = budget.filter(|budget| !budget.is_zero());
         let longest = budget.unwrap_or(Duration::MAX).min(self.client.connection_timeout());
         match tokio::time::timeout(longest, self.client.session()).await {
-            Ok(session) => Ok(session?),
-            Err(_too_long) => Err(self.client.no_answer("the wait for a connection").into()),
+            Ok(Ok(session)) => {
+                self.session_timeout.get_or_init(|| session.timeout());
+                Ok(session)
+            }
+            // The client waits as long, so either may end first.
+            Ok(Err(error)) if !matches!(error, Error::ConnectionLoss { cause: None, .. }) => Err(error.into()),
+            _too_long => Err(match self.client.no_answer("the wait for a connection") {
+                // The first attempt has not ended.
+                Error::ConnectionLoss { cause: None, .. } => {
+                    Failure(69, format!("no answer from {} in {longest:?}", self.servers))
+                }
+                error => error.into(),
+            }),
         }
     }
 
@@ -91,12 +145,5 @@ impl Site {
             Ok(Ok(Some(node))) => not_a_contender(&node),
             _ => other,
         })
-    }
-}
-
-/// Gives a node back, at most as long as a release may take.
-pub(crate) async fn give_back(owner: &str, closing: impl Future<Output = ()>) {
-    if tokio::time::timeout(RELEASE, closing).await.is_err() {
-        tell(&format!("no answer to the deletion of the {owner}'s node, it stays until the session ends"));
     }
 }

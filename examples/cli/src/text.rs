@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use curator_framework::SessionId;
+use curator_framework::{SessionId, node_from_path};
 use curator_recipes::{Participant, ParticipantKind};
 
 use crate::contenders::Contender;
@@ -17,21 +17,45 @@ pub fn shown_session(owner: Option<SessionId>) -> String {
 /// Formats the contenders as the lines of a table, with its head first.
 #[must_use]
 pub fn table<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Vec<String> {
-    let row = |state: &str, kind: &str, age: &str, session: &str, data: &str, node: &str| {
-        format!("{state:<6} {kind:<6} {age:>8}  {session:<18}  {data:<28}  {node}")
-    };
     let mut lines = vec![row("STATE", "KIND", "AGE", "SESSION", "DATA", "NODE")];
-    for Contender { participant, state } in contenders {
+    for contender in contenders {
+        let Contender { participant, state } = contender;
+        let is_asked = contender.is_asked_to_release();
+        let data = if is_asked { "asked to release".to_owned() } else { start_of(&participant.data) };
         lines.push(row(
             state,
             kind(participant.kind),
             &age(participant.age()),
             &shown_session(participant.session),
-            &shown_data(&participant.data),
+            &data,
             &participant.path,
         ));
     }
     lines
+}
+
+/// Formats the row of a persistent node that blocks a lock without contenders.
+#[must_use]
+pub fn row_of_blocker(node: &str) -> String {
+    let kind = ParticipantKind::of_node(node_from_path(node)).map_or("-", |(participant, _)| kind(participant));
+    row("blocks", kind, "-", &shown_session(None), "-", node)
+}
+
+fn row(state: &str, kind: &str, age: &str, session: &str, data: &str, node: &str) -> String {
+    format!("{state:<6} {kind:<6} {age:>8}  {session:<18}  {data:<28}  {node}")
+}
+
+/// The longest data in a table or a line, in characters.
+const LONGEST: usize = 120;
+
+/// Formats data for a table or a line: the start of long data.
+#[must_use]
+pub fn start_of(data: &[u8]) -> String {
+    let text = shown_data(data);
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 /// Returns the word for a kind.

@@ -14,19 +14,39 @@ pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Parses a number with the unit ms, s, m or h. The unit defaults to seconds.
+/// Parses a time: a number of seconds, or numbers with the units d, h, m, s and ms in this order, as `1h30m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = match unit {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("the units are ms, s, m and h".to_owned()),
-    };
-    let number: f64 = number.parse().map_err(|_not_one| "it is not a number".to_owned())?;
-    Duration::try_from_secs_f64(number * unit).map_err(|error| error.to_string())
+    let (mut rest, mut seconds, mut before) = (text, 0.0, f64::INFINITY);
+    loop {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, behind) = rest.split_at(digits);
+        let letters = behind.find(|c: char| c.is_ascii_digit()).unwrap_or(behind.len());
+        let (unit, behind) = behind.split_at(letters);
+        let unit = match unit {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "" if rest == text => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            "d" => 86_400.0,
+            _ => return Err("the units are ms, s, m, h and d, the longest first".to_owned()),
+        };
+        let number: f64 = number.parse().map_err(|_not_one| "it is not a number".to_owned())?;
+        if unit >= before {
+            return Err("the longest unit comes first".to_owned());
+        }
+        (rest, seconds, before) = (behind, seconds + number * unit, unit);
+        if rest.is_empty() {
+            return Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
+        }
+    }
+}
+
+/// Parses a path. The slash at its end, as a shell completes it, is left out.
+#[expect(clippy::unnecessary_wraps, reason = "a parser of clap returns a result")]
+pub(crate) fn path(text: &str) -> Result<String, String> {
+    let path = text.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(text);
+    Ok(path.to_owned())
 }
 
 /// Parses a number of bytes with the unit K, M or G, or without one.

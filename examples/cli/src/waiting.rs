@@ -9,21 +9,20 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_cli::contenders::{Contender, contenders};
-use curator_cli::fields::shown_data;
 use curator_cli::kinds::not_a_contender;
 use curator_cli::text::{age, shown_session};
 use curator_framework::{Chain, CuratorFramework};
 use curator_recipes::{BarrierError, LockError, ParticipantKind};
 
 use crate::failure::Failure;
-use crate::output::tell;
+use crate::output::{tell, tell_conflict};
 use crate::values::duration;
 
 /// The options of a command that waits for a node.
 #[derive(Debug, Args)]
 pub(crate) struct WaitOptions {
     /// Give up when the wait is not over in this time, which includes connecting; 0 looks once [default: never]
-    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
+    #[arg(long, short = 'w', visible_alias = "wait", value_parser = duration, env = "CURATOR_TIMEOUT")]
     pub(crate) timeout: Option<Duration>,
     /// The exit status when the wait is not over at the end of --timeout
     #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
@@ -45,7 +44,7 @@ impl WaitOptions {
         if told(waited, self.verbose, waits).await?.is_some() {
             return Ok(0);
         }
-        tell(still);
+        tell_conflict(if self.verbose { 1 } else { self.conflict_exit_code }, still);
         Ok(self.conflict_exit_code)
     }
 }
@@ -166,7 +165,7 @@ impl Place {
             let held = if first.state == "leads" { "led" } else { "held" };
             text += &format!(
                 "; {held} by {}{more} (asked {} ago, session {}, node {})",
-                shown_data(&one.data),
+                first.words(),
                 age(one.age()),
                 shown_session(one.session),
                 one.path

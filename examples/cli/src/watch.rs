@@ -62,7 +62,7 @@ const GO_ON: Flow = Ok(ControlFlow::Continue(()));
 /// Prints the nodes and each change, until the reader of the pipe closes it.
 pub(crate) async fn watch(site: &Site, options: &WatchOptions) -> Result<u8, Failure> {
     let client = &site.client;
-    client.session().await?;
+    site.first_session(None).await?;
     site.check_chroot().await?;
     let mut scope = CuratorCacheOptions::new();
     if let Some(depth) = options.depth {

@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use curator_framework::Zxid;
+
 use crate::queues::error::QueueError;
 
 /// An item in a queue, from a queue's method `peek`, or a dead letter, from `dead_letters`. It is not taken: another
@@ -17,6 +19,8 @@ pub struct QueuedItem<T> {
     pub created: SystemTime,
     /// The number of deliveries until now, with one that lasts. Deliveries by Java's consumers do not count.
     pub attempts: u32,
+    /// The transaction that put the item, as [`Delivery::key`](crate::Delivery::key). `None` if the node cannot be decoded.
+    pub key: Option<Zxid>,
     /// The reason of the rejection, if this is a dead letter.
     pub reason: Option<String>,
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use curator_framework::recipe::{Budget, RecipeClient as _};
 use curator_framework::spi::Operation;
 use curator_framework::{
-    Chain, CreateMode, CuratorFramework, Error, PathText, RetryLoop, Session, Stat, WakeReason, make_path,
+    Chain, CreateMode, CuratorFramework, Error, PathText, RetryLoop, Session, Stat, WakeReason, Zxid, make_path,
     node_from_path,
 };
 use futures_util::future::join_all;
@@ -333,7 +333,12 @@ impl<T: 'static> Shared<T> {
         let plain = self.plain(path, data);
         let content = plain.as_ref().map_err(Clone::clone).and_then(|plain| self.content(path, plain));
         let (earlier, reason) = content.as_ref().map_or((0, None), |it| (it.history.attempts, it.reason));
+        let key = content.as_ref().ok().map(|content| match content.history.first_czxid {
+            0 => Zxid::new(stat.czxid),
+            first => Zxid::new(first),
+        });
         QueuedItem {
+            key,
             name: node_from_path(path).to_owned(),
             attempts: earlier.saturating_add(u32::try_from(stat.version).unwrap_or_default()),
             reason: reason.map(|reason| String::from_utf8_lossy(reason).into_owned()),

@@ -151,11 +151,12 @@ impl Names {
             let rest = match &letter.items {
                 Err(_) => "its data is not an item's".to_owned(),
                 Ok(items) => {
+                    let key = letter.key.map(|key| format!("key {}, ", key.get())).unwrap_or_default();
                     let deliveries = attempts(letter).map(|attempts| format!("deliveries: {attempts}, "));
                     let reason = letter.reason.as_deref().unwrap_or("no reason");
                     let items: Vec<String> = items.iter().map(|item| shown_data(item)).collect();
                     let (deliveries, reason) = (deliveries.unwrap_or_default(), shown(reason.as_bytes()));
-                    format!("{deliveries}{reason}: {}", items.join(", "))
+                    format!("{key}{deliveries}{reason}: {}", items.join(", "))
                 }
             };
             text += &row("dead", &shown(letter.name.as_bytes()), &rest);
@@ -196,6 +197,7 @@ struct Item<'a> {
 #[derive(Serialize)]
 struct Letter<'a> {
     name: &'a str,
+    key: Option<i64>,
     attempts: Option<u32>,
     reason: Option<&'a str>,
     /// `None`: the data is not an item's.
@@ -230,6 +232,7 @@ impl<'a> Letter<'a> {
     fn of(letter: &'a QueuedItem<Vec<u8>>) -> Self {
         Self {
             name: &letter.name,
+            key: letter.key.map(|key| key.get()),
             attempts: attempts(letter),
             reason: letter.reason.as_deref(),
             items: letter.items.as_ref().ok().map(|items| items.iter().map(|item| DataFields::new(item)).collect()),

@@ -139,7 +139,7 @@ impl Queue {
 /// Runs the command, and returns the exit status.
 pub(crate) async fn queue(site: &Site, queue: &Queue, signals: &mut Signals) -> Result<u8, Failure> {
     match queue {
-        Queue::Put(put) => signals.unless_ended(put::put(site, put)).await,
+        Queue::Put(put) => put::put(site, put, signals).await,
         Queue::Take(take) => signals.unless_ended(take::take(site, take)).await,
         Queue::Work(work) => work::work(site, work, signals).await,
         Queue::Ls(ls) => signals.unless_ended(ls::list(site, ls)).await,

@@ -1,10 +1,12 @@
 //! `queue put`: an item, or each line of standard input.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
+use curator_framework::Error;
 use curator_recipes::{
     DistributedDelayQueue, DistributedIdQueue, DistributedPriorityQueue, DistributedQueue, QueueError, RawCodec,
 };
@@ -12,6 +14,7 @@ use curator_recipes::{
 use super::Paths;
 use crate::each::{Parts, input};
 use crate::failure::{Failure, UNKNOWN};
+use crate::signals::Signals;
 use crate::site::Site;
 use crate::values::{Access, duration};
 
@@ -85,6 +88,10 @@ impl Target {
             },
         };
         put.map_err(|error| match error.outcome_unknown() {
+            _ if matches!(error, QueueError::Framework(Error::RequestTooLarge { .. })) => {
+                let Failure(code, text) = error.into();
+                Failure(code, format!("the item has {} bytes: {text}", item.len()))
+            }
             true => {
                 let Failure(_, text) = error.into();
                 Failure(UNKNOWN, format!("{text}; the item may be in the queue"))
@@ -95,7 +102,17 @@ impl Target {
 }
 
 /// Puts the item, or each line, and returns the exit status.
-pub(super) async fn put(site: &Site, put: &Put) -> Result<u8, Failure> {
+pub(super) async fn put(site: &Site, put: &Put, signals: &mut Signals) -> Result<u8, Failure> {
+    let count = Cell::new(0_u64);
+    let outcome = signals.unless_ended(put_all(site, put, &count)).await;
+    outcome.map_err(|Failure(code, text)| match put.each && (count.get() > 0 || code > 128) {
+        true => Failure(code, format!("{text}; {} lines were put before", count.get())),
+        false => Failure(code, text),
+    })
+}
+
+/// Puts the item, or each line, and counts.
+async fn put_all(site: &Site, put: &Put, count: &Cell<u64>) -> Result<u8, Failure> {
     let target = Target::of(site, put)?;
     site.first_session(None).await?;
     site.check_chroot().await?;
@@ -104,17 +121,13 @@ pub(super) async fn put(site: &Site, put: &Put) -> Result<u8, Failure> {
         return Ok(0);
     }
     let mut read = input(if put.each { Parts::Lines } else { Parts::Whole })?;
-    let mut count = 0_u64;
     while let Some(item) = read.recv().await {
         let item = item?;
         if put.each && item.is_empty() {
             continue;
         }
-        target.put(&item).await.map_err(|Failure(code, text)| match put.each {
-            true => Failure(code, format!("{text}; {count} lines were put before")),
-            false => Failure(code, text),
-        })?;
-        count += 1;
+        target.put(&item).await?;
+        count.set(count.get() + 1);
     }
     Ok(0)
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::Source;
 use crate::failure::Failure;
-use crate::output::{print, tell};
+use crate::output::{check_standard_output, print, tell, tell_conflict};
 use crate::show::line;
 use crate::site::Site;
 use crate::values::{Access, duration};
@@ -26,7 +26,7 @@ use crate::waiting::PACE;
 pub(crate) struct Take {
     /// Give up when no item has come in this time, which includes connecting; 0 takes an item only if one is ready
     /// [default: never]
-    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
+    #[arg(long, short = 'w', visible_alias = "wait", value_parser = duration, env = "CURATOR_TIMEOUT")]
     timeout: Option<Duration>,
     /// The exit status without an item
     #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
@@ -52,6 +52,7 @@ Exit status:
 
 /// Takes one item, prints it, and returns the exit status.
 pub(super) async fn take(site: &Site, take: &Take) -> Result<u8, Failure> {
+    check_standard_output()?;
     let (begin, source) = (Instant::now(), &take.source);
     let mut consumer = source.consumer(site)?;
     site.first_session(take.timeout).await?;
@@ -71,7 +72,8 @@ pub(super) async fn take(site: &Site, take: &Take) -> Result<u8, Failure> {
         }
     };
     let Some(delivery) = taken else {
-        tell(&format!("no item of {0} is ready: curator queue ls {0} shows the queue", source.paths.path));
+        let text = format!("no item of {0} is ready: curator queue ls {0} shows the queue", source.paths.path);
+        tell_conflict(take.conflict_exit_code, &text);
         return Ok(take.conflict_exit_code);
     };
     source.check(delivery.name(), delivery.sequence())?;

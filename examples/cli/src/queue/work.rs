@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::Source;
 use crate::child::{self, Ended, Grace, Input, NOT_EXECUTABLE, NOT_FOUND, Order, Setting, Streams};
-use crate::each::command_for;
+use crate::each::{check_place, command_for};
 use crate::failure::Failure;
 use crate::outages::Outages;
 use crate::output::{print, tell};
@@ -101,6 +101,9 @@ Exit status:
 
 /// Runs the command for each item, and returns the exit status.
 pub(super) async fn work(site: &Site, work: &Work, signals: &mut Signals) -> Result<u8, Failure> {
+    if work.input == Way::Argument {
+        check_place(&work.command)?;
+    }
     let mut consumer = work.source.consumer(site)?;
     let connected = async {
         let session = site.first_session(None).await?;
@@ -232,7 +235,12 @@ async fn one(delivery: Delivery<Vec<u8>>, work: &Work, grace: Duration) -> Resul
     let (outcome, reason) = outcome(&ran.end, error.as_ref());
     let (name, attempt) = (delivery.name(), delivery.attempt());
     if outcome != "completed" {
-        tell(&format!("{name}: {outcome} after delivery {attempt}: {}", reason.as_deref().unwrap_or_default()));
+        // A dead letter has another name.
+        let to = match outcome {
+            "rejected" => format!(" to {} (key {})", work.source.paths.dead(), delivery.key().get()),
+            _ => String::new(),
+        };
+        tell(&format!("{name}: {outcome} after delivery {attempt}{to}: {}", reason.as_deref().unwrap_or_default()));
     }
     let (path, key, seconds) = (&*work.source.paths.path, delivery.key().get(), seconds(took));
     let record = Record { time: now(), path, name, key, attempt, outcome, status: ran.status, seconds, reason };

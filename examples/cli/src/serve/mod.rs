@@ -22,7 +22,7 @@ mod services;
 mod tree;
 
 use std::future::{Future, pending};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -60,12 +60,21 @@ needs a token of at least 16 characters: requests then have it in `Authorization
 
 INT and TERM end the program with status 0.";
 
+/// Parses an address, or the name of a host, with a port.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let form = || "it is an address and a port, as 127.0.0.1:8080".to_owned();
+    let (host, _port) = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).ok_or_else(form)?;
+    let found = text.to_socket_addrs().map_err(|error| format!("{host}: {error}"))?;
+    // A name of this host may have addresses of both kinds.
+    found.min_by_key(SocketAddr::is_ipv6).ok_or_else(form)
+}
+
 /// The options of `curator serve`.
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
 pub(crate) struct Serve {
     /// Address and port of the web page; port 0 takes a free one
-    #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT", env = "CURATOR_LISTEN")]
+    #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT", value_parser = address, env = "CURATOR_LISTEN")]
     listen: SocketAddr,
     /// A secret that requests must show; needed for addresses other than loopback
     #[arg(long, env = "CURATOR_TOKEN", hide_env_values = true)]

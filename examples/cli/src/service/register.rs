@@ -21,7 +21,7 @@ use crate::outages::Outages;
 use crate::output::tell;
 use crate::presence::{Presence, Report, run};
 use crate::signals::Signals;
-use crate::site::{Site, give_back};
+use crate::site::Site;
 
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
@@ -92,7 +92,7 @@ pub(super) async fn register(site: &Site, register: &Register, signals: &mut Sig
     };
     signals.unless_ended(connected).await?;
     let instance = with_address(instance, &discovery).await?;
-    let keeper = Keeper { discovery, instance, path: &path, present: RefCell::default() };
+    let keeper = Keeper { site, discovery, instance, path: &path, present: RefCell::default() };
     let (healthy, is_healthy) = watch::channel(false);
     let (command, setting) = (&register.command, &register.setting);
     let outcome = tokio::select! {
@@ -101,7 +101,7 @@ pub(super) async fn register(site: &Site, register: &Register, signals: &mut Sig
         failed = keeper.keep(is_healthy, Outages::of(&site.client)) => failed.map(|never| match never {}),
         outcome = run(&keeper, command, setting, keeper.path, signals) => outcome,
     };
-    give_back("instance", keeper.discovery.close()).await;
+    site.give_back(&keeper.node(), keeper.discovery.close()).await;
     outcome
 }
 
@@ -134,6 +134,7 @@ fn checked(address: &str) -> Result<&str, Failure> {
 
 /// Keeps the instance registered while it is healthy.
 struct Keeper<'a> {
+    site: &'a Site,
     discovery: ServiceDiscovery<RawPayload>,
     instance: ServiceInstance<RawPayload>,
     /// The path of the service.
@@ -142,6 +143,11 @@ struct Keeper<'a> {
 }
 
 impl Keeper<'_> {
+    /// Returns the words for the instance's node.
+    fn node(&self) -> String {
+        format!("the instance {} at {}", self.instance.id, self.path)
+    }
+
     /// Never ends but for an error of the instance: the caller drops it.
     async fn keep(&self, mut healthy: watch::Receiver<bool>, mut outages: Outages) -> Result<Infallible, Failure> {
         let report = Report::new(self);
@@ -168,7 +174,7 @@ impl Keeper<'_> {
                         tell(&format!("the instance is not deleted yet: {}", Chain(&error)));
                     }
                 };
-                give_back("instance", unregister).await;
+                self.site.give_back(&self.node(), unregister).await;
                 report.tell(format!("{} is not registered", self.instance.id));
             }
             return Ok(());
@@ -186,8 +192,8 @@ impl Keeper<'_> {
 }
 
 impl Grant for Keeper<'_> {
-    fn what(&self) -> &'static str {
-        "its registration"
+    fn what(&self, _path: &str) -> String {
+        "its registration".to_owned()
     }
 
     fn variables(&self, _path: &str) -> Vec<(&'static str, String)> {

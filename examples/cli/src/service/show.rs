@@ -20,7 +20,7 @@ type Instance = ServiceInstance<RawPayload>;
 
 /// Prints the services, or the instances of one, and returns the exit status.
 pub(super) async fn list(site: &Site, ls: &Ls) -> Result<u8, Failure> {
-    site.client.session().await?;
+    site.first_session(None).await?;
     let discovery = discovery(site, &ls.base)?;
     let (text, is_empty) = match &ls.name {
         None => {
@@ -58,7 +58,7 @@ pub(super) async fn list(site: &Site, ls: &Ls) -> Result<u8, Failure> {
 
 /// Prints each change of a service, until the reader of the pipe closes it.
 pub(super) async fn watch(site: &Site, watch: &Watch) -> Result<u8, Failure> {
-    site.client.session().await?;
+    site.first_session(None).await?;
     site.check_chroot().await?;
     let cache = ServiceCache::new(&discovery(site, &watch.base)?, &watch.name)?;
     cache.start()?;

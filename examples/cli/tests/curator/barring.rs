@@ -147,7 +147,7 @@ fn removed_barrier_stops_the_command_behind_it() {
     assert_eq!(lines.next().unwrap(), "asked");
     let (code, told) = end(holder);
     // The shell may report the end of its `sleep` before.
-    assert!(code == Some(74) && told.contains("curator: the barrier is lost: "), "{told}");
+    assert!(code == Some(74) && told.contains("curator: the barrier /barrier is lost: "), "{told}");
     // A signal reaches the command too.
     let (holder, mut lines) = hold(&servers, &[], script);
     signal(&holder, Signal::TERM);

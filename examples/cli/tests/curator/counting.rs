@@ -85,14 +85,33 @@ fn counter_of_four_bytes_is_that_of_integers() {
         assert_eq!(integer(change), refused(2, too_large), "{change:?}");
     }
     assert_eq!(integer(&[]), printed("2147483647"));
-    // The size tells the two kinds apart, so only --set overwrites the other kind.
+    // The size tells the two kinds apart.
     let other = "the data of /count is not a number: it has 4 bytes, not 8: use --integer";
     for change in [&[][..], &["--add", "1"], &["--cas", "1", "2"]] {
         assert_eq!(count(&servers, change), refused(2, other), "{change:?}");
     }
-    assert_eq!(count(&servers, &["--set", "1"]), printed("1"));
+    assert_eq!(count(&servers, &["--set", "1"]), refused(2, &format!("{other}; --force overwrites it")));
+    assert_eq!(server.data("/count"), Some(i32::MAX.to_be_bytes().to_vec()));
+    assert_eq!(count(&servers, &["--set", "1", "--force"]), printed("1"));
     let other = "the data of /count is not a number: it has 8 bytes, not 4: leave --integer out";
     assert_eq!(integer(&["--add", "1"]), refused(2, other));
+}
+
+#[tokio::test]
+async fn set_overwrites_other_data_only_by_force() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    create(&server, &["/count"]).await;
+    let client = crate::watching::writer(&server);
+    client.set_data().for_path("/count", "important config").await.unwrap();
+    client.close().await;
+    let (code, out, told) = count(&servers, &["--set", "3"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{told}");
+    assert!(told.contains("it has 16 bytes, not 8") && told.ends_with("; --force overwrites it\n"), "{told}");
+    assert_eq!(server.data("/count"), Some(b"important config".to_vec()));
+    assert_eq!(count(&servers, &["--add", "3", "--force"]).0, Some(2), "--force needs --set");
+    assert_eq!(count(&servers, &["--set", "3", "--force"]), printed("3"));
+    assert_eq!(count(&servers, &[]), printed("3"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use curator_framework::{Acl, CuratorFramework, Permission, RetryOneTime};
 use curator_test::TestingServer;
 
-use crate::{curator, run, stderr, stdout, until};
+use crate::{apache, curator, run, stderr, stdout, until};
 
 const RIGHT: &str = "digest:me:secret";
 /// Follows an error for want of credentials.
@@ -94,4 +94,13 @@ fn credentials_that_the_server_does_not_accept_are_named_as_the_reason() {
         assert_eq!(stderr(&output), expected);
     }
     until("the sessions are closed", || server.sessions().is_empty());
+}
+
+#[test]
+fn login_that_the_servers_refuse_has_the_status_of_credentials() {
+    let (servers, _server) = apache();
+    let options = ["--auth", "sasl:bob:secret", "--connect-timeout", "1s", "ls", "/lock"];
+    let output = run(&servers, &options);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{output:?}");
+    assert!(stderr(&output).contains("no login by SASL"), "{output:?}");
 }

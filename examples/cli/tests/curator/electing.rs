@@ -180,7 +180,7 @@ fn killed_session_stops_the_command_and_the_candidate_leads_again() {
     assert_eq!(code, Some(3));
     // The shell may tell of its `sleep`.
     let told: Vec<&str> = text.lines().filter(|line| line.starts_with("curator: ")).collect();
-    assert!(told[0].starts_with("curator: leadership is lost: the session"), "{text}");
+    assert!(told[0].starts_with("curator: leadership of /election is lost: the session"), "{text}");
     assert_eq!(told[1..], ["curator: waits for the next term of /election"]);
 }
 
@@ -259,7 +259,7 @@ async fn deleted_node_stops_the_command_and_the_next_candidate_leads() {
     signal(&first, Signal::TERM);
     let (code, text) = end(first);
     assert_eq!(code, Some(143));
-    assert!(text.starts_with("curator: leadership is lost: the node was deleted"), "{text}");
+    assert!(text.starts_with("curator: leadership of /election is lost: the node was deleted"), "{text}");
 }
 
 #[test]

@@ -23,8 +23,17 @@ pub(crate) fn on_a_terminal(
 
 /// Runs a script under `/lock` on a terminal of its own.
 pub(crate) fn terminal(server: &TestingServer, options: &str, script: &str) -> Child {
+    on_terminal(server, &format!("lock {options} /lock -- sh -c \"$SCRIPT\""), script)
+}
+
+/// Runs the program with these arguments on a terminal of its own.
+pub(crate) fn program(server: &TestingServer, arguments: &str) -> Child {
+    on_terminal(server, arguments, "")
+}
+
+fn on_terminal(server: &TestingServer, arguments: &str, script: &str) -> Child {
     Command::new("script")
-        .args(["-q", "-e", "-c", &format!("exec \"$CURATOR\" lock {options} /lock -- sh -c \"$SCRIPT\""), "/dev/null"])
+        .args(["-q", "-e", "-c", &format!("exec \"$CURATOR\" {arguments}"), "/dev/null"])
         .env("CURATOR", env!("CARGO_BIN_EXE_curator"))
         .env("CURATOR_CONNECT", server.connect_string())
         .env("SCRIPT", script)

@@ -23,7 +23,7 @@ fn a_lost_session_stops_the_command() {
     let (code, text) = end(child);
     assert_eq!(code, Some(74));
     // The shell may report the end of its `sleep` before.
-    assert!(text.contains("curator: the lock is lost: the session"), "{text}");
+    assert!(text.contains("curator: the lock /lock is lost: the session"), "{text}");
 }
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn a_deleted_node_stops_the_command() {
     client.close().await;
     assert_eq!(
         end(child),
-        (Some(74), "curator: the lock is lost: the node was deleted, but not by its owner\n".to_owned())
+        (Some(74), "curator: the lock /lock is lost: the node was deleted, but not by its owner\n".to_owned())
     );
     assert_eq!(out.read_to_string(&mut String::new()).unwrap(), 0);
 }
@@ -130,12 +130,48 @@ fn silence_stops_the_command_before_the_next_grant() {
     out.read_to_string(&mut rest).unwrap();
     let (code, text) = end(child);
     assert_eq!(code, Some(74));
-    assert!(text.contains("before the lock can be lost"), "{text}");
+    assert!(text.contains("before the lock /lock can be lost"), "{text}");
     assert!(rest.contains("\nasked\n"), "{rest}");
     let last = rest.lines().rfind(|line| *line != "asked").unwrap();
     let output = other.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(uptime(&stdout(&output)) > uptime(last), "{output:?} {last}");
+}
+
+/// The node of a command that ends in an outage is deleted when the servers are back, or named.
+#[test]
+fn grant_that_cannot_be_given_back_is_told_and_given_back_when_the_servers_answer() {
+    let cases: [(&[&str], &str); 4] = [
+        (&["lock"], "the lock /given"),
+        (&["elect"], "leadership of /given"),
+        (&["barrier", "hold"], "the barrier /given"),
+        (&["join", "--id", "me"], "the member's node"),
+    ];
+    for (command, what) in cases {
+        let server = TestingServer::start().unwrap();
+        let proxy = FaultProxy::start(server.address()).unwrap();
+        let options = ["--session-timeout", "40s"];
+        let command = [&options, command, &["/given", "--", "sh", "-c", "echo; read line"]].concat();
+        let mut child = curator(&proxy.connect_string(), &command).stdin(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        proxy.refuse();
+        proxy.reset();
+        child.stdin.take().unwrap().write_all(b"done\n").unwrap();
+        let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let line = told.find(|line| line.contains("stays until its session ends")).expect(what);
+        assert!(line.contains(what) && line.contains("at most 40 s"), "{line}");
+        proxy.accept();
+        assert_eq!(end_of(child), Some(0), "{what}");
+        let node = || server.children("/given").is_some_and(|nodes| !nodes.is_empty());
+        let is_left = if command.contains(&"hold") { server.exists("/given") } else { node() };
+        assert!(!is_left, "{what} was left");
+    }
+}
+
+fn end_of(mut child: std::process::Child) -> Option<i32> {
+    until("the end of the program", || child.try_wait().unwrap().is_some());
+    child.wait().unwrap().code()
 }
 
 fn uptime(text: &str) -> f64 {

@@ -80,10 +80,11 @@ async fn force_deletes_no_node_of_other_use() {
     let retry = RetryOneTime::new(std::time::Duration::from_millis(50));
     let client = CuratorFramework::new_client(&servers, retry).unwrap();
     client.start().unwrap();
-    for node in ["/settings", "/jobs", "/jobs/lock-0000000007"] {
+    for node in ["/settings", "/jobs", "/jobs/lock-1"] {
         client.create().for_path(node).await.unwrap();
+        client.create().for_path(&format!("{node}/child")).await.unwrap();
         let output = run(&servers, &["revoke", "--force", "--yes", node]);
-        assert!(output.status.code() == Some(2) && stderr(&output).contains("nothing was deleted"), "{output:?}");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
         assert!(server.exists(node));
     }
 }
@@ -103,6 +104,25 @@ fn revoked_holder_has_a_status_of_its_own() {
     }
 }
 
+/// The request overwrites the data, which names the host and the process.
+#[test]
+fn data_of_a_holder_that_is_asked_to_release_is_told() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let (child, _out, node) = begin(&servers, &["--data", "worker-7"], "echo $CURATOR_NODE; exec sleep 600");
+    let output = run(&servers, &["revoke", &node]);
+    assert!(stdout(&output).contains("\nits data was worker-7\n"), "{output:?}");
+    assert!(!stdout(&run(&servers, &["revoke", &node])).contains("its data was"));
+    let output = run(&servers, &["status", "/lock"]);
+    assert!(stdout(&output).contains("held by a contender that is asked to release (asked "), "{output:?}");
+    let lock = crate::showing::parsed(&stdout(&run(&servers, &["status", "--json", "/lock"])));
+    assert_eq!(lock["contenders"][0]["asked_to_release"], true, "{lock}");
+    let table = stdout(&run(&servers, &["ls", "/lock"]));
+    assert!(table.contains(" asked to release ") && !table.contains("__REVOKE__"), "{table}");
+    signal(&child, Signal::TERM);
+    assert_eq!(end(child).0, Some(143));
+}
+
 #[test]
 fn lock_inside_itself_is_refused() {
     let server = TestingServer::start().unwrap();
@@ -111,7 +131,7 @@ fn lock_inside_itself_is_refused() {
         ("lock /lock -- true", 2),
         ("write /lock -- true", 2),
         ("semaphore /lock -- true", 2),
-        ("semaphore --each /lock -- true </dev/null", 2),
+        ("semaphore --each /lock -- true {} </dev/null", 2),
         ("lock /other -- true", 0),
     ] {
         let output = lock(&servers, &[], &format!("$CURATOR {inner}"));
@@ -186,6 +206,65 @@ fn limit_in_a_node_counts_for_all() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let output = run(&servers, &["semaphore", "--limit-path", "/long", "/leases", "--", "true"]);
     assert!(output.status.code() == Some(2) && stderr(&output).contains("not a count"), "{output:?}");
+}
+
+/// The nodes of leases and of the queue tell how many hold and wait, and their data.
+#[test]
+fn waiters_of_a_semaphore_do_not_count_as_holders() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let enter = |options: &[&str], data: &str| {
+        let command = [&["semaphore"], options, &["--data", data, "/pool", "--", "sh", "-c", "echo; exec sleep 600"]];
+        curator(&servers, &command.concat()).spawn().unwrap()
+    };
+    let leases = || server.children("/pool/leases").map_or(0, |nodes| nodes.len());
+    let waiters = || server.children("/pool/locks").map_or(0, |nodes| nodes.len());
+    let mut all = Vec::new();
+    for (data, has) in [("one", [1, 0]), ("two", [2, 0]), ("three", [3, 1]), ("four", [3, 2])] {
+        all.push(enter(&["-n", "2"], data));
+        until("its nodes", || [leases(), waiters()] == has);
+    }
+    let output = run(&servers, &["status", "/pool"]);
+    let text = stdout(&output);
+    assert!(output.status.code() == Some(3) && text.starts_with("/pool is held: 2 holds, 2 wait\n"), "{text}");
+    assert_eq!(text.matches("\nheld by ").count(), 2, "{text}");
+    let lock = crate::showing::parsed(&stdout(&run(&servers, &["status", "--json", "/pool"])));
+    assert_eq!((&lock["holding"], &lock["waiting"]), (&2.into(), &2.into()), "{lock}");
+    let rows = stdout(&run(&servers, &["ls", "/pool"]));
+    for row in ["turn .* three ", "waits .* four ", "lease .* one ", "lease .* two "] {
+        let (state, data) = row.split_once(" .* ").unwrap();
+        assert!(rows.lines().any(|row| row.starts_with(state) && row.contains(data)), "{row}: {rows}");
+    }
+    let output = run(&servers, &["semaphore", "-n", "2", "--try", "/pool", "--", "true"]);
+    let text = "curator: all 2 leases of /pool are taken: curator status /pool shows the holders\n";
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(75), text));
+    for child in all {
+        signal(&child, Signal::TERM);
+        assert_eq!(end(child).0, Some(143));
+    }
+}
+
+#[test]
+fn limit_that_is_zero_or_not_known_is_told() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let count = |limit: &str| run(&servers, &["count", "--integer", "--set", limit, "/limit"]).status.code();
+    assert_eq!(count("1"), Some(0));
+    let mut holder =
+        curator(&servers, &["semaphore", "--limit-path", "/limit", "/pool", "--", "sh", "-c", "echo; exec sleep 600"]);
+    let mut holder = holder.spawn().unwrap();
+    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let text = stdout(&run(&servers, &["status", "/pool"]));
+    assert!(text.contains("\nits limit is not known, so each lease counts as a holder: give it with -n\n"), "{text}");
+    assert_eq!(count("0"), Some(0));
+    for options in [&["--try"][..], &["-w", "300ms"]] {
+        let output =
+            run(&servers, &[&["semaphore", "--limit-path", "/limit"], options, &["/pool", "--", "true"]].concat());
+        let text = "curator: the limit in /limit is 0: curator count --integer --set N /limit changes it\n";
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(75), text), "{options:?}");
+    }
+    signal(&holder, Signal::TERM);
+    assert_eq!(end(holder).0, Some(143));
 }
 
 #[test]

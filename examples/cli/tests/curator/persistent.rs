@@ -69,7 +69,7 @@ async fn waiter_names_the_persistent_node_that_blocks_it() {
     let server = TestingServer::start().unwrap();
     let servers = server.connect_string();
     create(&server, &["/lock/lock-0"]).await;
-    let hint = "/lock/lock-0 is a persistent node, not a contender: delete or rename it";
+    let hint = &advice("/lock/lock-0");
     let output = run(&servers, &["lock", "--timeout", "0", "/lock", "--", "true"]);
     assert_eq!((output.status.code(), stderr(&output)), (Some(75), format!("curator: {hint}\n")));
     // The node of another kind of lock does not block an election.
@@ -80,22 +80,59 @@ async fn waiter_names_the_persistent_node_that_blocks_it() {
         (&["semaphore", "-n", "1", "--timeout", "300ms", "/pool", "--", "true"], "/pool/locks/lock-0"),
     ] {
         let output = run(&servers, command);
-        let text = format!("curator: {blocker} is a persistent node, not a contender: delete or rename it\n");
+        let text = format!("curator: {}\n", advice(blocker));
         assert_eq!((output.status.code(), stderr(&output)), (Some(75), text));
     }
     let mut waiter = curator(&servers, &["lock", "-v", "/lock", "--", "true"]).spawn().unwrap();
     let mut lines = BufReader::new(waiter.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert_eq!(lines.next(), Some(format!("curator: waits for /lock: 0 ahead; {hint}")));
     let output = run(&servers, &["status", "/lock"]);
-    assert_eq!(stdout(&output), format!("/lock is free: 1 wait\n{hint}\n"));
-    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(stdout(&output), format!("/lock is blocked: 1 wait\n{hint}\n"));
+    assert_eq!(output.status.code(), Some(4));
     let output = run(&servers, &["ls", "--json", "/lock"]);
-    let contenders = &parsed(&stdout(&output))["locks"][0]["contenders"];
+    let lock = &parsed(&stdout(&output))["locks"][0];
+    assert_eq!((&lock["state"], &lock["blocked_by"]), (&json!("blocked"), &json!("/lock/lock-0")), "{output:?}");
+    let contenders = &lock["contenders"];
     assert_eq!(contenders[0]["blocked_by"], "/lock/lock-0", "{output:?}");
     assert_eq!((contenders.as_array().unwrap().len(), stderr(&output)), (1, format!("curator: {hint}\n")));
     delete(&writer(&server), "/lock/lock-0").await;
     assert!(lines.any(|line| line.starts_with("curator: has /lock after ")));
     assert_eq!(end(waiter).0, Some(0));
+}
+
+fn advice(node: &str) -> String {
+    format!("{node} is a persistent node, not a contender: delete it with curator revoke --force {node}")
+}
+
+/// A node that was created by hand blocks the lock without waiters too, until it is deleted.
+#[tokio::test]
+async fn lock_with_a_persistent_node_is_blocked() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let node = "/jobs/hand/_c_0f2a0000-0000-0000-0000-000000000000-lock-0000000000";
+    create(&server, &[node, "/pool/locks/lock-0000000003", "/pool/leases", "/elected/x-latch-0000000001"]).await;
+    let output = run(&servers, &["status", "/jobs/hand"]);
+    let text = format!("/jobs/hand is blocked\n{}\n", advice(node));
+    assert_eq!((output.status.code(), stdout(&output)), (Some(4), text), "{output:?}");
+    for path in ["/jobs/hand", "/pool", "/elected"] {
+        let output = run(&servers, &["status", "--json", path]);
+        let lock = parsed(&stdout(&output));
+        assert_eq!((output.status.code(), &lock["state"]), (Some(4), &json!("blocked")), "{path}: {output:?}");
+        assert_eq!(run(&servers, &["ls", "--exit-code", path]).status.code(), Some(4), "{path}");
+    }
+    let output = run(&servers, &["ls", "-r", "--exit-code", "/"]);
+    let rows: Vec<String> = stdout(&output).lines().map(ToOwned::to_owned).collect();
+    assert!(output.status.code() == Some(4) && rows.len() == 4, "{output:?}");
+    assert!(rows.iter().any(|row| row.starts_with("blocks lock ") && row.ends_with(node)), "{rows:?}");
+    assert!(stderr(&output).contains(&advice(node)), "{output:?}");
+
+    let output = run(&servers, &["revoke", "--force", node]);
+    assert!(output.status.code() == Some(2) && stderr(&output).contains("use --yes"), "{output:?}");
+    assert!(server.exists(node));
+    let output = run(&servers, &["revoke", "--force", "--yes", node]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), format!("deleted {node}\n")));
+    assert_eq!(run(&servers, &["lock", "--try", "/jobs/hand", "--", "true"]).status.code(), Some(0));
+    assert_eq!(run(&servers, &["status", "/jobs/hand"]).status.code(), Some(0));
 }
 
 /// Refuses an attempt, and returns the message.
@@ -111,7 +148,7 @@ async fn refused_attempt_names_only_a_node_that_blocks_its_kind() {
     let servers = server.connect_string();
     let (reading, writing) = ("/lock/a__READ__0", "/lock/a__WRIT__1");
     create(&server, &[reading]).await;
-    let hint = |node: &str| format!("curator: {node} is a persistent node, not a contender: delete or rename it\n");
+    let hint = |node: &str| format!("curator: {}\n", advice(node));
     let other = "curator: another contender has /lock: curator status /lock shows it\n";
     let attempt = |action| refusal(&servers, &[action, "--try", "/lock", "--", "true"]);
     assert_eq!(run(&servers, &["read", "--try", "/lock", "--", "true"]).status.code(), Some(0));

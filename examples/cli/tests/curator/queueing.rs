@@ -177,7 +177,7 @@ fn status_of_the_command_decides() {
     assert_eq!(records[0]["path"], "/jobs");
     let told = stderr(&output);
     assert_eq!(told.matches("works\n").count(), 8, "standard output has the records alone: {told}");
-    assert!(told.contains("curator: queue-0000000001: rejected after delivery 1: exit status: 65\n"), "{told}");
+    assert!(told.contains("curator: queue-0000000001: rejected after delivery 1 to /jobs-dead (key "), "{told}");
     let letters = state(&servers)["dead_letters"].clone();
     let letters: Vec<Value> = letters.as_array().unwrap().iter().map(|l| json!([l["attempts"], l["reason"]])).collect();
     let mut reasons = letters.clone();
@@ -210,7 +210,7 @@ fn item_comes_on_standard_input_in_a_variable_or_as_an_argument() {
         assert_eq!(put_from(&servers, &["/jobs"], bytes).status.code(), Some(0));
         let output = work_off(&servers, &["--input", "variable"], "true");
         assert_eq!(output.status.code(), Some(0), "{output:?}");
-        assert!(stderr(&output).contains(": rejected after delivery 1: the item "), "{output:?}");
+        assert!(stderr(&output).contains(": rejected after delivery 1 to /jobs-dead (key "), "{output:?}");
     }
     assert_eq!(counts(&server), [0, 0, 2]);
 }
@@ -293,7 +293,7 @@ async fn lost_delivery_stops_its_command() {
     signal(&child, Signal::TERM);
     let (code, told) = end(child);
     assert_eq!(code, Some(143));
-    assert!(told.contains("curator: the item is lost: the session"), "{told}");
+    assert!(told.contains("curator: the item queue-0000000000 of /jobs is lost: the session"), "{told}");
     assert!(told.contains("curator: queue-0000000000: lost after delivery 1: "), "{told}");
 }
 
@@ -334,7 +334,8 @@ fn dead_letters_are_moved_back_with_a_new_count() {
     let output = work_off(&servers, &["--max-attempts", "1"], "exit 3");
     assert_eq!((output.status.code(), counts(&server)), (Some(0), [0, 0, 2]), "{output:?}");
     let table = queued(&servers, &["ls", "--names", "/jobs"]);
-    assert!(table.contains("dead     queue-0000000001  deliveries: 1, exit status: 3: two\n"), "{table}");
+    assert!(table.contains("\ndead     queue-0000000001  key "), "{table}");
+    assert!(table.contains(", deliveries: 1, exit status: 3: two\n"), "{table}");
     let output = queue(&servers, &["retry-dead", "/jobs", "queue-0000000009"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let moved = |arguments: &[&str]| queued(&servers, &[&["retry-dead", "/jobs"], arguments].concat());
@@ -371,13 +372,75 @@ async fn purge_leaves_items_in_work_and_foreign_nodes() {
     assert_eq!(state["dead_letters"][0]["items"], Value::Null);
     let output = queue(&servers, &["retry-dead", "/jobs"]);
     assert_eq!(output.status.code(), Some(70), "{output:?}");
-    assert_eq!(queued(&servers, &["purge", "/jobs"]), "items deleted from /jobs: 4\n");
+    let output = queue(&servers, &["purge", "/jobs"]);
+    let text = "curator: the question needs a terminal: use --yes without one\n";
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(2), text));
+    assert_eq!(queued(&servers, &["purge", "--yes", "/jobs"]), "items deleted from /jobs: 4\n");
     assert_eq!(counts(&server), [2, 1, 1]);
-    assert_eq!(queued(&servers, &["purge", "--dead-letters", "/jobs"]), "dead letters deleted from /jobs-dead: 1\n");
+    assert_eq!(
+        queued(&servers, &["purge", "-y", "--dead-letters", "/jobs"]),
+        "dead letters deleted from /jobs-dead: 1\n"
+    );
     signal(&child, Signal::TERM);
     assert_eq!(end(child).0, Some(143));
     assert_eq!(counts(&server), [2, 0, 0]);
     client.close().await;
+}
+
+/// A dead letter has another name than its item.
+#[test]
+fn dead_letter_has_the_key_of_the_message_about_its_rejection() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    queued(&servers, &["put", "/jobs", "item"]);
+    let told = stderr(&work_off(&servers, &["--max-attempts", "1"], "echo $CURATOR_ITEM_KEY >&2; exit 1"));
+    let key = told.lines().next().unwrap();
+    let text =
+        format!("curator: queue-0000000000: rejected after delivery 1 to /jobs-dead (key {key}): exit status: 1");
+    assert!(told.lines().any(|line| line == text), "{told}");
+    let listed = queued(&servers, &["ls", "--names", "/jobs"]);
+    assert!(listed.contains(&format!("  key {key}, deliveries: 1, exit status: 1: item\n")), "{listed}");
+    assert_eq!(state(&servers)["dead_letters"][0]["key"], key.parse::<i64>().unwrap());
+}
+
+#[test]
+fn purge_deletes_single_dead_letters() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    assert_eq!(put_from(&servers, &["--each", "/jobs"], "item\n".repeat(3).as_bytes()).status.code(), Some(0));
+    assert_eq!(work_off(&servers, &["--max-attempts", "1"], "exit 1").status.code(), Some(0));
+    assert_eq!(counts(&server), [0, 0, 3]);
+    let names = server.children("/jobs-dead").unwrap();
+    let output = queue(&servers, &["purge", "--yes", "/jobs", &names[1]]);
+    assert_eq!(output.status.code(), Some(2), "names are those of dead letters: {output:?}");
+    let output = queue(&servers, &["purge", "--yes", "--dead-letters", "/jobs", &names[1], "queue-9"]);
+    assert_eq!(
+        (output.status.code(), stderr(&output)),
+        (Some(1), "curator: /jobs-dead has no dead letter queue-9\n".into())
+    );
+    assert_eq!(counts(&server), [0, 0, 3]);
+    let text = "dead letters deleted from /jobs-dead: 1\n";
+    assert_eq!(queued(&servers, &["purge", "--yes", "--dead-letters", "/jobs", &names[1]]), text);
+    let mut left = server.children("/jobs-dead").unwrap();
+    left.sort_unstable();
+    let mut others = [names[0].clone(), names[2].clone()];
+    others.sort_unstable();
+    assert_eq!(left, others);
+}
+
+#[test]
+fn purge_asks_on_a_terminal() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    for (answer, code, left) in [("n\n", 1, 1), ("y\n", 0, 0)] {
+        assert_eq!(queue(&servers, &["put", "/jobs", "item"]).status.code(), Some(0));
+        let mut terminal = crate::foreground::program(&server, "queue purge /jobs");
+        crate::foreground::type_in(&mut terminal, answer);
+        let output = terminal.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), counts(&server)[0]), (Some(code), left), "{output:?}");
+        assert!(stdout(&output).contains("items of /jobs: 1. Delete them? [y/N]"), "{output:?}");
+        assert_eq!(queue(&servers, &["take", "-w", "0", "/jobs"]).status.code(), Some(if left == 1 { 0 } else { 75 }));
+    }
 }
 
 #[test]
@@ -426,7 +489,7 @@ fn commands_of_a_queue_end_without_a_server() {
         &["take", "--timeout", "10m", "/jobs"],
         &["ls", "/jobs"],
         &["retry-dead", "/jobs"],
-        &["purge", "/jobs"],
+        &["purge", "--yes", "/jobs"],
         &["work", "/jobs", "--", "true"],
     ] {
         let options = ["queue", arguments[0], "--connect-timeout", "300ms"];
@@ -444,5 +507,5 @@ fn queues_work_on_apache() {
     let output = queue(&servers, &["work", "--idle", "300ms", "--max-attempts", "1", &path, "--", "grep", "one"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), "one\n".to_owned()), "{output:?}");
     assert_eq!(queued(&servers, &["retry-dead", &path]), format!("dead letters moved to {path}: 1\n"));
-    assert_eq!(queued(&servers, &["purge", &path]), format!("items deleted from {path}: 1\n"));
+    assert_eq!(queued(&servers, &["purge", "--yes", &path]), format!("items deleted from {path}: 1\n"));
 }

@@ -78,7 +78,9 @@ fn a_command_is_registered_while_its_check_succeeds() {
     let healthy = folder.path().join("healthy");
     let check = format!("echo looks >>{}; test -e {}", folder.path().join("looks").display(), healthy.display());
     let options = ["--check", &check, "--interval", "20ms", "--threshold", "2"];
-    let child = register(&server.connect_string(), &options, &["--", "sleep", "60"]);
+    let mut child = register(&server.connect_string(), &options, &["--", "sleep", "60"]);
+    let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let (mut lines, unregistered) = (Vec::new(), "curator: one is not registered");
     let looks = || std::fs::read_to_string(folder.path().join("looks")).unwrap_or_default().lines().count();
     until("it was checked", || looks() > 2);
     assert_eq!(server.children("/services/web").unwrap_or_default(), [""; 0], "it is not healthy");
@@ -87,13 +89,16 @@ fn a_command_is_registered_while_its_check_succeeds() {
         until("it is registered", || is_registered(&server));
         std::fs::remove_file(&healthy).unwrap();
         until("it is unregistered", || server.children("/services/web") == Some(Vec::new()));
+        // Its line follows the deletion.
+        lines.extend(told.by_ref().take_while(|line| line != unregistered));
+        lines.push(unregistered.to_owned());
     }
     signal(&child, Signal::TERM);
-    let (code, told) = end(child);
-    assert_eq!(code, Some(143), "{told}");
-    let lines: Vec<&str> = told.lines().filter(|line| !line.contains("registered one at")).collect();
+    lines.extend(told);
+    assert_eq!(end(child).0, Some(143), "{lines:?}");
+    lines.retain(|line| !line.contains("registered one at"));
     let failed = "curator: the check has failed 2 times in a row: exit status: 1";
-    let once = ["curator: the check succeeds", failed, "curator: one is not registered"];
+    let once = ["curator: the check succeeds", failed, unregistered];
     assert_eq!(lines, [&[failed][..], &once, &once].concat());
 }
 

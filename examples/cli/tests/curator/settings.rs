@@ -5,7 +5,8 @@ use curator_test::{ApacheServer, TestAuthority, TestingServer};
 
 use crate::{begin, curator, end, run, signal, stderr, stdout};
 
-const COMMANDS: [&[&str]; 28] = [
+const COMMANDS: [&[&str]; 29] = [
+    &["holds"],
     &["lock"],
     &["semaphore"],
     &["read"],

@@ -27,7 +27,7 @@ fn ls_shows_and_revoke_asks() {
     let (code, text) = end(holder);
     assert_eq!(
         (code, text.as_str()),
-        (Some(73), "curator: another client asks for the lock: the command is stopped\n")
+        (Some(73), "curator: another client asks for the lock /lock: the command is stopped\n")
     );
     assert_eq!(end(waiter).0, Some(0));
     let output = run(&servers, &["revoke", node]);
@@ -50,9 +50,8 @@ async fn revoke_refuses_a_node_of_other_use() {
     client.create().creating_parents_if_needed().with_data("postgres://db").for_path(node).await.unwrap();
     let output = run(&server.connect_string(), &["revoke", node]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{output:?}");
-    let wanted =
-        format!("curator: invalid node to revoke: {node} is not the node of a contender: it is not ephemeral\n");
-    assert_eq!(stderr(&output), wanted);
+    let wanted = format!("curator: invalid node to revoke: {node} is not the node of a contender: it is not ephemeral");
+    assert_eq!(stderr(&output), format!("{wanted}; curator ls {node} lists the nodes of a lock\n"));
     assert_eq!(client.get_data().for_path(node).await.unwrap().0, b"postgres://db");
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn locks_below_persistent_nodes_are_shown(clients: &Clients, start: i
     clients.contend(&client, "/jobs", "lock-", "blocked");
     let lock = web.counts("/jobs", 0, 2);
     assert_eq!((data_of(&lock, "waits").len(), &lock["blocked_by"]), (2, &json!("/jobs/lock-0")), "{lock}");
-    let text = "/jobs/lock-0 is a persistent node, not a contender: delete or rename it";
+    let text = "/jobs/lock-0 is a persistent node, not a contender: delete it with curator revoke --force /jobs/lock-0";
     assert!(web.get("/locks/jobs").body.contains(text));
     clients.delete(&client, &below);
     clients.delete(&client, "/jobs/lock-0");

@@ -257,8 +257,8 @@ impl InterProcessSemaphoreV2 {
         let part = |name, spec, options| {
             LockInternals::new(client.clone(), make_path(&path, name), spec, options).map(|part| part.shown_as(&path))
         };
-        let (acl, max_waiting_nodes) = (options.acl.clone(), options.max_waiting_nodes);
-        let lock = part(LOCKS, lock, LockOptions { acl, max_waiting_nodes, ..LockOptions::new() })?;
+        let (acl, max_waiting_nodes, data) = (options.acl.clone(), options.max_waiting_nodes, options.data.clone());
+        let lock = part(LOCKS, lock, LockOptions { acl, max_waiting_nodes, data, ..LockOptions::new() })?;
         let leases = part(LEASES, leases, options)?;
         let (protocol_watch, last_look) = (Mutex::default(), Mutex::default());
         let inner = Inner { path, protocol, lock, leases, protocol_watch, last_look, _count: count };

@@ -477,6 +477,7 @@ mod recipes {
         CountDownLatch::count_down_as(_, _): Send;
         CountDownLatch::participant_lost(_): Send;
         CountDownLatch::participate(_, _): Send;
+        CountDownLatch::glance(_): Send;
         CountDownLatch::round(_): Send;
         CountDownLatch::try_set_count(_, _): Send;
         CountDownLatch::wait(_): Send;

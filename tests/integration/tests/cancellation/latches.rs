@@ -149,6 +149,9 @@ pub(crate) fn latches() -> Vec<Row> {
             assert!(ours.participate("ours").await.unwrap().is_held());
         })
         .also_loses_a_reply(2),
+        latch("CountDownLatch::glance", Set, async |ours, _| {
+            assert!(matches!(ours.glance().await.unwrap(), Some((_, 1))));
+        }),
         latch("CountDownLatch::round", Set, async |ours, _| assert!(ours.round().await.unwrap() > 0)),
         latch("CountDownLatch::try_set_count", Free, async |ours, _| assert!(ours.try_set_count(1).await.unwrap()))
             .also_loses_a_reply(2),

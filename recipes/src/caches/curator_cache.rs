@@ -70,7 +70,7 @@ use crate::standing::{StandingTask, catch_up, within};
 /// | --- | --- |
 /// | reads each node again after each lost connection | reads the nodes that have changed |
 /// | a node that was deleted and created again in an outage may have no event: the cache compares versions (CURATOR-391, in the new cache again) | [`Deleted`](crate::CacheEvent::Deleted), then [`Created`](crate::CacheEvent::Created) |
-/// | reads and lists each node in a load, without a limit of the requests in flight | lists only nodes with children, and reads up to 64 nodes in a request; 128 reads in flight |
+/// | reads and lists each node in a load, without a limit of the requests in flight | lists only nodes with children, and reads up to 16 nodes in a request; 32 reads in flight |
 /// | 5.2.1 to 5.5 cannot load more than 64 k nodes (CURATOR-690) | the [largest number](CuratorCacheOptions::max_watched_nodes) is set, and only where a cache sets watches one by one |
 /// | `initialized` is called although the root could not be read, or never if a request throws | [`initialized`](Self::initialized) returns the error |
 /// | `get` is empty for a missing node and for one that is not loaded | [`Lookup`] distinguishes these |
@@ -95,7 +95,7 @@ use crate::standing::{StandingTask, catch_up, within};
 /// | new session | as after a lost connection, 1 `sync`, and 1 read of the root |
 /// | close | the removal of the watch |
 ///
-/// One request has up to 64 of these reads and listings, and fewer if its reply is above 64 KiB.
+/// One request has up to 16 of these reads and listings, and fewer if its reply is above 64 KiB.
 ///
 /// With `zookeeper-async`, and with servers before 3.6, the cache sets watches one by one:
 ///

@@ -11,7 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use crate::standing::source::Reads;
 
 /// The limit of reads in one request.
-const MOST: usize = 64;
+const MOST: usize = 16;
 /// A reply of more data makes the next requests smaller: the other replies of the client wait for its transfer.
 const LARGE: usize = 64 * 1024;
 
@@ -50,55 +50,52 @@ impl Reply {
     }
 }
 
-/// The number of reads in the next request: twice as many with each reply, and one more behind the first large reply.
+/// The number of reads in the next request. It follows from the sizes of the replies, because the sizes of nodes are not
+/// known before they are read.
 #[derive(Debug)]
 pub(super) struct BatchSize {
     reads: usize,
-    /// The number of reads that are sent alone first, because they failed together.
-    alone: usize,
-    doubles: bool,
+    /// Half of the reads that have failed together; one more with each full request since.
     most: usize,
+    /// The number of the next reads that are sent alone: they have failed together.
+    alone: usize,
+    has_multi_read: bool,
 }
 
 impl Default for BatchSize {
     fn default() -> Self {
-        Self { reads: MOST / 4, alone: 0, doubles: true, most: MOST }
+        Self { reads: MOST, most: MOST, alone: 0, has_multi_read: true }
     }
 }
 
 impl BatchSize {
-    /// The number of reads in one request, unless they are sent alone.
+    /// Returns the number of reads for the next request.
     pub(super) const fn get(&self) -> usize {
-        self.reads
+        if self.alone > 0 { 1 } else { self.reads }
     }
 
-    /// Returns the number of reads in the next request, of this many at most.
-    pub(super) fn take(&mut self, most: usize) -> usize {
-        match self.alone {
-            0 => self.reads.min(most),
-            _ => {
-                self.alone -= 1;
-                1
-            }
-        }
+    /// A request with so many reads was sent.
+    pub(super) fn sent(&mut self, reads: usize) {
+        self.alone = self.alone.saturating_sub(reads);
     }
 
-    /// Follows the size of a reply.
-    pub(super) fn replied(&mut self, bytes: usize) {
+    /// Follows the size of the reply to so many reads.
+    pub(super) fn replied(&mut self, reads: usize, bytes: usize) {
         if bytes >= LARGE {
-            (self.reads, self.doubles) = ((self.reads / 2).max(1), false);
-        } else {
-            let more = if self.doubles { self.reads } else { 1 };
-            self.reads = (self.reads + more).min(self.most);
+            self.reads = (reads * LARGE / bytes).clamp(1, self.most);
+        } else if reads >= self.reads && self.has_multi_read {
+            if self.reads == self.most {
+                self.most = (self.most + 1).min(MOST);
+            }
+            self.reads = (self.reads * 2).min(self.most);
         }
     }
 
-    /// A request with so many reads has failed as a whole, with an error that does not pass.
+    /// A request with so many reads has failed as a whole, with an error that does not pass. They are sent alone.
     pub(super) fn failed(&mut self, reads: usize, error: &Error) {
-        if matches!(error, Error::Unsupported { .. }) {
-            self.most = 1;
-        }
-        (self.reads, self.doubles) = ((reads / 2).clamp(1, self.most), false);
+        self.has_multi_read &= !matches!(error, Error::Unsupported { .. });
+        self.most = if self.has_multi_read { (reads / 2).max(1) } else { 1 };
+        self.reads = self.reads.min(self.most);
         self.alone += reads;
     }
 }
@@ -210,33 +207,48 @@ async fn read_one(reads: &Reads, path: &str, request: &Request) -> Result<Reply,
 mod tests {
     use super::*;
 
-    /// Returns the sizes of so many requests, each with the same reply.
+    /// Returns the sizes of so many requests, each with the same data in the reply to a read.
     fn sizes(size: &mut BatchSize, requests: usize, bytes: usize) -> Vec<usize> {
         let mut next = || {
-            let reads = size.take(usize::MAX);
-            size.replied(bytes);
+            let reads = size.get();
+            size.sent(reads);
+            size.replied(reads, reads * bytes);
             reads
         };
         (0..requests).map(|_| next()).collect()
     }
 
-    #[test]
-    fn requests_have_more_reads_until_a_reply_is_large() {
-        let mut size = BatchSize::default();
-        assert_eq!(sizes(&mut size, 4, 100), [16, 32, 64, 64]);
-        assert_eq!(sizes(&mut size, 3, LARGE), [64, 32, 16]);
-        assert_eq!(sizes(&mut size, 3, 100), [8, 9, 10]);
-        assert_eq!(sizes(&mut size, 9, LARGE)[4..], [1; 5]);
+    fn too_large() -> Error {
+        Error::ReplyTooLarge { path: "/a".into(), size: 9, limit: 8 }
     }
 
     #[test]
-    fn reads_that_failed_together_are_sent_alone_once() {
+    fn requests_have_as_many_reads_as_fit_into_a_reply() {
         let mut size = BatchSize::default();
-        let error = Error::ReplyTooLarge { path: "/a".into(), size: 9, limit: 8 };
-        size.failed(3, &error);
-        assert_eq!([0; 5].map(|_| size.take(usize::MAX)), [1, 1, 1, 1, 1]);
-        size.replied(100);
-        assert_eq!(size.take(usize::MAX), 2);
+        assert_eq!(sizes(&mut size, 2, 100), [16, 16]);
+        assert_eq!(sizes(&mut size, 4, 20 * 1024), [16, 3, 6, 3]);
+        assert_eq!(sizes(&mut size, 3, 2 * LARGE), [6, 1, 1]);
+        assert_eq!(sizes(&mut size, 6, 100), [1, 2, 4, 8, 16, 16]);
+    }
+
+    #[test]
+    fn small_requests_do_not_make_the_next_ones_larger() {
+        let mut size = BatchSize::default();
+        size.replied(16, 8 * LARGE);
+        assert_eq!(size.get(), 2);
+        (0..9).for_each(|_| size.replied(1, 100));
+        assert_eq!(size.get(), 2);
+    }
+
+    #[test]
+    fn reads_that_failed_together_are_sent_alone_once_and_later_ones_in_smaller_requests() {
+        let mut size = BatchSize::default();
+        size.failed(3, &too_large());
+        assert_eq!(sizes(&mut size, 3, 100), [1; 3]);
+        // A request of two may grow by one at a time.
+        assert_eq!(sizes(&mut size, 3, 100), [2, 3, 4]);
+        size.failed(4, &too_large());
+        assert_eq!(sizes(&mut size, 6, 100), [1, 1, 1, 1, 2, 3]);
     }
 
     #[test]

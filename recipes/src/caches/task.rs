@@ -20,8 +20,8 @@ use crate::standing::in_sessions::{InSessions, work_in_sessions};
 use crate::standing::source::Source;
 use crate::standing::{Pauses, Stop, catch_up};
 
-/// The least limit of a cache's reads in flight while it loads, or reads the changes of an outage. A request of a lock of
-/// the same client waits behind at most so many reads, or behind two requests of many reads.
+/// The limit of a cache's reads in flight while it loads, or reads the changes of an outage. A request of a lock of
+/// the same client waits behind at most so many reads.
 const AT_ONCE_IN_A_LOAD: usize = 32;
 /// The limit of the reads in flight once the contents are fresh. Each write of any client causes one.
 const AT_ONCE: usize = 1024;
@@ -282,7 +282,7 @@ impl CacheTask {
         let Completed { requests, epoch, bytes, replies } = completed;
         let replies = match replies {
             Ok(replies) => {
-                run.batch_size.replied(bytes);
+                run.batch_size.replied(requests.len(), bytes);
                 replies
             }
             Err(error) if may_pass(&error) || run.session.end_reason().is_some() => {
@@ -340,25 +340,24 @@ impl CacheTask {
         }
         let is_fresh = self.shared.state.borrow().is_fresh();
         let is_one_shot = run.source.reads.is_one_shot();
-        let at_once = match is_fresh && !is_one_shot {
-            true => AT_ONCE,
-            false => AT_ONCE_IN_A_LOAD.max(2 * run.batch_size.get()),
-        };
+        let at_once = if is_fresh && !is_one_shot { AT_ONCE } else { AT_ONCE_IN_A_LOAD };
         let epoch = run.session.epoch();
-        while run.reads.len() < at_once {
+        loop {
+            let size = if is_one_shot { 1 } else { run.batch_size.get() };
+            // A request waits until it has room for all its reads.
+            let requests = if run.reads.len() + size > at_once { Vec::new() } else { engine.next_requests(size) };
+            if requests.is_empty() {
+                return;
+            }
+            run.batch_size.sent(requests.len());
             let with_path = |request: Request| {
                 let path = self.shared.full_path(request.path());
                 (request, path)
             };
-            let count = if is_one_shot { 1 } else { run.batch_size.take(at_once - run.reads.len()) };
-            let requests: Vec<_> = std::iter::from_fn(|| engine.next_request()).take(count).map(with_path).collect();
-            if requests.is_empty() {
-                return;
-            }
+            let requests: Vec<_> = requests.into_iter().map(with_path).collect();
             let (client, compressed) = (self.client.clone(), self.compressed);
             let decode = move |path: &str, data| client.from_stored(path, data, compressed);
-            let reads = requests.len();
-            run.reads.push(reads, send(run.source.reads.clone(), requests, epoch, decode).boxed());
+            run.reads.push(requests.len(), send(run.source.reads.clone(), requests, epoch, decode).boxed());
         }
     }
 }

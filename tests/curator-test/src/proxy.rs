@@ -236,7 +236,13 @@ impl FaultProxy {
     /// of a `multiRead` counts.
     #[must_use]
     pub fn reads(&self) -> usize {
-        self.shared.lock().reads
+        self.shared.lock().reads.values().sum()
+    }
+
+    /// Returns the number of [reads](Self::reads) of this kind.
+    #[must_use]
+    pub fn reads_of(&self, op: OpCode) -> usize {
+        self.shared.lock().reads.get(&op).copied().unwrap_or_default()
     }
 
     /// Returns the bytes passed on whole so far, as the server sees them.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::task::Poll;
 
+use curator_wire::OpCode;
 use futures_util::TryFutureExt as _;
 
 use crate::error::{Chain, Error, PathText, Result};
@@ -97,7 +98,11 @@ impl Session {
                 let path = Arc::clone(&path);
                 report(move || tracing::warn!(session, request = name, path = &*path, elapsed_s, "slow request"));
             }
-            if let Err(error @ (Error::ReplyTooLarge { .. } | Error::EndsConnections { .. })) = &reply.result {
+            // Too many reads for one reply are repeated in other requests.
+            let is_split = name == OpCode::MultiRead.name() && matches!(reply.result, Err(Error::ReplyTooLarge { .. }));
+            if let (Err(error @ (Error::ReplyTooLarge { .. } | Error::EndsConnections { .. })), false) =
+                (&reply.result, is_split)
+            {
                 let error = error.clone();
                 report(
                     move || tracing::warn!(session, request = name, error = %Chain(&error), "a reply is too large, or a request ends connections"),

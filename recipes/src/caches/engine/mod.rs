@@ -269,6 +269,24 @@ impl Engine {
         Some(request)
     }
 
+    /// Returns the next requests to send together, at most so many. A refused one is sent alone, because its reply may be
+    /// too large.
+    pub(super) fn next_requests(&mut self, most: usize) -> Vec<Request> {
+        let mut requests = Vec::new();
+        while requests.len() < most {
+            let is_refused = self.queue.front().is_some_and(|next| self.refusals.has(next));
+            if is_refused && !requests.is_empty() {
+                break;
+            }
+            let Some(request) = self.next_request() else { break };
+            requests.push(request);
+            if is_refused {
+                break;
+            }
+        }
+        requests
+    }
+
     /// Starts to read all nodes, from the root down. Nothing is fresh before they are read. These reads replace the
     /// queued ones. During a resync they start at its end.
     pub(super) fn read_all(&mut self) {

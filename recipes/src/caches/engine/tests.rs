@@ -836,3 +836,27 @@ fn a_full_read_takes_the_nodes_of_a_server_that_has_lost_its_data() {
     });
     assert_eq!((client.engine.tree().len(), client.engine.tree().get("/0/0").unwrap().stat.mzxid), (3, 1));
 }
+
+#[test]
+fn refused_requests_are_sent_alone_and_failed_ones_first() {
+    let (mut server, mut client) = (flat(6, 0), Client::new());
+    settle(&mut server, &mut client);
+    let read = |number: usize| Request::Read(format!("/{number}").into());
+    let changed = |client: &mut Client, numbers: std::ops::Range<usize>| {
+        numbers.for_each(|number| client.engine.notified(EventType::NodeDataChanged, &format!("/{number}")));
+    };
+    changed(&mut client, 0..2);
+    for request in client.engine.next_requests(9) {
+        client.engine.notified(EventType::NodeDataChanged, request.path());
+        assert!(client.engine.was_refused(&request, None, &too_large()));
+    }
+    changed(&mut client, 2..4);
+    client.engine.pause_ended();
+    let mut sent: Vec<_> =
+        std::iter::from_fn(|| Some(client.engine.next_requests(9)).filter(|all| !all.is_empty())).collect();
+    sent.sort();
+    assert_eq!(sent, [vec![read(0)], vec![read(1)], vec![read(2), read(3)]]);
+    changed(&mut client, 4..6);
+    client.engine.was_not_read(vec![read(2), read(3)]);
+    assert_eq!(client.engine.next_requests(9), [read(2), read(3), read(4), read(5)]);
+}

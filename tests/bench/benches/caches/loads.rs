@@ -35,8 +35,8 @@ pub(crate) async fn requests(ground: &Ground, sides: &mut [Side], nodes: usize, 
             cells.push(cell(&counts.kinds));
             end(side).await?;
         }
-        // The data of each node, and the list of each that has children, 64 in a request; the first requests have fewer.
-        let most = (all + (all - nodes)) / 32;
+        // The data of each node, and the list of each that has children, 16 in a request.
+        let most = (all + (all - nodes)) / 12;
         report.row(&format!("requests of a load of {}", title(tree)), &requests, Target::Figure(float(most)));
         report.text("of which", &cells);
         report.row(&format!("bytes sent to load {}", title(tree)), &bytes, Target::None);

@@ -305,8 +305,8 @@ struct Dialogue {
     asked: bool,
     /// True once the server's first chunk was passed on.
     answered: bool,
-    /// Each with its number of reads.
-    waiting: VecDeque<(i32, OpCode, usize)>,
+    /// Each with its reads.
+    waiting: VecDeque<(i32, OpCode, Vec<OpCode>)>,
 }
 
 impl Dialogue {
@@ -334,9 +334,9 @@ impl Dialogue {
             return false;
         }
         let reads = match header.op {
-            OpCode::GetData | OpCode::GetChildren | OpCode::GetChildren2 => 1,
+            OpCode::GetData | OpCode::GetChildren | OpCode::GetChildren2 => vec![header.op],
             OpCode::MultiRead => reads(&mut body).unwrap_or_default(),
-            _ => 0,
+            _ => Vec::new(),
         };
         self.waiting.push_back((header.xid, header.op, reads));
         true
@@ -358,22 +358,22 @@ impl Dialogue {
         let (_, op, reads) = self.waiting.remove(place)?;
         let struck = state.strikes_reply(op);
         if struck.is_none() {
-            state.reads += reads;
+            reads.into_iter().for_each(|read| *state.reads.entry(read).or_default() += 1);
         }
         struck
     }
 }
 
-/// Returns the number of reads in a `multiRead`.
-fn reads(body: &mut Reader<'_>) -> Result<usize, DecodeError> {
-    let mut reads = 0;
+/// Returns the kinds of the reads in a `multiRead`.
+fn reads(body: &mut Reader<'_>) -> Result<Vec<OpCode>, DecodeError> {
+    let mut reads = Vec::new();
     loop {
-        let (_op, is_end, _error) = (body.int()?, body.bool()?, body.int()?);
+        let (op, is_end, _error) = (OpCode::from_code(body.int()?), body.bool()?, body.int()?);
         if is_end {
             return Ok(reads);
         }
         let (_path, _watch) = (body.string()?, body.bool()?);
-        reads += 1;
+        reads.push(op);
     }
 }
 

@@ -74,7 +74,7 @@ pub(super) struct State {
     pub(super) total: usize,
     pub(super) faults: usize,
     pub(super) replies: HashMap<OpCode, usize>,
-    pub(super) reads: usize,
+    pub(super) reads: HashMap<OpCode, usize>,
     pub(super) traffic: Traffic,
 }
 

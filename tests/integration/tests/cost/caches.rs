@@ -75,9 +75,13 @@ impl Ground {
         format!("{}/{name}", self.root)
     }
 
-    /// Returns the requests that were answered since the last call.
+    /// Returns the requests that were answered since the last call. Each read of a `multiRead` counts as one.
     fn requests(&mut self) -> Requests {
-        let now: Requests = OPS.into_iter().map(|op| (op.name(), self.proxy.replies(op))).collect();
+        let count = |op| match op {
+            OpCode::GetData | OpCode::GetChildren | OpCode::GetChildren2 => self.proxy.reads_of(op),
+            _ => self.proxy.replies(op),
+        };
+        let now: Requests = OPS.into_iter().map(|op| (op.name(), count(op))).collect();
         let before = std::mem::replace(&mut self.counted, now.clone());
         let since = |(op, count)| (op, count - before.get(op).copied().unwrap_or_default());
         now.into_iter().map(since).filter(|(_, count)| *count > 0).collect()

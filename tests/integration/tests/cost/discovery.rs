@@ -6,7 +6,9 @@ use curator_discovery::{
 use curator_framework::CuratorOp;
 use curator_integration::env::{eventually, in_time};
 use curator_recipes::NodeState;
-use curator_test::wire::OpCode::{self, AddWatch, Create2, CreateContainer, Exists, GetChildren, GetData, SetData};
+use curator_test::wire::OpCode::{
+    self, AddWatch, Create2, CreateContainer, Exists, GetChildren, GetData, MultiRead, SetData,
+};
 
 use crate::meter::Stage;
 
@@ -126,7 +128,7 @@ async fn load_is_a_read_of_each_instance() {
         stage.observer.transaction().operations(chunk.iter().map(create)).commit().await.unwrap();
     }
     stage.requests().await;
-    let bytes = Bytes::of(&stage);
+    let (bytes, read) = (Bytes::of(&stage), stage.proxy.reads_of(GetData));
     let cache = ServiceCache::new(&discovery(&stage), "web").unwrap();
     cache.start().unwrap();
     in_time(cache.initialized()).await.unwrap();
@@ -134,5 +136,7 @@ async fn load_is_a_read_of_each_instance() {
     bytes.at_most(&stage, 100_000, 400_000);
     let requests = stage.requests().await;
     let count = |op: OpCode| requests.iter().filter(|one| **one == op).count();
-    assert_eq!([AddWatch, GetData, GetChildren].map(count), [1, 1001, 1]);
+    // One request has 16 reads.
+    assert_eq!([AddWatch, GetData, GetChildren, MultiRead].map(count), [1, 1, 1, 63]);
+    assert_eq!(stage.proxy.reads_of(GetData) - read, 1001);
 }

@@ -2,9 +2,8 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use crate::sync::job_queue::{Job, JobQueue};
@@ -21,8 +20,7 @@ use crate::sync::user_code::catch_panic;
 /// * A job that panics causes an error event, and the next one runs.
 /// * A job may submit to its own executor.
 /// * A job is not in an async task, so it may block, and wait with [`Handle::block_on`]. It is in the context of the tokio
-///   runtime in which it was submitted, so `tokio::spawn` works. A job that was submitted elsewhere has the context of the
-///   job before it, or of the place that has created the executor.
+///   runtime in which the executor was created or first used, so `tokio::spawn` works.
 /// * Dropping the executor does not cancel its queued jobs.
 ///
 /// # Examples
@@ -39,15 +37,16 @@ use crate::sync::user_code::catch_panic;
 #[derive(Clone)]
 pub struct SafeNotifyExecutor {
     queue: JobQueue,
-    /// The runtime of the newest submit within one.
-    runtime: Arc<Mutex<Option<Handle>>>,
+    runtime: Arc<OnceLock<Handle>>,
 }
 
 impl SafeNotifyExecutor {
     /// Creates an executor without jobs, and so without a thread.
     #[must_use]
     pub fn new() -> Self {
-        Self { queue: JobQueue::new(run), runtime: Arc::new(Mutex::new(Handle::try_current().ok())) }
+        let executor = Self { queue: JobQueue::new(run), runtime: Arc::default() };
+        executor.note_runtime();
+        executor
     }
 
     /// Appends a job to the queue. Never blocks, never runs the job itself. If the system refuses a thread, this logs
@@ -62,15 +61,20 @@ impl SafeNotifyExecutor {
     /// Appends a job to the queue as [`submit`](Self::submit) does, and logs nothing. After an error the job stays in
     /// the queue.
     pub(crate) fn try_submit(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let runtime = match Handle::try_current() {
-            Ok(runtime) => Some(self.runtime.lock().insert(runtime).clone()),
-            // The thread of the deadlines reports losses.
-            Err(_) => self.runtime.lock().clone(),
-        };
+        self.note_runtime();
+        let runtime = Arc::clone(&self.runtime);
         self.queue.submit(move || {
-            let _context = runtime.as_ref().map(Handle::enter);
+            let _context = runtime.get().map(Handle::enter);
             job();
         })
+    }
+
+    /// Keeps the runtime of the caller, if none is known. Losses are reported by a thread outside of all runtimes.
+    fn note_runtime(&self) {
+        if self.runtime.get().is_none() {
+            // Another call may set it first.
+            let _kept = Handle::try_current().map(|runtime| self.runtime.set(runtime));
+        }
     }
 }
 
@@ -114,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn jobs_are_in_the_context_of_the_newest_runtime() {
+    async fn jobs_are_in_the_context_of_the_first_runtime() {
         let executor = SafeNotifyExecutor::default();
         for is_outside in [false, true] {
             let (sender, receiver) = tokio::sync::oneshot::channel();

@@ -55,15 +55,16 @@ impl Session {
     }
 
     /// Deletes a node if the check succeeds. Returns `BadVersion` if the checked node or the deleted one has another
-    /// version, or the checked one is gone.
+    /// version, or the checked one is gone. Without the permission to read the checked node it deletes in any case.
     pub(crate) async fn delete_if(&self, check: Option<Operation>, path: &str, version: Option<i32>) -> Result<()> {
         let Some(check) = check else { return self.delete(path, version).await };
         let delete = Operation::Delete { path: path.to_owned(), version };
         match self.transaction(vec![check, delete]).await {
-            Err(Error::Transaction { index, cause, .. }) => Err(match (index, *cause) {
-                (0, Error::NoNode { path }) => Error::BadVersion { path },
-                (_, cause) => cause,
-            }),
+            Err(Error::Transaction { index, cause, .. }) => match (index, *cause) {
+                (0, Error::NoNode { path }) => Err(Error::BadVersion { path }),
+                (0, Error::NoAuth { .. }) => self.delete(path, version).await,
+                (_, cause) => Err(cause),
+            },
             done => done.map(drop),
         }
     }

@@ -13,7 +13,7 @@ use crate::failure::{Failure, LOST};
 use crate::nested;
 use crate::output::{tell, tell_conflict};
 use crate::signals::Signals;
-use crate::site::Site;
+use crate::site::{RELEASE, Site};
 use crate::values::duration;
 use crate::waiting::Waiting;
 
@@ -84,7 +84,7 @@ pub(crate) async fn elect(site: &Site, elect: &Elect, signals: &mut Signals) -> 
     let what = if latch.has_leadership() { "leadership of" } else { "the candidate's node of" };
     match &outcome {
         // The outage, or the loss, is the reason for the end.
-        Err(Failure(69, _)) | Ok(LOST) => latch.close().await,
+        Err(Failure(69, _)) | Ok(LOST) => _ = tokio::time::timeout(RELEASE, latch.close()).await,
         _ => site.give_back(&format!("{what} {}", elect.path), latch.close()).await,
     }
     outcome
@@ -95,7 +95,7 @@ async fn prepare(site: &Site, elect: &Elect) -> Result<(), Failure> {
     let session = site.first_session(elect.timeout).await?;
     elect.work.grace.in_session(session.timeout())?;
     site.check(Some(LockKind::LeaderLatch), &elect.path).await?;
-    nested::refuse_itself(site, &elect.path, elect.timeout).await
+    nested::refuse_itself(site, ParticipantKind::Candidate, &elect.path, elect.timeout).await
 }
 
 /// Runs the command in one term after the other, until it ends by itself or a signal ends it.

@@ -236,11 +236,11 @@ pub(crate) async fn refuse_itself(
     leases: Option<usize>,
     run: &Run,
 ) -> Result<(), Failure> {
-    // Readers share, and so do leases.
-    if kind == ParticipantKind::Read || leases.is_some_and(|leases| leases > 1) {
+    // Leases are shared.
+    if leases.is_some_and(|leases| leases > 1) {
         return Ok(());
     }
-    nested::refuse_itself(site, &run.path, run.timeout).await
+    nested::refuse_itself(site, kind, &run.path, run.timeout).await
 }
 
 /// A lock that was acquired, and the time from SIGTERM to SIGKILL.

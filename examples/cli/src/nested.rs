@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 use curator_cli::kinds::lock_of_contender;
-use curator_framework::{CuratorFramework, Error, validate_path};
+use curator_framework::{CuratorFramework, Error, node_from_path, validate_path};
+use curator_recipes::ParticipantKind;
 
 use crate::failure::Failure;
 use crate::site::Site;
@@ -75,12 +76,23 @@ pub(crate) async fn holds(site: &Site, holds: &Holds) -> Result<u8, Failure> {
 }
 
 /// Refuses a lock that would wait for a command of which this program is a part.
-pub(crate) async fn refuse_itself(site: &Site, path: &str, budget: Option<Duration>) -> Result<(), Failure> {
+pub(crate) async fn refuse_itself(
+    site: &Site,
+    kind: ParticipantKind,
+    path: &str,
+    budget: Option<Duration>,
+) -> Result<(), Failure> {
     if nodes_at(path).is_empty() {
         return Ok(());
     }
     site.first_session(budget).await?;
     let Some(node) = held_at(&site.client, path).await? else { return Ok(()) };
+    let is_reader =
+        ParticipantKind::of_node(node_from_path(&node)).is_some_and(|(kind, _)| kind == ParticipantKind::Read);
+    // Readers share.
+    if is_reader && kind == ParticipantKind::Read {
+        return Ok(());
+    }
     let text = format!("this program runs under {path} (CURATOR_HELD has {node}), so it would wait for itself");
     Err(Failure(2, text))
 }

@@ -81,7 +81,7 @@ pub(crate) fn check_standard_output() -> Result<(), Failure> {
         || io::Result::Ok(kind(io::stdout().as_fd().try_clone_to_owned()?.into())? == kind(File::open("/dev/null")?)?);
     let is_for_both = rustix::fs::fcntl_getfl(io::stdout()).is_ok_and(|flags| flags & OFlags::ACCMODE == OFlags::RDWR);
     if is_for_both && is_null().unwrap_or_default() {
-        return Err(Failure(70, "cannot print: standard output is closed".to_owned()));
+        return Err(Failure(70, "cannot print: standard output is closed, or is /dev/null".to_owned()));
     }
     Ok(())
 }

@@ -17,6 +17,18 @@ fn lock_of_an_outer_command_is_refused() {
     assert!(output.status.code() == Some(2) && stderr(&output).contains("it would wait for itself"), "{output:?}");
 }
 
+/// Readers share: a reader waits for the writer around it, but not for a reader.
+#[test]
+fn reader_inside_its_writer_is_refused_and_inside_a_reader_is_not() {
+    let server = TestingServer::start().unwrap();
+    let script = "\"$CURATOR\" write /lock -- \"$CURATOR\" read -w 5s /lock -- echo nested";
+    let output = shell(&server.connect_string(), script);
+    assert!(output.status.code() == Some(2) && stderr(&output).contains("it would wait for itself"), "{output:?}");
+    let script = "\"$CURATOR\" read /lock -- \"$CURATOR\" read -w 5s /lock -- echo nested";
+    let output = shell(&server.connect_string(), script);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "nested\n"), "{output:?}");
+}
+
 /// The variables of a command outlive its lock, as in a daemon that it has started.
 #[test]
 fn variables_of_a_lock_that_was_released_refuse_nothing() {

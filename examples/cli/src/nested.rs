@@ -87,10 +87,9 @@ pub(crate) async fn refuse_itself(
     }
     site.first_session(budget).await?;
     let Some(node) = held_at(&site.client, path).await? else { return Ok(()) };
-    let is_reader =
-        ParticipantKind::of_node(node_from_path(&node)).is_some_and(|(kind, _)| kind == ParticipantKind::Read);
-    // Readers share.
-    if is_reader && kind == ParticipantKind::Read {
+    let held = ParticipantKind::of_node(node_from_path(&node)).map(|(kind, _)| kind);
+    // Readers share, and a lock of another kind is refused as such.
+    if kind == ParticipantKind::Read && held != Some(ParticipantKind::Write) {
         return Ok(());
     }
     let text = format!("this program runs under {path} (CURATOR_HELD has {node}), so it would wait for itself");

@@ -47,10 +47,13 @@ impl Session {
         owned
     }
 
-    /// Returns the check that the node stays as it is now. `None` without a node.
+    /// Returns the check that the node stays as it is now. `None` without a node, or without the permission to read it.
     pub(crate) async fn unchanged(&self, path: Option<&str>) -> Result<Option<Operation>> {
         let Some(path) = path else { return Ok(None) };
-        let found = self.exists(path).await?;
+        let found = match self.exists(path).await {
+            Err(Error::NoAuth { .. }) => None,
+            found => found?,
+        };
         Ok(found.map(|stat| Operation::Check { path: path.to_owned(), version: Some(stat.version) }))
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use curator_framework::spi::{Operation, Request};
-use curator_framework::{Error, LossReason};
+use curator_framework::{Acl, Error, LossReason};
 use curator_integration::env::{Env, Kind, builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_integration::refusals::RefusingFactory;
@@ -41,6 +41,25 @@ on_every_server! {
         }
         assert!(in_time(producer.is_empty()).await.unwrap());
         assert!(children(&direct, &format!("{path}-locks")).await.is_empty());
+    }
+
+    async fn delivery_of_an_item_that_may_not_be_read_any_more_is_given_back(env) {
+        let owner = connected(builder(env.address()).authorization("digest", "owner:secret")).await;
+        let (client, path) = (env.client().await, env.path("queue"));
+        for is_dropped in [false, true] {
+            in_time(locked(&owner, &path).put(&"item".to_owned())).await.unwrap();
+            let mut consumer = locked(&client, &path).consumer();
+            let delivery = next(&mut consumer).await;
+            let item = format!("{path}/{}", delivery.name());
+            in_time(owner.set_acl().with_acl(Acl::creator_all()).for_path(&item)).await.unwrap();
+            match is_dropped {
+                false => assert!(in_time(delivery.release()).await.unwrap().is_released()),
+                true => drop(delivery),
+            }
+            let locks = format!("{path}-locks");
+            eventually("the lock is gone", async || children(&owner, &locks).await.is_empty()).await;
+            in_time(owner.delete().for_path(&item)).await.unwrap();
+        }
     }
 
     async fn lost_reply_to_a_retry_a_requeue_or_a_rejection_counts_once(env) {

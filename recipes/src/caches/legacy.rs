@@ -169,7 +169,10 @@ macro_rules! legacy_methods {
             ///
             /// # Errors
             ///
-            #[doc = concat!("`CacheError::NotStarted`, `CacheError::Closed`; `CacheError::Framework`: ", $refused)]
+            /// * `CacheError::NotStarted`, `CacheError::Closed`: the cache does not run.
+            #[doc = concat!("* `CacheError::Framework`: ", $refused)]
+            /// * `CacheError::TooManyNodes`: more nodes than the cache watches one by one.
+            /// * `CacheError::Panicked`: a closure of the options has panicked, and the cache has ended.
             ///
             /// # Cancel safety
             ///

@@ -363,7 +363,8 @@ impl LeaderLatch {
     /// # Errors
     ///
     /// `Error::NotStarted`, `Error::Closed`: the client does not run. `Error::NoAuth` if the ACL forbids reading;
-    /// `Error::ConnectionLoss`, `Error::SessionExpired`: call again.
+    /// `Error::ConnectionLoss`, `Error::SessionExpired`: call again. `Error::ReplyTooLarge`:
+    /// the listing is above the client's limit.
     ///
     /// # Cancel safety
     ///

@@ -238,7 +238,7 @@ impl InterProcessMutex {
     /// # Errors
     ///
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. Call again.
-    /// * `Error::NoAuth`: the ACL forbids reading.
+    /// * `Error::NoAuth`: the ACL forbids reading. `Error::ReplyTooLarge`: the listing is above the client's limit.
     /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety

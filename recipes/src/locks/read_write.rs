@@ -198,7 +198,8 @@ impl InterProcessReadWriteLock {
     /// # Errors
     ///
     /// `Error::NotStarted`, `Error::Closed`; `Error::NoAuth` if the ACL forbids reading; `Error::ConnectionLoss`,
-    /// `Error::SessionExpired`: call again.
+    /// `Error::SessionExpired`: call again. `Error::ReplyTooLarge`:
+    /// the listing is above the client's limit.
     ///
     /// # Cancel safety
     ///
@@ -244,7 +245,7 @@ macro_rules! half {
             /// # Errors
             ///
             /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. Call again.
-            /// * `Error::NoAuth`: the ACL forbids reading.
+            /// * `Error::NoAuth`: the ACL forbids reading. `Error::ReplyTooLarge`: the listing is above the client's limit.
             /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
             ///
             /// # Cancel safety

@@ -110,7 +110,8 @@ impl InterProcessSemaphoreMutex {
     /// # Errors
     ///
     /// `Error::NotStarted`, `Error::Closed`; `Error::NoAuth` if the ACL forbids reading; `Error::ConnectionLoss`,
-    /// `Error::SessionExpired`: call again.
+    /// `Error::SessionExpired`: call again. `Error::ReplyTooLarge`:
+    /// the listing is above the client's limit.
     ///
     /// # Cancel safety
     ///

@@ -204,6 +204,7 @@ impl SimpleDistributedQueue {
     ///
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up.
     /// * `Error::NoAuth`, `Error::ReplyTooLarge`: the path or the item cannot be read.
+    /// * `Error::Compression`: the data of the item cannot be decompressed.
     /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety

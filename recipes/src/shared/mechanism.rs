@@ -129,8 +129,8 @@ impl<V: Content> Shared<V> {
     ///
     /// * `SharedError::NotStarted`, `SharedError::Closed`.
     /// * Of the framework `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy has given up,
-    ///   `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NotStarted`: the read or the create has
-    ///   failed. The value tries again in the background, with pauses of up to 30 s.
+    ///   `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::ReplyTooLarge`, `Error::NotStarted`,
+    ///   `Error::Closed`: the read or the create has failed. The value tries again in the background, with pauses of up to 30 s.
     ///
     /// # Cancel safety
     ///
@@ -149,8 +149,8 @@ impl<V: Content> Shared<V> {
     /// * `Error::ConnectionLoss`: the budget ended without a connection.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up on the read or the create. The
     ///   value tries again in the background.
-    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NotStarted`: the read or the create
-    ///   has failed. The value tries again in the background.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::ReplyTooLarge`, `Error::NotStarted`,
+    ///   `Error::Closed`: the read or the create has failed. The value tries again in the background.
     ///
     /// # Cancel safety
     ///

@@ -18,6 +18,8 @@ use crate::show::Noun;
 /// The longest time for giving back a node. After it, the end of the session deletes the node. The client itself waits
 /// longer, so that the end of this time is noticed here.
 pub(crate) const RELEASE: Duration = Duration::from_secs(5);
+/// A connection that was broken is usually back within this time.
+const RECONNECT: Duration = Duration::from_secs(1);
 /// The longest time for the end of an attempt to connect, if it is of no use any more.
 const ATTEMPT: Duration = Duration::from_millis(500);
 /// The longest time for finding the reason of a refusal.
@@ -60,11 +62,11 @@ impl Site {
     pub(crate) async fn give_back(&self, what: &str, closing: impl Future<Output = ()>) {
         let begin = Instant::now();
         let closed = tokio::time::timeout(RELEASE, closing).await;
-        // A close ends without the reply to its deletion too.
-        if closed.is_err() || !self.client.is_connected() {
+        // A close ends without the reply to its deletion too. The close of the client repeats the deletion then.
+        let is_back = async |budget| self.client.block_until_connected_timeout(budget).await.is_ok();
+        if closed.is_err() || !is_back(RECONNECT).await {
             tell(&format!("{}: the servers did not answer when it was given back", self.left(what)));
-            // The close of the client repeats the deletion when the servers are back.
-            let _in_time = self.client.block_until_connected_timeout(RELEASE.saturating_sub(begin.elapsed())).await;
+            is_back(RELEASE.saturating_sub(begin.elapsed())).await;
         }
     }
 

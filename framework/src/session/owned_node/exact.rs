@@ -78,7 +78,7 @@ impl OwnedNode {
     /// transaction of the create. The version of that node then shows to a delete if another owner has followed.
     #[must_use]
     pub fn writing(mut self, path: &str) -> Self {
-        self.exact = Some(Box::new(Exact { written: Some(path.to_owned()) }));
+        self.exact.get_or_insert_default().written = Some(path.to_owned());
         self
     }
 

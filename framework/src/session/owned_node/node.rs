@@ -33,6 +33,7 @@ pub struct OwnedNode {
     pub(super) path: Box<str>,
     pub(super) id: ProtectedId,
     /// `Some` if the id is the node's data, and not in its name.
+    // Boxed: it must not enlarge the node of every waiter.
     pub(super) exact: Option<Box<Exact>>,
     /// Its transactions join others.
     pub(super) joins: bool,

@@ -45,8 +45,8 @@ pub struct Lock {
     pub kind: Option<LockKind>,
     /// The contenders, in the order of the queue.
     pub contenders: Vec<Contender>,
-    /// A persistent node with a name that a server gives to a contender's node, if there are no contenders. It blocks
-    /// the next contender.
+    /// A persistent node that has the name of a contender's node, of a lock without contenders. It blocks the next
+    /// contender.
     pub blocked_by: Option<String>,
 }
 

@@ -21,7 +21,10 @@ impl<T> Protocol<T> {
     /// Ends the session: replies to every caller, and sends closeSession behind the requests that count as sent.
     pub(crate) fn close(&mut self, now: Duration) {
         self.end(SessionEnd::Closed);
-        self.send_close(now);
+        self.may_close = true;
+        if self.is_ready() {
+            self.append_close(now);
+        }
     }
 
     /// Ends the session because its task is gone: replies to every caller.
@@ -29,13 +32,7 @@ impl<T> Protocol<T> {
         self.end(SessionEnd::ClientFailed);
     }
 
-    pub(super) fn send_close(&mut self, now: Duration) {
-        if self.is_ready() {
-            self.append_close(now);
-        }
-    }
-
-    fn append_close(&mut self, now: Duration) {
+    pub(super) fn append_close(&mut self, now: Duration) {
         self.numbered(OpCode::CloseSession, now, Asked::Close, |_| {});
         if let Some(connection) = &mut self.connection {
             connection.phase = Phase::Closing;
@@ -57,8 +54,14 @@ impl<T> Protocol<T> {
         true
     }
 
-    /// Leaves only the close of the session to do, without credentials, because the server may have rejected them.
+    /// Leaves only the close of the session to do. Its owner knows, or there is none.
     pub(crate) fn abandon(&mut self) {
+        self.may_close = true;
+        self.leave_credentials();
+    }
+
+    /// Lets the close of the session go out without credentials, because the server may have rejected them.
+    pub(super) fn leave_credentials(&mut self) {
         self.settings.auth = Vec::new();
         self.settings.sasl = false;
         self.over = Some(SessionEnd::Closed);

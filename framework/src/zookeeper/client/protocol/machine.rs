@@ -76,6 +76,8 @@ pub(crate) struct Protocol<T> {
     /// such losses in a row.
     pub(super) suspect: Option<(String, usize, u32)>,
     pub(super) over: Option<SessionEnd>,
+    /// The owner of the session knows of its end, so the server may delete its nodes.
+    pub(super) may_close: bool,
     /// The reason of an end by [`SessionEnd::AuthFailed`].
     pub(super) refusal: Option<String>,
     pub(super) events: VecDeque<Event<T>>,
@@ -98,6 +100,7 @@ impl<T> Protocol<T> {
             connection: None,
             suspect: None,
             over: None,
+            may_close: false,
             refusal: None,
             events: VecDeque::new(),
             output: Vec::new(),

@@ -227,8 +227,11 @@ impl<T> Protocol<T> {
         }
         connection.phase = Phase::Ready;
         if self.over.is_some() {
-            // The session has ended without a connection that could carry its close.
-            return self.send_close(now);
+            if self.may_close {
+                // The session has ended without a connection that could carry its close.
+                self.append_close(now);
+            }
+            return;
         }
         self.watching.base = None;
         let reattached =
@@ -272,7 +275,7 @@ impl<T> Protocol<T> {
     pub(crate) fn refuse(&mut self, reason: Option<String>) {
         self.refusal = reason;
         if self.over.is_some_and(SessionEnd::needs_close) {
-            return self.abandon();
+            return self.leave_credentials();
         }
         self.end(SessionEnd::AuthFailed);
     }

@@ -58,6 +58,35 @@ fn close_before_the_reply_to_a_question_follows_that_reply() {
     assert!(matches!(story.events()[..], [Event::Closed]));
 }
 
+/// Its guards must be lost before the server deletes their nodes.
+#[test]
+fn session_of_another_history_is_closed_once_its_owner_knows() {
+    for is_lost_first in [false, true] {
+        let mut story = Story::connected();
+        story.submit(Request::SetData { path: "/a".into(), data: Vec::new(), version: None }, "write");
+        let write = story.requests()[0].xid;
+        story.reply(write, 40, &stat(40, 0));
+        story.lose();
+        story.open();
+        story.accept(TIMEOUT);
+        let question = story.requests()[0].xid;
+        story.reply(question, 41, &stat(39, 0));
+        assert_eq!(story.end(), SessionEnd::RolledBack);
+        assert!(story.requests().is_empty());
+        if is_lost_first {
+            story.lose();
+            story.open();
+            story.accept(TIMEOUT);
+            assert!(story.requests().is_empty());
+        }
+        story.protocol.close(story.now);
+        let close = story.requests();
+        assert_eq!((close[0].op, close.len()), (OpCode::CloseSession, 1));
+        story.reply(close[0].xid, 42, &[]);
+        assert!(matches!(story.events()[..], [Event::Closed]));
+    }
+}
+
 #[test]
 fn login_goes_on_after_the_close_of_its_session() {
     let mut story = Story::new(Settings { sasl: true, ..settings() });

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use curator_framework::{CuratorFramework, RetryOneTime};
-use curator_test::{ApacheServer, TestingServer, curator_class_path};
+use curator_test::{ApacheServer, TestingServer, curator_class_path, unique_root};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../recipes/docs/migration.md");
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/ported");
@@ -94,7 +94,7 @@ fn all_print_what_the_page_shows(address: SocketAddr) {
 
 /// Creates the roots of both languages, and returns the connect string of the node above them.
 fn roots(address: SocketAddr) -> String {
-    let root = format!("/ported-{}", std::process::id());
+    let root = unique_root("ported");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let retry = RetryOneTime::new(Duration::from_millis(100));

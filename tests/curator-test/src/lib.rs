@@ -72,7 +72,7 @@ pub mod wire;
 #[cfg(feature = "apache")]
 pub use apache::{
     ApacheCluster, ApacheClusterBuilder, ApacheError, ApacheServer, ApacheServerBuilder, ClientAuth,
-    curator_class_path, installed_packages, server_version,
+    curator_class_path, installed_packages, server_version, unique_root,
 };
 #[cfg(feature = "apache")]
 pub use certificates::{CertificateError, TestAuthority, TestCertificate};

@@ -2,12 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, RetryNTimes, Session};
-use curator_test::{ApacheServer, FaultProxy, TestingServer, kill_session, server_version};
+use curator_test::{ApacheServer, FaultProxy, TestingServer, kill_session, server_version, unique_root};
 
 use crate::clients::with_client;
 
@@ -95,9 +94,7 @@ impl Env {
     }
 
     fn with(kind: Kind, server: Server) -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let root = format!("/test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        Self { kind, server, root, version: OnceLock::new() }
+        Self { kind, server, root: unique_root("test"), version: OnceLock::new() }
     }
 
     pub fn address(&self) -> SocketAddr {

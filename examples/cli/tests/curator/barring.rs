@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 
-use curator_test::{FaultProxy, TestingServer};
+use curator_test::{FaultProxy, TestingServer, unique_root};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -228,7 +228,7 @@ async fn what_is_not_a_barrier_is_refused() {
 #[test]
 fn barrier_works_on_apache() {
     let (servers, _server) = apache();
-    let path = format!("/curator-barrier-{}", std::process::id());
+    let path = unique_root("curator-barrier");
     let code = |command: &[&str]| run(&servers, &[&["barrier"], command, &[path.as_str()]].concat()).status.code();
     assert_eq!([code(&["set"]), code(&["status"]), code(&["wait", "-w", "300ms"])], [Some(0), Some(3), Some(75)]);
     assert_eq!([code(&["remove"]), code(&["status"]), code(&["wait"])], [Some(0); 3]);

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, Read as _};
 use std::process::{Child, Stdio};
 
-use curator_test::TestingServer;
+use curator_test::{TestingServer, unique_root};
 use rustix::process::{Pid, Signal};
 
 use crate::{SHORT, apache, begin, curator, end, is_gone, lock, nodes, run, signal, stderr, stdout, until};
@@ -156,7 +156,7 @@ fn after_kill_9_the_command_ends_and_the_lock_goes_with_the_session() {
 #[test]
 fn it_works_on_apache() {
     let (servers, _server) = apache();
-    let path = format!("/curator-cli-{}", std::process::id());
+    let path = unique_root("curator-cli");
     let script = "test $CURATOR_FENCING_TOKEN -gt 0 && exec \"$CURATOR\" ls $CURATOR_LOCK_PATH";
     let output = run(&servers, &["lock", "--auth", "digest:me:secret", &path, "--", "sh", "-c", script]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");

@@ -5,7 +5,7 @@ use std::process::{Child, Output};
 use std::time::Duration;
 
 use curator_test::wire::OpCode;
-use curator_test::{FaultProxy, TestingServer};
+use curator_test::{FaultProxy, TestingServer, unique_root};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -221,7 +221,7 @@ async fn what_cannot_be_counted_is_refused() {
 #[test]
 fn count_works_on_apache() {
     let (servers, _server) = apache();
-    let path = format!("/curator-count-{}", std::process::id());
+    let path = unique_root("curator-count");
     for value in 1..=2 {
         assert_eq!(seen(&run(&servers, &["count", "--add", "1", &path])), printed(&value.to_string()));
     }

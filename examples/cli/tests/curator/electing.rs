@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdout};
 use std::time::{Duration, Instant};
 
 use curator_framework::{CuratorFramework, RetryOneTime};
-use curator_test::{FaultProxy, TestingServer};
+use curator_test::{FaultProxy, TestingServer, unique_root};
 use rustix::process::{Pid, Signal};
 
 use crate::{SHORT, apache, curator, end, is_gone, run, signal, stderr, stdout, until};
@@ -405,7 +405,7 @@ fn path_of_a_lock_is_refused() {
 #[test]
 fn elections_work_on_apache() {
     let (servers, _server) = apache();
-    let path = format!("/curator-elect-{}", std::process::id());
+    let path = unique_root("curator-elect");
     let script = "exec \"$CURATOR\" leader --all $CURATOR_LOCK_PATH";
     let output = run(&servers, &["elect", "--id", "me", "--proclaim", "here", &path, "--", "sh", "-c", script]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");

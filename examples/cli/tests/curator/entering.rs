@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 
-use curator_test::TestingServer;
+use curator_test::{TestingServer, unique_root};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -263,7 +263,7 @@ fn status_shows_the_members() {
 #[test]
 fn barrier_enter_works_on_apache() {
     let (servers, _server) = apache();
-    let path = format!("/curator-enter-{}", std::process::id());
+    let path = unique_root("curator-enter");
     let start = || {
         let arguments = ["barrier", "enter", "-n", "2", &path, "--", "sh", "-c", "echo $CURATOR_ROUND"];
         curator(&servers, &arguments).spawn().unwrap()

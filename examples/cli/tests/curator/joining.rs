@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Lines, Read as _};
 use std::process::{Child, ChildStderr};
 
 use curator_framework::{CuratorFramework, RetryOneTime};
-use curator_test::{FaultProxy, TestingServer};
+use curator_test::{FaultProxy, TestingServer, unique_root};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -197,7 +197,7 @@ async fn what_cannot_be_joined_is_refused() {
 #[test]
 fn join_works_on_apache() {
     let (servers, _server) = apache();
-    let path = format!("/curator-join-{}", std::process::id());
+    let path = unique_root("curator-join");
     let script = "exec \"$CURATOR\" members $CURATOR_GROUP_PATH";
     let output = run(&servers, &["join", "--id", "me", "--data", "here", &path, "--", "sh", "-c", script]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");

@@ -5,7 +5,7 @@ use std::process::Child;
 use std::time::Duration;
 
 use curator_test::wire::OpCode;
-use curator_test::{FaultProxy, TestingServer};
+use curator_test::{FaultProxy, TestingServer, unique_root};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -171,7 +171,7 @@ fn set_of_unknown_outcome_has_a_status_of_its_own() {
 #[test]
 fn latch_works_on_apache() {
     let (servers, _server) = apache();
-    let path = format!("/curator-latch-{}", std::process::id());
+    let path = unique_root("curator-latch");
     assert_eq!(latch(&servers, &["set", &path, "2"]), printed(""));
     assert_eq!(latch(&servers, &["down", &path]), printed("1\n"));
     assert_eq!(latch(&servers, &["down", &path]), printed("0\n"));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Output, Stdio};
 
 use curator_framework::{CreateMode, CuratorFramework, RetryOneTime};
-use curator_test::TestingServer;
+use curator_test::{TestingServer, unique_root};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -502,7 +502,7 @@ fn commands_of_a_queue_end_without_a_server() {
 #[test]
 fn queues_work_on_apache() {
     let (servers, _server) = apache();
-    let path = format!("/curator-cli-queue-{}", std::process::id());
+    let path = unique_root("curator-cli-queue");
     assert_eq!(put_from(&servers, &["--each", &path], b"one\ntwo\n").status.code(), Some(0));
     let output = queue(&servers, &["work", "--idle", "300ms", "--max-attempts", "1", &path, "--", "grep", "one"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), "one\n".to_owned()), "{output:?}");

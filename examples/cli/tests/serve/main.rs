@@ -14,11 +14,10 @@ mod unknown;
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use curator_framework::{CreateMode, CuratorFramework, RetryOneTime};
-use curator_test::{ApacheServer, TestingServer};
+use curator_test::{ApacheServer, TestingServer, unique_root};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -249,12 +248,11 @@ struct Apache {
 
 impl Apache {
     fn start() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
         let Ok(shared) = std::env::var("CURATOR_TEST_APACHE") else {
             let server = ApacheServer::start().unwrap();
             return Self { connect: server.connect_string(), _server: Some(server) };
         };
-        let root = format!("/serve-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let root = unique_root("serve");
         let clients = Clients::new(&shared);
         clients.create(&clients.client(), &root, "");
         Self { connect: format!("{shared}{root}"), _server: None }

@@ -1,7 +1,6 @@
 //! One of the two servers, with clients, and what they have heard.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -9,7 +8,9 @@ use curator_test::wire::{
     ConnectRequest, ConnectResponse, ErrorCode, MAX_FRAME, OpCode, Reader, ReplyHeader, RequestHeader, Writer,
     XID_AUTH, XID_PING, XID_SET_WATCHES, read_frame, write_frame,
 };
-use curator_test::{ApacheServer, ApacheServerBuilder, TestingServer, TestingServerBuilder, server_version};
+use curator_test::{
+    ApacheServer, ApacheServerBuilder, TestingServer, TestingServerBuilder, server_version, unique_root,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -154,8 +155,7 @@ impl Side {
 
     /// Client 0 is connected, and the root is there.
     async fn new(server: Server) -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(10_000);
-        let root = format!("/conform-{:010}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let root = unique_root("conform");
         // One reply may be late on a busy machine.
         let asked = std::iter::repeat_with(|| server_version(server.address())).take(100);
         let version = Version(asked.flatten().next().expect("the server names its version"));

@@ -2,7 +2,8 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The limit of one command: a command sent while the server starts may never be answered, the next one is.
 const COMMAND_LIMIT: Duration = Duration::from_millis(250);
@@ -25,6 +26,17 @@ pub(super) fn command(address: SocketAddr, word: &str) -> io::Result<String> {
 /// The server does not reply to the four-letter word `srvr`, or the reply names no version.
 pub fn server_version(address: SocketAddr) -> io::Result<[u32; 3]> {
     version_in(&command(address, "srvr")?).ok_or_else(|| io::Error::other("the server names no version"))
+}
+
+/// Returns the path of a node that no other test uses on a shared server. All such paths have one length.
+#[doc(hidden)]
+#[must_use]
+pub fn unique_root(name: &str) -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    // A process may have the id of an earlier one, but not in the same second.
+    let now = UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("/{name}-{now:08x}{:08x}{next:04x}", std::process::id())
 }
 
 fn version_in(answer: &str) -> Option<[u32; 3]> {

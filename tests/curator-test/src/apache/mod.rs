@@ -13,7 +13,7 @@ mod security;
 mod server;
 mod snapshot;
 
-pub use ask::server_version;
+pub use ask::{server_version, unique_root};
 pub use cluster::{ApacheCluster, ApacheClusterBuilder};
 pub use error::ApacheError;
 pub use jars::curator_class_path;

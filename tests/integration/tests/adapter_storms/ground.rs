@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use curator_framework::{Acl, CuratorFramework, CuratorFrameworkBuilder, Error, RetryNTimes};
 use curator_integration::clients::with_client;
 use curator_recipes::SemaphoreProtocol;
-use curator_test::{ApacheServer, FaultProxy, TestingServer, kill_session};
+use curator_test::{ApacheServer, FaultProxy, TestingServer, kill_session, unique_root};
 use tokio::time::{Instant, sleep};
 
 use curator_simulate::contenders::Recipe;
@@ -76,7 +76,6 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) async fn new(kind: &Kind, recipe: Recipe, clients: usize) -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
         let (server, address) = match kind {
             Kind::InProcess => {
                 let server =
@@ -100,7 +99,7 @@ impl Ground {
             .build()
             .unwrap();
         administrator.start().unwrap();
-        let root = format!("/storm-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let root = unique_root("storm");
         let cut = proxies.iter().map(|_| AtomicBool::new(false)).collect();
         let ground = Self { server, proxies, cut, administrator, recipe, root };
         // Direct clients take no path over that lacks their mark.

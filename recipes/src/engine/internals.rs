@@ -170,7 +170,8 @@ impl LockInternals {
         let &LockSpec { ref driver, ref limit, signals_successor, .. } = &self.spec;
         Rules {
             driver: &**driver,
-            is_queue: self.is_queue(),
+            is_queue: self.is_queue() || self.spec.candidacy.is_some(),
+            may_be_overtaken: self.spec.candidacy.is_some(),
             limit_is_fixed: limit.is_fixed(),
             signals_successor,
             // With extra patterns this contender counts more nodes than other holders may, so it does not rely on them.

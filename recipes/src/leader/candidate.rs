@@ -16,7 +16,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::engine::caller::Caller;
-use crate::engine::candidacy::{Candidacy, LATCH_NAME, LatchDriver, Record};
+use crate::engine::candidacy::{Candidacy, LATCH_NAME, Record};
+use crate::engine::driver::StandardLockInternalsDriver;
 use crate::engine::hold::{HoldShare, Release};
 use crate::engine::options::LockOptions;
 use crate::engine::{Acquired, LockInternals, LockSpec, WaitMode, acquire};
@@ -39,7 +40,7 @@ pub(super) fn latch_internals(
         candidacy: Some(Arc::clone(candidacy)),
         // The election's record shows the next leader that this one has not resigned.
         has_containers: options.delay.is_none(),
-        ..LockSpec::exclusive(LATCH_NAME, Arc::new(LatchDriver))
+        ..LockSpec::exclusive(LATCH_NAME, Arc::new(StandardLockInternalsDriver))
     };
     let lock = LockOptions {
         acl: options.acl.clone(),

@@ -111,11 +111,13 @@ use crate::standing::{StandingTask, first_found};
 /// | case | requests |
 /// | --- | --- |
 /// | join an empty queue | 3 in 2 round trips: create and listing, then a read of the path's data |
-/// | join behind others | 3 in 2 round trips: create and listing, then a watch on the candidate ahead |
+/// | join behind others | 3 in 2 round trips: create and listing, then a watch on the second candidate ahead |
+/// | become the next one behind the leader | 5 in 2 round trips: watches on the leader's node, the candidate's node and the path's data, and a listing; then a watch for a call |
 /// | the first other candidate joins, leaves or moves beside a leader without a watch on its own node | 1 more: that watch |
-/// | wait for more than a tenth of the session timeout | 3 more: watches on the candidate's node and for a call; the term's start removes the latter |
-/// | the candidate ahead leaves without having led | 3 in 2 round trips: listing and read, then a watch on the next one |
-/// | hand-off | 3: delete, then listing and a read of the path's data in one round trip (Curator 5.4: 2, later 3) |
+/// | wait for more than a tenth of the session timeout | 2 more, unless they are set: watches on the candidate's node and for a call |
+/// | the path's data changes, for the next one behind the leader | 2: a read of the data and a listing |
+/// | hand-off | 1: the delete, with no round trip of the next leader; its term's start removes 2 watches (Curator 5.4: 2, later 3) |
+/// | hand-off if the leader has [proclaimed](Leadership::proclaim), or with a delay | 3: delete, then a read of the path's data and a listing in one round trip |
 /// | [delay](LeaderLatchOptions::delay_after_unclean_loss), or an older node after a [hand-over](Self::resign_to_timeout) | 1 more: a transaction that writes the record |
 /// | the delay is waited out | 2 more: a write that changes nothing, and a read of the candidate's node |
 /// | [`resign_to_timeout`](Self::resign_to_timeout) | 8 of the leader, 11 of the candidate up to its term, 3 of each candidate directly behind the two |

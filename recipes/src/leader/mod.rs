@@ -18,7 +18,7 @@
 //! | `latch.rs` | `start` | starts the latch's standing task |
 //! | `candidate.rs` | `run`, `attempt` | makes one attempt after the other, over all sessions |
 //! | `candidate.rs` | `wait_in_the_queue` | acquires as a lock does; publishes `Waiting` with the position in each listing |
-//! | `engine/candidacy/mod.rs` | `Candidacy::list` | lists before each grant, and reads the election record in the same write |
+//! | `engine/candidacy/mod.rs` | `Candidacy::list` | reads the election record with a watch, and lists. If the record does not change, the deletion of the leader's node is the grant |
 //! | `candidate.rs` | `begin`, `claim` | finds the term's number, then waits out the delay after a leader that did not resign |
 //! | `candidate.rs` | `lead` | publishes `Leading` with a view of the term, and calls the listeners |
 //! | `term.rs` | `ended` | resolves at a loss, or at a resignation |

@@ -9,18 +9,22 @@
 //! The new name has the same number and a larger id, so a listing alone has the order. A stored order would have to be
 //! read with each listing, and Java's candidates would not know it.
 //!
-//! A latch lists before each grant, although it knows that the node ahead was deleted: another candidate may have moved
-//! ahead of it. The read of the record travels with that listing.
+//! Another candidate may have moved ahead of a latch when the node ahead of it is deleted. Each move writes the path's
+//! data. So the latch directly behind the leader reads that data with a watch, and lists after it in the same write. If
+//! the data has not changed since, the deletion of the leader's node grants without a listing, and the data is known.
 
 mod record;
 
+use std::task::{Context, Poll};
+
 use curator_framework::spi::Operation;
-use curator_framework::{CreateMode, Error, Session, Stat, Watch, make_path};
+use curator_framework::{CreateMode, Session, Stat, Watch, make_path};
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub(crate) use self::record::Record;
-use crate::engine::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
+use crate::engine::driver::SortedChildren;
 
 /// Curator's name for the nodes of a latch.
 pub(crate) const LATCH_NAME: &str = "latch-";
@@ -40,8 +44,16 @@ pub(crate) struct Candidacy {
     place: watch::Sender<Option<Place>>,
     /// The last candidate that was seen directly ahead.
     last_ahead: Mutex<Option<String>>,
-    /// The path's data, read after the newest listing.
-    read: Mutex<Option<(Vec<u8>, Stat)>>,
+    /// The path's data, read with the newest listing.
+    read: Mutex<Option<Read>>,
+}
+
+#[derive(Debug)]
+struct Read {
+    data: Vec<u8>,
+    stat: Stat,
+    /// Kept by the candidate directly behind the leader.
+    watch: Option<Watch>,
 }
 
 impl Candidacy {
@@ -55,18 +67,38 @@ impl Candidacy {
         self.last_ahead.lock().clone()
     }
 
-    /// Takes the path's data as it was read after the newest listing, if it was. It has every write of the leaders
-    /// without a node in that listing.
+    /// Takes the path's data as it was read with the newest listing, if it was. It has every write of the leaders
+    /// that have led before this candidate.
     pub(crate) fn take_read(&self) -> Option<(Vec<u8>, Stat)> {
-        self.read.lock().take()
+        let read = self.read.lock().take();
+        read.map(|Read { data, stat, .. }| (data, stat))
     }
 
-    /// Lists with a watch, and reads the path's data in the same write: a listing after a deletion nearly always grants.
-    pub(super) async fn list(&self, at: &Session, base_path: &str) -> Result<(Vec<String>, Watch), Error> {
-        let both = futures_util::future::join(at.get_children_watched(base_path), at.get_data(base_path));
-        let (children, read) = at.in_one_write(both).await;
-        *self.read.lock() = read.ok();
-        children
+    /// Reads the path's data with a watch, and lists after that, in one write.
+    pub(super) async fn list<T>(&self, at: &Session, base_path: &str, listing: impl Future<Output = T>) -> T {
+        let both = futures_util::future::join(at.get_data_watched(base_path), listing);
+        let (read, listed) = at.in_one_write(both).await;
+        let read = read.ok().map(|read| Read { data: read.data, stat: read.stat, watch: Some(read.watch) });
+        let before = std::mem::replace(&mut *self.read.lock(), read);
+        drop(before);
+        listed
+    }
+
+    /// Returns whether the path's data is as it was at the newest listing. Then no candidate has moved since.
+    pub(super) fn is_current(&self) -> bool {
+        let read = self.read.lock();
+        read.as_ref().and_then(|read| read.watch.as_ref()).is_some_and(|watch| !watch.has_fired())
+    }
+
+    /// Is ready once the path's data has changed since the newest listing, if that is watched.
+    pub(super) fn poll_changed(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut read = self.read.lock();
+        let Some(watch) = read.as_mut().and_then(|read| read.watch.as_mut()) else { return Poll::Pending };
+        let changed = watch.poll_unpin(cx).map(drop);
+        if changed.is_ready() {
+            *read = None;
+        }
+        changed
     }
 
     /// Forgets the position, before another attempt and after a term.
@@ -86,25 +118,17 @@ impl Candidacy {
         if let Some(ahead) = position.checked_sub(1).and_then(|ahead| queue.get(ahead)) {
             *self.last_ahead.lock() = Some(ahead.to_owned());
         }
+        if position > 1 {
+            // A write of the data wakes no candidate that waits for several others.
+            let watch = self.read.lock().as_mut().and_then(|read| read.watch.take());
+            drop(watch);
+        }
         let place = Some(Place { own: own.to_owned(), position });
         self.place.send_if_modified(|before| {
             let is_new = *before != place;
             *before = place;
             is_new
         });
-    }
-}
-
-/// The order of a latch: the queue's. A candidate may move ahead of a waiter, so no deletion alone grants leadership.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LatchDriver;
-
-impl LockInternalsDriver for LatchDriver {
-    fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate {
-        match StandardLockInternalsDriver.gets_the_lock(children, ours, max_leases) {
-            Predicate::WatchNode { node, .. } => Predicate::WatchNode { node, is_last_blocker: false },
-            decided => decided,
-        }
     }
 }
 
@@ -132,9 +156,10 @@ mod tests {
     use curator_framework::node_from_path;
 
     use super::*;
+    use crate::engine::driver::{LockInternalsDriver as _, Predicate, StandardLockInternalsDriver};
 
     fn queue(names: &[&str]) -> SortedChildren {
-        SortedChildren::new(names.iter().map(|name| (*name).to_owned()), "latch-", &LatchDriver)
+        SortedChildren::new(names.iter().map(|name| (*name).to_owned()), "latch-", &StandardLockInternalsDriver)
     }
 
     #[test]
@@ -142,11 +167,11 @@ mod tests {
         let leader = "_c_00000000-0000-4000-8000-000000000001-latch-0000000005";
         let moved = "_c_00000000-0000-4000-8000-000000000002-latch-0000000005";
         let other = "_c_00000000-0000-4000-8000-000000000000-latch-0000000006";
-        let waits_for = |node: &str| Predicate::WatchNode { node: node.into(), is_last_blocker: false };
+        let waits_for = |node: &str, is_last_blocker| Predicate::WatchNode { node: node.into(), is_last_blocker };
         let both = queue(&[other, moved, leader]);
-        assert_eq!(LatchDriver.gets_the_lock(&both, moved, 1), waits_for(leader));
-        assert_eq!(LatchDriver.gets_the_lock(&both, other, 1), waits_for(moved));
-        assert_eq!(LatchDriver.gets_the_lock(&queue(&[other, moved]), moved, 1), Predicate::Acquired);
+        assert_eq!(StandardLockInternalsDriver.gets_the_lock(&both, moved, 1), waits_for(leader, true));
+        assert_eq!(StandardLockInternalsDriver.gets_the_lock(&both, other, 1), waits_for(moved, false));
+        assert_eq!(StandardLockInternalsDriver.gets_the_lock(&queue(&[other, moved]), moved, 1), Predicate::Acquired);
         assert_eq!(name_beside(leader, "latch-"), Some("latch-0000000005"));
         assert_eq!(name_beside("readme", "latch-"), None);
         let call = call_path("/election", moved);

@@ -49,6 +49,7 @@ impl Contender {
             awaited: None,
             awaited_owner: None,
             own: None,
+            record: None,
             early: None,
             is_uncertain: false,
             is_notified: false,
@@ -61,18 +62,18 @@ impl Contender {
 
     pub(super) fn watches(&self) -> impl Iterator<Item = &Watch> {
         let asked = match &self.phase {
-            Phase::Asks(ask) => [ask.node.as_ref(), ask.own.as_ref()],
-            _ => [None, None],
+            Phase::Asks(ask) => [ask.node.as_ref(), ask.own.as_ref(), ask.record.as_ref()],
+            _ => [None; 3],
         };
-        [self.awaited.as_ref(), self.own.as_ref()].into_iter().chain(asked).flatten()
+        [self.awaited.as_ref(), self.own.as_ref(), self.record.as_ref()].into_iter().chain(asked).flatten()
     }
 
     fn watches_mut(&mut self) -> impl Iterator<Item = &mut Watch> {
         let asked = match &mut self.phase {
-            Phase::Asks(ask) => [ask.node.as_mut(), ask.own.as_mut()],
-            _ => [None, None],
+            Phase::Asks(ask) => [ask.node.as_mut(), ask.own.as_mut(), ask.record.as_mut()],
+            _ => [None, None, None],
         };
-        [self.awaited.as_mut(), self.own.as_mut()].into_iter().chain(asked).flatten()
+        [self.awaited.as_mut(), self.own.as_mut(), self.record.as_mut()].into_iter().chain(asked).flatten()
     }
 
     /// Returns whether the contender watches its own node.
@@ -124,7 +125,8 @@ impl Locks {
                 let hears = self.hears_holder(wait, scenario);
                 let limit_has_changed = contender.limit != self.limits[contender.session];
                 let awaited = contender.awaited.as_ref().is_none_or(|watch| watch.fired.is_some());
-                if has_fired(contender.own.as_ref()) || hears.is_some() || awaited || limit_has_changed {
+                let of_latch = [&contender.own, &contender.record].into_iter().any(|watch| has_fired(watch.as_ref()));
+                if of_latch || hears.is_some() || awaited || limit_has_changed {
                     steps.push(Step::Run(index));
                 } else if contender.own.is_none() && scenario.waits_last {
                     steps.push(Step::WaitsLong(index));
@@ -203,7 +205,7 @@ impl Locks {
         self.leaves(self.contenders[contender].owner);
         let it = &mut self.contenders[contender];
         (it.plan, it.phase, it.early, it.awaited_owner) = (Plan::default(), Phase::Over, None, None);
-        (it.awaited, it.own, it.is_uncertain, it.is_notified) = (None, None, false, false);
+        (it.awaited, it.own, it.record, it.is_uncertain, it.is_notified) = (None, None, None, false, false);
         (it.wishes, it.has_come) = (false, false);
         if self.turn == Some(contender) {
             self.turn = None;
@@ -351,6 +353,7 @@ impl Locks {
             }
             What::ReadNode(_) => confirm(&mut ask.node, confirmed),
             What::ReadOwn(_) => confirm(&mut ask.own, confirmed),
+            What::ReadRecord => confirm(&mut ask.record, confirmed),
             What::FindOwn => {
                 // By age.
                 others = (0..self.world.nodes.len())
@@ -460,7 +463,7 @@ impl Locks {
                     Delete::Done => DeletedBy::Owner,
                     Delete::Idle | Delete::Outstanding => DeletedBy::Unknown,
                 };
-                let (input, cause) = self.deleted(contender, wait, epoch, by);
+                let (input, cause) = self.deleted(contender, wait, epoch, by, scenario);
                 Some(Outcome::Plain(input, cause))
             }
             other => {
@@ -472,13 +475,16 @@ impl Locks {
 
     /// Hands over the replies of an action after its last reply.
     fn asked(&mut self, contender: usize, ask: Ask, scenario: &Scenario) -> Outcome {
-        let Ask { what, epoch, node, mut own, listed, known, sent, .. } = ask;
+        let Ask { what, epoch, node, mut own, record, listed, known, sent, .. } = ask;
         let listed = listed.map(|listed| known.map_or(listed, |known| listed & known));
         if self.has_moved(contender, &mut own, scenario) {
             let epoch = self.world.sessions[self.contenders[contender].session].epoch;
             return Outcome::Plain(Input::Created { epoch, certain: true, ahead: None }, None);
         }
         let it = &mut self.contenders[contender];
+        if record.is_some() {
+            it.record = record;
+        }
         match what {
             Asked::Create { .. } => {
                 let own = |listed: &Nodes| it.node.is_some_and(|node| listed & 1 << node != 0);
@@ -564,6 +570,10 @@ impl Locks {
         if let Some(epoch) = says_first {
             return Some((Input::HolderIsFirst { epoch }, None));
         }
+        let is_ignored = scenario.quirk == Some(Quirk::RecordIsIgnored);
+        if it.record.take_if(|record| record.fired.is_some()).is_some() && !is_ignored {
+            return Some((Input::QueueChanged, None));
+        }
         let awaited = it.awaited.take_if(|watch| watch.fired.is_some());
         let Some(Watch { fired: Some((event, epoch)), found, .. }) = awaited else {
             // Without a watch it is set again; otherwise the limit has changed.
@@ -589,7 +599,7 @@ impl Locks {
             _ if scenario.quirk == Some(Quirk::UnknownIsOtherSession) => DeletedBy::OtherSession,
             _ => DeletedBy::Unknown,
         };
-        Some(self.deleted(contender, wait, epoch, by))
+        Some(self.deleted(contender, wait, epoch, by, scenario))
     }
 
     /// Returns whether the awaited node is the one that its owner has kept: lost replies leave an owner with several.
@@ -602,8 +612,20 @@ impl Locks {
         self.owners[owner?].says_first
     }
 
-    fn deleted(&mut self, contender: usize, wait: Wait, epoch: u64, by: DeletedBy) -> (Input<'static>, Option<Cause>) {
-        match self.contenders[contender].own.take_if(|own| own.fired.is_some()) {
+    fn deleted(
+        &mut self,
+        contender: usize,
+        wait: Wait,
+        epoch: u64,
+        by: DeletedBy,
+        scenario: &Scenario,
+    ) -> (Input<'static>, Option<Cause>) {
+        let it = &mut self.contenders[contender];
+        let is_current = it.record.as_ref().is_some_and(|record| record.is_set() && record.fired.is_none())
+            || it.kind != Kind::Latch
+            || scenario.quirk == Some(Quirk::RecordIsIgnored);
+        let by = if is_current { by } else { DeletedBy::Unknown };
+        match it.own.take_if(|own| own.fired.is_some()) {
             Some(_) => (Input::OwnChanged, None),
             None => (Input::Deleted { epoch: Some(epoch), by }, wait.node.map(Cause::HandOff)),
         }
@@ -649,6 +671,9 @@ impl Locks {
             tell(|| format!("contender {contender}: {input:?}"));
             (plan.next(input, rules), cause)
         });
+        if listed.is_some_and(|(_, listed, _)| self.position(contender, listed, scenario) > Some(1)) {
+            self.contenders[contender].record = None;
+        }
         if let Some((_, _, sent)) = listed {
             cause = Some(Cause::Listed { sent });
         }
@@ -693,6 +718,11 @@ impl Locks {
         let is_listed = |node: &usize| (listed | own) & 1 << node != 0;
         let names = (0..self.world.nodes.len()).filter(is_listed).map(|node| self.world.nodes[node].data.name());
         scenario.with_rules(kind, asks_once, |rules| SortedChildren::new(names, kind.lock_name(), rules.driver))
+    }
+
+    fn position(&self, contender: usize, listed: Nodes, scenario: &Scenario) -> Option<usize> {
+        let own = self.world.nodes[self.contenders[contender].node?].data.name();
+        self.queue(contender, listed, scenario).position(&own)
     }
 
     fn predecessor_is_ours(&self, contender: usize, queue: &SortedChildren, own: &str) -> bool {
@@ -808,6 +838,7 @@ impl Locks {
             outstanding: 1,
             node: None,
             own: None,
+            record: None,
             listed: None,
             known: None,
             sent: position,
@@ -851,9 +882,9 @@ impl Locks {
                 self.send(contender, What::FindOwn);
                 Ask { what: Asked::Settle { is_gone: false }, outstanding: 1 + orders, ..ask }
             }
-            Action::List { watched } => self.list(contender, watched, ask),
+            Action::List { watched } => self.list(contender, watched, ask, scenario),
             Action::Next => self.next_ahead(contender, ask, scenario),
-            Action::Arm(arm) => self.arm(contender, arm, ask),
+            Action::Arm(arm) => self.arm(contender, arm, ask, scenario),
         };
         self.contenders[contender].phase = Phase::Asks(ask);
     }
@@ -872,7 +903,7 @@ impl Locks {
                 self.reads_own(contender, ask)
             }
             None if scenario.quirk == Some(Quirk::NothingKnownIsNothingAhead) => self.reads_own(contender, ask),
-            _ => self.list(contender, false, ask),
+            _ => self.list(contender, false, ask, scenario),
         }
     }
 
@@ -882,7 +913,7 @@ impl Locks {
         Ask { what: Asked::List, known: self.contenders[contender].node.map(|own| 1 << own), ..ask }
     }
 
-    fn list(&mut self, contender: usize, watched: bool, ask: Ask) -> Ask {
+    fn list(&mut self, contender: usize, watched: bool, ask: Ask, scenario: &Scenario) -> Ask {
         let it = &mut self.contenders[contender];
         it.awaited = None;
         let node = watched.then_some(Watch::new(Target::Children));
@@ -890,13 +921,27 @@ impl Locks {
         match it.early.take().filter(|early| early.epoch == ask.epoch && !watched) {
             Some(Prefetched { listed, sent, .. }) => Ask { outstanding: 0, listed: Some(listed), sent, ..ask },
             None => {
-                self.send(contender, What::List);
-                ask
+                let (record, outstanding) = self.request_listing(contender, scenario);
+                Ask { outstanding, record, ..ask }
             }
         }
     }
 
-    fn arm(&mut self, contender: usize, Arm { node, own, list }: Arm, ask: Ask) -> Ask {
+    /// Lists, after a read of the path's data by a candidate.
+    fn request_listing(&mut self, contender: usize, scenario: &Scenario) -> (Option<Watch>, u8) {
+        if self.contenders[contender].kind != Kind::Latch {
+            self.send(contender, What::List);
+            return (None, 1);
+        }
+        let mut reads = [What::ReadRecord, What::List];
+        if scenario.quirk == Some(Quirk::RecordIsReadLate) {
+            reads.reverse();
+        }
+        reads.into_iter().for_each(|read| self.send(contender, read));
+        (Some(Watch::new(RECORD)), 2)
+    }
+
+    fn arm(&mut self, contender: usize, Arm { node, own, list }: Arm, ask: Ask, scenario: &Scenario) -> Ask {
         let own_node = self.contenders[contender].node.filter(|_| own);
         let what = Asked::Arm { node: node.is_some(), own, list };
         let node = node.map(|name| self.node(&name));
@@ -906,18 +951,16 @@ impl Locks {
         let node = node.map(|node| self.watch(contender, node, What::ReadNode(node)));
         let own = own_node.map(|own| self.watch(contender, own, What::ReadOwn(own)));
         let known = if list { self.known_ahead(contender, ask.epoch) } else { None };
-        if list {
-            self.send(contender, What::List);
-        }
+        let (record, reads) = if list { self.request_listing(contender, scenario) } else { (None, 0) };
         let outstanding = [&node, &own].into_iter().flatten().map(|(_, reads)| reads).sum::<u8>();
         let [node, own] = [node, own].map(|watch| watch.map(|(watch, _)| watch));
-        Ask { what, outstanding: outstanding + u8::from(list), node, own, known, ..ask }
+        Ask { what, outstanding: outstanding + reads, node, own, record, known, ..ask }
     }
 
     fn granted(&mut self, contender: usize, epoch: u64, signals: bool, scenario: &Scenario) {
         let it = &mut self.contenders[contender];
         (it.phase, it.plan, it.early) = (Phase::Holds, Plan::default(), None);
-        (it.awaited, it.awaited_owner, it.has_come) = (None, None, false);
+        (it.awaited, it.awaited_owner, it.record, it.has_come) = (None, None, None, false);
         let says = (it.kind == Kind::Mutex).then_some(epoch);
         let number = it.node.map(|node| self.world.nodes[node].data.number);
         if let Some(own) = number.filter(|_| says.is_some()) {

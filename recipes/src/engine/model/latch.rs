@@ -40,6 +40,7 @@ impl Locks {
         let Some(own) = self.contenders[request.contender].node else { return Answer::NoNode };
         let exists = |node: usize| self.world.nodes[node].exists_at(self.world.log);
         let Record { leader, wish } = self.record;
+        let written = self.world.log + 1;
         match request.what {
             What::Wish(candidate) if exists(own) && exists(candidate) => {
                 self.record = Record { leader: own, wish: Some(candidate) };
@@ -58,11 +59,13 @@ impl Locks {
                 self.world.delete(old);
                 self.record = Record { leader: self.world.nodes.len() - 1, wish: None };
                 self.moved |= 1 << self.record.leader;
+                self.record_written.push(written);
                 return answer;
             }
             _ => return Answer::NoNode,
         }
         self.world.log += 1;
+        self.record_written.push(written);
         Answer::Done
     }
 
@@ -105,6 +108,7 @@ impl Locks {
         (it.node, it.owner) = (Some(node), owner);
         (self.owners[before].is_entered, self.owners[owner].is_entered) = (false, true);
         self.owners[owner].node = Some(node);
+        it.record = None;
         if scenario.quirk == Some(Quirk::MoveIsNotListed) {
             own.iter_mut().for_each(|own| (own.target, own.fired) = (Target::Node(node), None));
             return false;

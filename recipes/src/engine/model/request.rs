@@ -50,7 +50,7 @@ impl Locks {
         let Session { epoch, position: sent, .. } = self.world.sessions[self.contenders[contender].session];
         self.send(contender, What::List);
         let (node, own, listed) = (None, None, None);
-        let ask = Ask { what: Asked::Check, epoch, outstanding: 1, node, own, listed, known: None, sent };
+        let ask = Ask { what: Asked::Check, epoch, outstanding: 1, node, own, record: None, listed, known: None, sent };
         self.contenders[contender].phase = Phase::Asks(ask);
     }
 

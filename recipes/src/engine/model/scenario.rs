@@ -1,6 +1,5 @@
 //! The scenarios of a search: contenders, sessions, faults, and deliberate breaks.
 
-use crate::engine::candidacy::LatchDriver;
 use crate::engine::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
 use crate::engine::lease_driver::LeaseDriver;
 use crate::engine::plan::Rules;
@@ -114,6 +113,10 @@ pub(super) enum Quirk {
     LeasesAreNotChecked,
     /// A candidate moves without a check that the leader's node exists.
     LeaderIsNotChecked,
+    /// A candidate takes the deletion of the leader's node for its grant, whether the path's data has changed or not.
+    RecordIsIgnored,
+    /// A candidate lists first, and then reads the path's data.
+    RecordIsReadLate,
     /// A candidate moves to the end of the queue.
     MovesToTheBack,
     /// A candidate that has moved does not list.
@@ -199,13 +202,14 @@ impl Scenario {
     pub(super) fn with_rules<T>(&self, kind: Kind, asks_once: bool, call: impl FnOnce(&Rules<'_>) -> T) -> T {
         let driver = driver(kind, self.has_turns);
         let broken = self.quirk.map(|quirk| BrokenDriver { kind, quirk, driver });
-        let is_queue = kind == Kind::Mutex;
+        let (is_mutex, is_latch) = (kind == Kind::Mutex, kind == Kind::Latch);
         call(&Rules {
             driver: broken.as_ref().map_or(driver, |broken| broken),
-            is_queue,
+            is_queue: is_mutex || is_latch,
+            may_be_overtaken: is_latch,
             limit_is_fixed: !self.fault_kinds.iter().any(|fault| matches!(fault, Fault::Limit(_))),
             signals_successor: self.signals_successor && self.quirk != Some(Quirk::NoSignal),
-            hears_holders: is_queue,
+            hears_holders: is_mutex,
             asks_once,
         })
     }
@@ -213,12 +217,11 @@ impl Scenario {
 
 fn driver(kind: Kind, has_one_waiter: bool) -> &'static dyn LockInternalsDriver {
     match (kind, has_one_waiter) {
-        (Kind::Mutex, _) => &StandardLockInternalsDriver,
+        (Kind::Mutex | Kind::Latch, _) => &StandardLockInternalsDriver,
         (Kind::Lease, false) => &LeaseDriver { has_one_waiter: false },
         (Kind::Lease, true) => &LeaseDriver { has_one_waiter: true },
         (Kind::Read, _) => &ReadDriver,
         (Kind::Write, _) => &WriteDriver,
-        (Kind::Latch, _) => &LatchDriver,
     }
 }
 

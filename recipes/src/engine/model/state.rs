@@ -69,6 +69,8 @@ pub(super) struct Owned {
 }
 
 pub(super) type Target = world::Target<usize>;
+/// The path's data.
+pub(super) const RECORD: Target = Target::Node(usize::MAX);
 pub(super) type Session = world::Session<usize, Request>;
 
 /// A request, with the contender and the owner that its reply is for.
@@ -109,6 +111,7 @@ pub(super) enum What {
     },
     ReadNode(usize),
     ReadOwn(usize),
+    ReadRecord,
     Exists(usize),
 }
 
@@ -134,6 +137,8 @@ pub(super) struct Locks {
     pub(super) turn: Option<usize>,
     /// The path's data.
     pub(super) record: Record,
+    /// The transactions that have written the path's data.
+    pub(super) record_written: Vec<Position>,
     /// The nodes of candidates that have followed a wish.
     pub(super) moved: Nodes,
     /// The number of wishes that leaders may still write.
@@ -205,6 +210,8 @@ pub(super) struct Contender {
     /// The owner of the node that it waits for, if it was found in the session.
     pub(super) awaited_owner: Option<usize>,
     pub(super) own: Option<Watch>,
+    /// The watch on the path's data.
+    pub(super) record: Option<Watch>,
     pub(super) early: Option<Prefetched>,
     /// A create has lost its reply.
     pub(super) is_uncertain: bool,
@@ -254,6 +261,7 @@ pub(super) struct Ask {
     pub(super) outstanding: u8,
     pub(super) node: Option<Watch>,
     pub(super) own: Option<Watch>,
+    pub(super) record: Option<Watch>,
     pub(super) listed: Option<Nodes>,
     /// The only nodes that are read, in place of a listing.
     pub(super) known: Option<Nodes>,

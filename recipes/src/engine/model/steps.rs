@@ -38,7 +38,10 @@ impl Owned {
 
 impl What {
     fn is_write(self) -> bool {
-        !matches!(self, Self::List | Self::FindOwn | Self::ReadNode(_) | Self::ReadOwn(_) | Self::Exists(_))
+        !matches!(
+            self,
+            Self::List | Self::FindOwn | Self::ReadNode(_) | Self::ReadOwn(_) | Self::ReadRecord | Self::Exists(_)
+        )
     }
 
     /// Returns whether the session itself sends it again on the next connection.
@@ -62,6 +65,7 @@ impl Model for Locks {
             contenders: scenario.contenders.iter().map(|spec| Contender::new(spec, scenario.limit)).collect(),
             turn: None,
             record: Record::default(),
+            record_written: Vec::new(),
             moved: 0,
             hand_overs: scenario.hand_overs,
             multis: Vec::new(),
@@ -433,14 +437,22 @@ impl Locks {
     /// Lists the notifications that the session's server sends for a transaction.
     fn events_at(&self, session: usize, position: Position) -> Vec<(Target, Event)> {
         let is_sent = |target| self.world.sessions[session].mail.iter().any(|(sent, _)| *sent == target);
-        self.world.events_at(position, |target| !is_sent(target) && self.is_armed(session, target))
+        let is_armed = |target| !is_sent(target) && self.is_armed(session, target);
+        let mut events = self.world.events_at(position, is_armed);
+        events
+            .extend((self.record_written.contains(&position) && is_armed(RECORD)).then_some((RECORD, Event::Changed)));
+        events
     }
 
     /// Lists the notifications that a server at a position replays to a session that connects to it.
     fn replayed_at(&self, session: usize, position: Position) -> Vec<(Target, Event)> {
         let nodes = (0..self.world.nodes.len()).map(Target::Node);
         let armed = nodes.chain([Target::Children]).filter(|target| self.is_armed(session, *target));
-        self.world.replayed_at(position, self.world.sessions[session].last_seen, armed)
+        let last_seen = self.world.sessions[session].last_seen;
+        let mut events = self.world.replayed_at(position, last_seen, armed);
+        let is_written = self.record_written.iter().any(|written| (last_seen + 1..=position).contains(written));
+        events.extend((is_written && self.is_armed(session, RECORD)).then_some((RECORD, Event::Changed)));
+        events
     }
 
     fn is_armed(&self, session: usize, target: Target) -> bool {

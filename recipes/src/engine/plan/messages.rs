@@ -11,8 +11,11 @@ pub(crate) type Epoch = u64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules<'a> {
     pub(crate) driver: &'a dyn LockInternalsDriver,
-    /// One contender holds the lock at a time, in the order of the queue, and none ever joins ahead of another.
+    /// One contender holds the lock at a time, in the order of the queue.
     pub(crate) is_queue: bool,
+    /// A contender may move ahead of another one. An event that comes before the deletions after the move tells of it, from
+    /// a listing on.
+    pub(crate) may_be_overtaken: bool,
     /// The limit never changes.
     pub(crate) limit_is_fixed: bool,
     /// A contender that is granted writes its node, which signals to its successor that it is next.
@@ -130,7 +133,8 @@ pub(crate) enum DeletedBy {
     OtherSession,
     /// The node's owner is in this session, and the server has answered its delete.
     Owner,
-    /// Perhaps the end of our own session, which deletes all its nodes at once and notifies of them in any order.
+    /// Perhaps the end of our own session, which deletes all its nodes at once and notifies of them in any order. Or a
+    /// contender may have moved ahead.
     Unknown,
 }
 

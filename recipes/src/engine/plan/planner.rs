@@ -154,7 +154,7 @@ impl Plan {
             Input::Armed(armed) => self.armed(&armed, rules),
             Input::Deleted { epoch, by } => self.deleted(epoch, by, rules),
             Input::Written if matches!(self.waits_for, Target::Signal { .. }) => self.has_signalled(),
-            Input::Written | Input::Unwatched => self.arm_again(),
+            Input::Written | Input::Unwatched => self.arm_again(rules),
             Input::HolderIsFirst { epoch } => self.holder_is_first(epoch, rules),
             Input::OwnChanged | Input::WaitsLong => {
                 self.own_armed_in = None;
@@ -167,7 +167,7 @@ impl Plan {
             // Repeats the read that has failed. A watch that was set before is valid on the new connection too.
             Input::Reconnected => {
                 self.own_armed_in = None;
-                self.arm_again()
+                self.arm_again(rules)
             }
             Input::QueueChanged => self.list(),
         }
@@ -182,7 +182,7 @@ impl Plan {
         self.queue_position = self.queue_position.or(Some(1));
         let listed_in = ahead.is_next.then_some(epoch);
         self.waits_for = Target::Node(Blocker { node: ahead.node, listed_in, alone_in: None, armed_in: None });
-        self.arm_again()
+        self.arm_again(rules)
     }
 
     fn list(&mut self) -> Action {
@@ -234,7 +234,7 @@ impl Plan {
             }
             Predicate::WatchPredecessor { node } => {
                 self.waits_for = Target::Signal { predecessor: node.into() };
-                self.arm_again()
+                self.arm_again(rules)
             }
             _ => {
                 self.watches_children = true;
@@ -270,18 +270,19 @@ impl Plan {
         };
         match &self.waits_for {
             Target::Node(Blocker { armed_in: Some(_), .. }) => self.wait(rules),
-            _ => self.arm_again(),
+            _ => self.arm_again(rules),
         }
     }
 
-    /// Sets the watch that the contender waits for. Also watches this contender's node if a hand-off may follow.
-    fn arm_again(&self) -> Action {
+    /// Sets the watch that the contender waits for. Also watches this contender's node if a hand-off may follow, and lists
+    /// again if another contender may have moved ahead unseen.
+    fn arm_again(&self, rules: &Rules<'_>) -> Action {
         let (node, own) = match &self.waits_for {
             Target::Node(Blocker { node, alone_in, .. }) => (node, alone_in.is_some() && self.own_armed_in.is_none()),
             Target::TwoAhead { second: node, .. } | Target::Signal { predecessor: node } => (node, false),
             Target::Nothing | Target::Children => return self.look(),
         };
-        Action::Arm(Arm { node: Some(node.clone()), own, list: false })
+        Action::Arm(Arm { node: Some(node.clone()), own, list: own && rules.may_be_overtaken })
     }
 
     fn wait(&self, rules: &Rules<'_>) -> Action {
@@ -359,6 +360,7 @@ mod tests {
     const RULES: Rules<'static> = Rules {
         driver: &StandardLockInternalsDriver,
         is_queue: true,
+        may_be_overtaken: false,
         limit_is_fixed: true,
         signals_successor: false,
         hears_holders: true,

@@ -1,10 +1,14 @@
 //! One contender of a lock: its node, its watches, and what it knows of the others.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use curator_framework::recipe::OwnedNode;
 use curator_framework::{Session, Watch};
+use futures_util::FutureExt as _;
 
+use crate::engine::candidacy::Candidacy;
 use crate::engine::internals::LockInternals;
 use crate::engine::limit::LimitWatch;
 use crate::engine::plan::{Epoch, Input};
@@ -86,13 +90,16 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Resolves with the next call. After a loss of the watch it resolves too: a call may have come in the meantime.
-    pub(super) async fn next(&mut self) -> Input<'static> {
-        match &mut self.watch {
-            Some(watch) => drop(watch.await),
-            None => std::future::pending().await,
-        }
-        (self.watch, self.has_come) = (None, true);
-        Input::OwnChanged
+    /// Resolves with the next call, or with a change of the path's data. After a loss of the watch it resolves too: a call
+    /// may have come in the meantime.
+    // A function in place of an `async` block keeps the future of a wait small.
+    pub(super) fn next(&mut self, candidacy: Option<&Candidacy>) -> impl Future<Output = Input<'static>> {
+        poll_fn(move |cx| {
+            if self.watch.as_mut().is_some_and(|watch| watch.poll_unpin(cx).is_ready()) {
+                (self.watch, self.has_come) = (None, true);
+                return Poll::Ready(Input::OwnChanged);
+            }
+            candidacy.map_or(Poll::Pending, |candidacy| candidacy.poll_changed(cx).map(|()| Input::QueueChanged))
+        })
     }
 }

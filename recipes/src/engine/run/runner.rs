@@ -9,13 +9,14 @@ use curator_framework::{
 
 use crate::engine::acquire::AcquireOnce;
 use crate::engine::acquired::Acquired;
+use crate::engine::candidacy::Candidacy;
 use crate::engine::driver::{SortedChildren, is_far_from_the_end};
 use crate::engine::error::LockError;
 use crate::engine::internals::LockInternals;
 use crate::engine::label::Label;
 use crate::engine::participants::ParticipantKind;
 use crate::engine::places::Places;
-use crate::engine::plan::{Action, Arm, Armed, Epoch, Input, Listing, Plan, Proof, Rules, WaitSet, Watched};
+use crate::engine::plan::{Action, Arm, Armed, DeletedBy, Epoch, Input, Listing, Plan, Proof, Rules, WaitSet, Watched};
 use crate::engine::queue_node::adopt;
 use crate::engine::read_write_driver::kind_of;
 use crate::engine::requests::children_of;
@@ -114,7 +115,11 @@ async fn contend(
     }
 }
 
-impl Contender<'_> {
+impl<'a> Contender<'a> {
+    fn candidacy(&self) -> Option<&'a Candidacy> {
+        self.lock.spec.candidacy.as_deref()
+    }
+
     fn own_name(&self) -> &str {
         self.owned.node_name().unwrap_or_default()
     }
@@ -204,7 +209,9 @@ impl Contender<'_> {
             let predecessor_is_ours = predecessor.is_some_and(|name| self.contenders.has(name));
             Listing { epoch, queue, own, max_leases, may_be_followed, predecessor_is_ours }
         };
-        if let (Some(candidacy), Outcome::Listed(listed)) = (&self.lock.spec.candidacy, &outcome) {
+        if let (Some(candidacy), Outcome::Listed(listed) | Outcome::Armed { listed: Some(listed), .. }) =
+            (&self.lock.spec.candidacy, &outcome)
+        {
             candidacy.listed(self.own_name(), &listed.shown.queue);
         }
         match outcome {
@@ -267,7 +274,7 @@ impl Contender<'_> {
         self.awaited = None;
         let early = self.early.take().filter(|_| !watched).and_then(|early| early.listed_on(&at));
         let children = if let Some(children) = early {
-            self.lock.spec.candidacy.iter().for_each(|candidacy| drop(candidacy.take_read()));
+            self.candidacy().map(Candidacy::take_read);
             children
         } else {
             if let Some(reads) = self.entry.shared_reads().filter(|_| !watched) {
@@ -278,7 +285,7 @@ impl Contender<'_> {
                 // Its order takes reads on the connection of the listing.
                 at = self.session.pinned();
             }
-            self.children(&at, watched).await?
+            self.children(&at).await?
         };
         Ok(Outcome::Listed(self.in_order(&at, children).await?))
     }
@@ -324,7 +331,11 @@ impl Contender<'_> {
         let base_path = &self.lock.base_path;
         let known = self.known_ahead(at.epoch());
         let Some(KnownAhead { queue, .. }) = known.filter(|known| known.is_all) else {
-            return children_of(at, base_path).await;
+            let children = children_of(at, base_path);
+            return match self.candidacy() {
+                Some(candidacy) => candidacy.list(at, base_path, children).await,
+                None => children.await,
+            };
         };
         let mut found = Vec::with_capacity(queue.len());
         let paths: Vec<_> = queue.names().map(|name| make_path(base_path, name)).collect();
@@ -339,11 +350,12 @@ impl Contender<'_> {
     }
 
     /// Requests the children, and watches them.
-    async fn children(&mut self, at: &Session, watched: bool) -> Result<Vec<String>, Error> {
+    async fn children(&mut self, at: &Session) -> Result<Vec<String>, Error> {
         let base_path = &self.lock.base_path;
-        let listed = match &self.lock.spec.candidacy {
-            Some(candidacy) if !watched => candidacy.list(at, base_path).await,
-            _ => at.get_children_watched(base_path).await,
+        let listing = at.get_children_watched(base_path);
+        let listed = match self.candidacy() {
+            Some(candidacy) => candidacy.list(at, base_path, listing).await,
+            None => listing.await,
         };
         match listed {
             Ok((children, watch)) => {
@@ -396,7 +408,7 @@ impl Contender<'_> {
         if arm.own {
             self.own = own_watch?;
         }
-        if self.lock.spec.candidacy.is_some() {
+        if self.candidacy().is_some() {
             // Boxed: few contenders are candidates.
             if let Some(moved) = Box::pin(self.heed_calls(arm.own)).await? {
                 return Ok(Outcome::Plain(moved));
@@ -445,10 +457,11 @@ impl Contender<'_> {
     async fn wait(&mut self, set: &WaitSet) -> Result<Outcome, Error> {
         let owner = set.node.as_deref().zip(self.awaited_owner.as_deref());
         let looks_after = self.session.timeout() / 10;
+        let candidacy = self.candidacy();
         let input = tokio::select! {
             biased;
             input = own_event(&mut self.own, looks_after) => input,
-            input = self.calls.next() => input,
+            input = self.calls.next(candidacy) => input,
             // Polled before the holder's deletion, which then needs no listing.
             epoch = first(owner.filter(|_| set.hears_holder)) => Input::HolderIsFirst { epoch },
             _ = resolved(self.listing.as_deref_mut()), if set.node.is_none() => {
@@ -461,6 +474,9 @@ impl Contender<'_> {
                     let by = Box::pin(deleted_by(self.session, &watch, owner)).await;
                     match self.own.take_if(|own| own.has_fired()) {
                         Some(_) => Input::OwnChanged,
+                        None if candidacy.is_some_and(|candidacy| !candidacy.is_current()) => {
+                            Input::Deleted { epoch: watch.fired_in(), by: DeletedBy::Unknown }
+                        }
                         None => Input::Deleted { epoch: watch.fired_in(), by },
                     }
                 }

@@ -59,7 +59,7 @@ async fn a_new_session_reads_the_record_anew() {
         let create = direct.create().creating_parents_if_needed().with_mode(mode);
         ahead.push(create.for_path(&node).await.unwrap());
     }
-    let has_resigned = format!("election/1 term=1 leader={} resigned", node_from_path(&ahead[0]));
+    let has_resigned = format!("election/1 term=1 leader={} resigned", node_from_path(&ahead[1]));
     direct.set_data().for_path(PATH, has_resigned).await.unwrap();
 
     let delay = Duration::from_secs(2);
@@ -69,7 +69,7 @@ async fn a_new_session_reads_the_record_anew() {
         eventually("the latch is at its place", is_there).await;
     };
     position(2).await;
-    direct.delete().for_path(&ahead[1]).await.unwrap();
+    direct.delete().for_path(&ahead[0]).await.unwrap();
     position(1).await;
 
     proxy.refuse();
@@ -77,7 +77,7 @@ async fn a_new_session_reads_the_record_anew() {
     server.kill_session(own.ephemeral_owner);
     // Another leader comes and crashes.
     direct.set_data().for_path(PATH, "election/1 term=2 leader=another").await.unwrap();
-    direct.delete().for_path(&ahead[0]).await.unwrap();
+    direct.delete().for_path(&ahead[1]).await.unwrap();
     let since = Instant::now();
     proxy.accept();
     in_time(latch.leading()).await.unwrap();

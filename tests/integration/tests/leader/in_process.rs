@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use curator_framework::recipe::RecipeClient as _;
 use curator_framework::{Acl, Permission, RetryNTimes};
-use curator_integration::env::{connected, eventually, in_time};
+use curator_integration::env::{answered, connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
 use curator_recipes::{LeaderError, LeaderSelector, TermEnd};
 use curator_test::wire::OpCode;
@@ -56,6 +56,39 @@ async fn refused_candidates_do_not_ask_in_a_loop() {
     assert!((1..=20).contains(&creates()), "{} creates", creates());
     in_time(latch.close()).await;
     assert_eq!(server.watch_count(), 0);
+}
+
+/// The next leader needs nothing but the notification, unless the election's data has changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn next_leader_neither_lists_nor_reads() {
+    const CANDIDATES: usize = 4;
+    for proclaims in [false, true] {
+        let server = server();
+        let mut candidates = Vec::new();
+        for _ in 0..CANDIDATES {
+            let client = client(&server).await;
+            let latch = started(&client, "/latch");
+            eventually("it is in the queue", async || latch.our_path().is_some()).await;
+            candidates.push((client, latch));
+        }
+        leads(&candidates[0].1).await;
+        for next in 1..CANDIDATES {
+            let [(_, leader), (client, latch)] = &candidates[next - 1..=next] else { unreachable!() };
+            eventually("it knows that it is next", async || client.watched_paths().contains(&"/latch".into())).await;
+            answered(std::slice::from_ref(client)).await;
+            if proclaims {
+                leads(leader).await.proclaim("here").await.unwrap();
+            }
+            server.clear_requests();
+            in_time(leader.close()).await;
+            leads(latch).await;
+            let session = client.session().await.unwrap().id().unwrap();
+            let looks = server.requests().into_iter().filter(|request| {
+                request.session_id == session.get() && matches!(request.op, OpCode::GetChildren | OpCode::GetData)
+            });
+            assert_eq!(looks.count() == 0, !proclaims, "candidate {next}");
+        }
+    }
 }
 
 /// The protected work of a leader that resigns has ended before another candidate leads.

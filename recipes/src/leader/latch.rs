@@ -112,7 +112,7 @@ use crate::standing::{StandingTask, first_found};
 /// | --- | --- |
 /// | join an empty queue | 3 in 2 round trips: create and listing, then a read of the path's data |
 /// | join behind others | 3 in 2 round trips: create and listing, then a watch on the second candidate ahead |
-/// | become the next one behind the leader | 5 in 2 round trips: watches on the leader's node, the candidate's node and the path's data, and a listing; then a watch for a call |
+/// | become the next one behind the leader | 5 in one round trip: watches on the leader's node, the candidate's node, the path's data and for a call, and a listing |
 /// | the first other candidate joins, leaves or moves beside a leader without a watch on its own node | 1 more: that watch |
 /// | wait for more than a tenth of the session timeout | 2 more, unless they are set: watches on the candidate's node and for a call |
 /// | the path's data changes, for the next one behind the leader | 2: a read of the data and a listing |

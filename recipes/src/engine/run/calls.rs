@@ -6,7 +6,7 @@
 
 use curator_framework::recipe::ProtectedId;
 use curator_framework::spi::Operation;
-use curator_framework::{CreateMode, Error, make_path, node_from_path};
+use curator_framework::{CreateMode, Error, Session, Watch, make_path, node_from_path};
 
 use crate::engine::candidacy::{Record, call_path, name_beside};
 use crate::engine::plan::Input;
@@ -14,27 +14,26 @@ use crate::engine::run::contender::Contender;
 use crate::engine::same_session::Entry;
 
 impl Contender<'_> {
-    /// Watches for calls, if this contender's node is watched too, and follows the wish that a call announces.
-    pub(super) async fn heed_calls(&mut self, watches: bool) -> Result<Option<Input<'static>>, Error> {
-        let own = self.owned.node_name().filter(|_| watches && self.calls.watch.is_none());
-        if let Some(own) = own {
-            let (_, watch) = self.session.exists_watched(&call_path(self.lock.base_path(), own)).await?;
-            self.calls.watch = Some(Box::new(watch));
-        }
-        if !self.calls.has_come {
-            return Ok(None);
-        }
-        let followed = self.follow_wish().await?;
+    /// Watches for calls, if this contender is a candidate that watches its node too, and does not watch for them yet.
+    pub(super) async fn watch_calls(&self, at: &Session, watches_own: bool) -> Result<Option<Watch>, Error> {
+        let is_unwatched = self.lock.spec.candidacy.is_some() && watches_own && self.calls.watch.is_none();
+        let Some(own) = self.owned.node_name().filter(|_| is_unwatched) else { return Ok(None) };
+        let (_, watch) = at.exists_watched(&call_path(self.lock.base_path(), own)).await?;
+        Ok(Some(watch))
+    }
+
+    /// Follows the wish that a call has announced. Moves directly behind the leader, if the wish in the path's data names
+    /// this contender's node. Otherwise returns `None`.
+    ///
+    /// If the reply is lost, either node may be left. The error makes the runner check again: a contender without its
+    /// old node joins at the back, and dropping the new node deletes it.
+    pub(super) async fn follow_wish(&mut self) -> Result<Option<Input<'static>>, Error> {
+        let followed = self.move_behind_the_leader().await?;
         self.calls.has_come = false;
         Ok(followed)
     }
 
-    /// Moves directly behind the leader, if the wish in the path's data names this contender's node. Otherwise returns
-    /// `None`.
-    ///
-    /// If the reply is lost, either node may be left. The error makes the runner check again: a contender without its
-    /// old node joins at the back, and dropping the new node deletes it.
-    async fn follow_wish(&mut self) -> Result<Option<Input<'static>>, Error> {
+    async fn move_behind_the_leader(&mut self) -> Result<Option<Input<'static>>, Error> {
         let (lock, at) = (self.lock, self.session.pinned());
         let base_path = lock.base_path();
         let (data, stat) = match at.get_data(base_path).await {

@@ -391,8 +391,9 @@ impl<'a> Contender<'a> {
         let node = arm.node.map(|name| make_path(base_path, &name));
         let own = if arm.own { self.owned.path() } else { None };
         let listing = async { if arm.list { Some(self.list_behind(&at).await) } else { None } };
-        let all = futures_util::future::join3(watch_node(&at, node.as_deref()), watch_node(&at, own), listing);
-        let (node_watch, own_watch, listed) = at.in_one_write(all).await;
+        let (node_watch, own_watch) = (watch_node(&at, node.as_deref()), watch_node(&at, own));
+        let all = futures_util::future::join4(node_watch, own_watch, self.watch_calls(&at, arm.own), listing);
+        let (node_watch, own_watch, calls, listed) = at.in_one_write(all).await;
         let listed = match listed.transpose()? {
             Some(children) => Some(self.in_order(&at, children).await?),
             None => None,
@@ -408,9 +409,12 @@ impl<'a> Contender<'a> {
         if arm.own {
             self.own = own_watch?;
         }
-        if self.candidacy().is_some() {
-            // Boxed: few contenders are candidates.
-            if let Some(moved) = Box::pin(self.heed_calls(arm.own)).await? {
+        if let Some(watch) = calls? {
+            self.calls.watch = Some(Box::new(watch));
+        }
+        if self.calls.has_come {
+            // Boxed: few contenders are called.
+            if let Some(moved) = Box::pin(self.follow_wish()).await? {
                 return Ok(Outcome::Plain(moved));
             }
         }

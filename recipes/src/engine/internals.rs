@@ -11,7 +11,9 @@ use parking_lot::Mutex;
 use crate::engine::acquired::Acquired;
 use crate::engine::caller::Origin;
 use crate::engine::candidacy::Candidacy;
-use crate::engine::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, WRITE_NAME};
+use crate::engine::driver::{
+    LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, WRITE_NAME, sequence_of,
+};
 use crate::engine::error::LockError;
 use crate::engine::hold::Hold;
 use crate::engine::label::Label;
@@ -170,7 +172,7 @@ impl LockInternals {
         let &LockSpec { ref driver, ref limit, signals_successor, .. } = &self.spec;
         Rules {
             driver: &**driver,
-            is_queue: self.is_queue() || self.spec.candidacy.is_some(),
+            is_queue: self.is_queue() || self.spec.candidacy.as_ref().is_some_and(|candidacy| !candidacy.hears_each),
             may_be_overtaken: self.spec.candidacy.is_some(),
             limit_is_fixed: limit.is_fixed(),
             signals_successor,
@@ -180,7 +182,7 @@ impl LockInternals {
         }
     }
 
-    /// See [`Rules::is_queue`].
+    /// One contender holds the lock at a time, in the order of the queue, and none ever joins ahead of another.
     pub(super) fn is_queue(&self) -> bool {
         self.spec.role == Some(Role::Exclusive)
     }
@@ -279,8 +281,11 @@ impl LockInternals {
 
     /// Sorts the contenders of a listing by their numbers.
     pub(crate) fn sort(&self, children: Vec<String>) -> SortedChildren {
-        let patterns = self.spec.extra_lock_patterns.iter().map(String::as_str);
-        SortedChildren::with_patterns(children, self.spec.lock_name, patterns, &*self.spec.driver)
+        SortedChildren::with_patterns(children, self.spec.lock_name, self.patterns(), &*self.spec.driver)
+    }
+
+    fn patterns(&self) -> impl Iterator<Item = &str> + Clone {
+        self.spec.extra_lock_patterns.iter().map(String::as_str)
     }
 
     /// Watches a node for revocation requests, if the lock has a listener for them.
@@ -291,8 +296,7 @@ impl LockInternals {
 
     /// Returns the number of a contender.
     pub(crate) fn sequence(&self, name: &str) -> Option<i64> {
-        let alone = self.sort(vec![name.to_owned()]);
-        alone.numbered().next().map(|(number, _)| number)
+        sequence_of(name, self.spec.lock_name, self.patterns(), &*self.spec.driver)
     }
 
     /// Returns `true` if a node with a contender's name is a contender, by the owner in its stat.

@@ -160,7 +160,7 @@ impl LeaderLatch {
         path: impl Into<String>,
         options: LeaderLatchOptions,
     ) -> Result<Self, LeaderError> {
-        let (path, candidacy) = (path.into(), Arc::new(Candidacy::default()));
+        let (path, candidacy) = (path.into(), Arc::new(Candidacy::new(options.delay.is_some())));
         let internals = latch_internals(client.clone(), &path, &options, &candidacy)?;
         let shared = Shared {
             state: Published::new(LeaderState::Latent),

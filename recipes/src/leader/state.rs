@@ -21,7 +21,7 @@ pub enum LeaderState {
     Latent,
     /// The candidate joins the queue, or waits in it.
     Waiting {
-        /// The number of candidates ahead at the newest listing. Candidates in the middle may have left since. `None`
+        /// The number of candidates ahead at the newest listing. Candidates other than the leader may have left since. `None`
         /// until a listing has shown the latch's node, and for a selector.
         position: Option<usize>,
     },

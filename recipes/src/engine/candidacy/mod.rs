@@ -12,6 +12,10 @@
 //! Another candidate may have moved ahead of a latch when the node ahead of it is deleted. Each move writes the path's
 //! data. So the latch directly behind the leader reads that data with a watch, and lists after it in the same write. If
 //! the data has not changed since, the deletion of the leader's node grants without a listing, and the data is known.
+//!
+//! That rests on the order of notifications, which two events break. Servers with the fix of CVE-2024-23944 drop the
+//! notification of a client that may not read the path any more. And a session that removes its persistent watch on the
+//! election's path has no watch on the data until the server has set that one again.
 
 mod record;
 
@@ -41,6 +45,9 @@ pub(crate) struct Place {
 /// The way of one latch through the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Candidacy {
+    /// The candidate waits for each one ahead of it in turn, and not for the second one ahead. With a delay it has to know
+    /// the last leader.
+    pub(super) hears_each: bool,
     place: watch::Sender<Option<Place>>,
     /// The last candidate that was seen directly ahead.
     last_ahead: Mutex<Option<String>>,
@@ -56,7 +63,17 @@ struct Read {
     watch: Option<Watch>,
 }
 
+impl Read {
+    fn is_current(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| !watch.has_fired())
+    }
+}
+
 impl Candidacy {
+    pub(crate) fn new(hears_each: bool) -> Self {
+        Self { hears_each, ..Self::default() }
+    }
+
     /// Returns the position as a channel. It is `None` while no listing has shown the candidate's node.
     pub(crate) fn place(&self) -> watch::Receiver<Option<Place>> {
         self.place.subscribe()
@@ -67,11 +84,11 @@ impl Candidacy {
         self.last_ahead.lock().clone()
     }
 
-    /// Takes the path's data as it was read with the newest listing, if it was. It has every write of the leaders
-    /// that have led before this candidate.
+    /// Takes the path's data as it was read with the newest listing, if it has not changed since. It has every write of the
+    /// leaders that have led before this candidate.
     pub(crate) fn take_read(&self) -> Option<(Vec<u8>, Stat)> {
         let read = self.read.lock().take();
-        read.map(|Read { data, stat, .. }| (data, stat))
+        read.filter(Read::is_current).map(|Read { data, stat, .. }| (data, stat))
     }
 
     /// Reads the path's data with a watch, and lists after that, in one write.
@@ -86,8 +103,7 @@ impl Candidacy {
 
     /// Returns whether the path's data is as it was at the newest listing. Then no candidate has moved since.
     pub(super) fn is_current(&self) -> bool {
-        let read = self.read.lock();
-        read.as_ref().and_then(|read| read.watch.as_ref()).is_some_and(|watch| !watch.has_fired())
+        self.read.lock().as_ref().is_some_and(Read::is_current)
     }
 
     /// Is ready once the path's data has changed since the newest listing, if that is watched.

@@ -11,7 +11,7 @@ pub(crate) type Epoch = u64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules<'a> {
     pub(crate) driver: &'a dyn LockInternalsDriver,
-    /// One contender holds the lock at a time, in the order of the queue.
+    /// One contender holds the lock at a time, in the order of the queue. It does not matter which others have held it.
     pub(crate) is_queue: bool,
     /// A contender may move ahead of another one. An event that comes before the deletions after the move tells of it, from
     /// a listing on.

@@ -122,7 +122,8 @@ struct Blocker {
     node: Arc<str>,
     /// The connection that has shown no other node between this one and the contender's.
     listed_in: Option<Epoch>,
-    /// The connection that has shown that no node ahead of this one blocks the contender, and none ever will.
+    /// The connection that has shown that no node ahead of this one blocks the contender, and none ever will unless the
+    /// contender is told that it [may be overtaken](Rules::may_be_overtaken).
     alone_in: Option<Epoch>,
     /// The connection on which its watch was set.
     armed_in: Option<Epoch>,
@@ -169,7 +170,13 @@ impl Plan {
                 self.own_armed_in = None;
                 self.arm_again(rules)
             }
-            Input::QueueChanged => self.list(),
+            Input::QueueChanged => match &self.waits_for {
+                // The watches are still set.
+                Target::Node(Blocker { node, .. }) if rules.may_be_overtaken => {
+                    Action::Arm(Arm { node: Some(node.clone()), own: self.own_armed_in.is_none(), list: true })
+                }
+                _ => self.list(),
+            },
         }
     }
 

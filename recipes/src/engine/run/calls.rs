@@ -2,7 +2,7 @@
 //!
 //! A call creates and deletes a node that this candidate alone watches, in one transaction. A write of the candidate's
 //! node would use up the one watch of the Java latch after it, which handles only deletions. A watch on the path's data
-//! would wake all candidates.
+//! by each of them would wake all candidates.
 
 use curator_framework::recipe::ProtectedId;
 use curator_framework::spi::Operation;
@@ -14,9 +14,9 @@ use crate::engine::run::contender::Contender;
 use crate::engine::same_session::Entry;
 
 impl Contender<'_> {
-    /// Watches for calls, if this contender is a candidate that watches its node too, and does not watch for them yet.
-    pub(super) async fn watch_calls(&self, at: &Session, watches_own: bool) -> Result<Option<Watch>, Error> {
-        let is_unwatched = self.lock.spec.candidacy.is_some() && watches_own && self.calls.watch.is_none();
+    /// Watches for calls, if this contender is a candidate that needs it, and does not watch for them yet.
+    pub(super) async fn watch_calls(&self, at: &Session, is_needed: bool) -> Result<Option<Watch>, Error> {
+        let is_unwatched = self.lock.spec.candidacy.is_some() && is_needed && self.calls.watch.is_none();
         let Some(own) = self.owned.node_name().filter(|_| is_unwatched) else { return Ok(None) };
         let (_, watch) = at.exists_watched(&call_path(self.lock.base_path(), own)).await?;
         Ok(Some(watch))

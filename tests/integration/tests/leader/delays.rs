@@ -45,6 +45,11 @@ async fn a_clean_hand_over_to_a_slow_candidate_has_no_delay() {
     in_time(last.leading()).await.unwrap();
 }
 
+async fn is_at(latch: &LeaderLatch, wanted: usize) {
+    let is_there = async || matches!(latch.state(), LeaderState::Waiting { position } if position == Some(wanted));
+    eventually("the latch is at its place", is_there).await;
+}
+
 /// The record that an earlier listing was read with says nothing about the leaders since.
 #[tokio::test]
 async fn a_new_session_reads_the_record_anew() {
@@ -59,29 +64,44 @@ async fn a_new_session_reads_the_record_anew() {
         let create = direct.create().creating_parents_if_needed().with_mode(mode);
         ahead.push(create.for_path(&node).await.unwrap());
     }
-    let has_resigned = format!("election/1 term=1 leader={} resigned", node_from_path(&ahead[1]));
+    let has_resigned = format!("election/1 term=1 leader={} resigned", node_from_path(&ahead[0]));
     direct.set_data().for_path(PATH, has_resigned).await.unwrap();
 
     let delay = Duration::from_secs(2);
     let latch = started(&ours, delay);
-    let position = async |wanted| {
-        let is_there = async || matches!(latch.state(), LeaderState::Waiting { position } if position == Some(wanted));
-        eventually("the latch is at its place", is_there).await;
-    };
-    position(2).await;
-    direct.delete().for_path(&ahead[0]).await.unwrap();
-    position(1).await;
+    is_at(&latch, 2).await;
+    direct.delete().for_path(&ahead[1]).await.unwrap();
+    is_at(&latch, 1).await;
 
     proxy.refuse();
     let own = direct.check_exists().for_path(&latch.our_path().unwrap()).await.unwrap().unwrap();
     server.kill_session(own.ephemeral_owner);
     // Another leader comes and crashes.
     direct.set_data().for_path(PATH, "election/1 term=2 leader=another").await.unwrap();
-    direct.delete().for_path(&ahead[1]).await.unwrap();
+    direct.delete().for_path(&ahead[0]).await.unwrap();
     let since = Instant::now();
     proxy.accept();
     in_time(latch.leading()).await.unwrap();
     assert!(since.elapsed() >= delay, "it leads after {:?}", since.elapsed());
+}
+
+/// A candidate that leaves the queue between two others has not led, so it has not crashed.
+#[tokio::test]
+async fn candidate_that_leaves_before_it_leads_costs_no_delay() {
+    const DELAY: Duration = Duration::from_secs(60);
+    let server = server();
+    let mut latches = Vec::new();
+    for _ in 0..3 {
+        let latch = started(&client(&server).await, DELAY);
+        eventually("it is in the queue", async || latch.our_path().is_some()).await;
+        latches.push(latch);
+    }
+    let [first, second, third] = &latches[..] else { unreachable!() };
+    in_time(first.leading()).await.unwrap();
+    in_time(second.close()).await;
+    is_at(third, 1).await;
+    in_time(first.close()).await;
+    in_time(third.leading()).await.unwrap();
 }
 
 /// Polls a future until a condition holds, and drops it.

@@ -8,6 +8,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::error::{Error, Result};
 use crate::model::CreateMode;
 use crate::zookeeper::{Done, Operation, Request, Response};
@@ -32,15 +34,17 @@ pub(super) struct NodeChanges {
     /// The request's number among the counted ones.
     number: u64,
     /// The changes, each with its index in the transaction.
-    changes: Vec<(usize, Arc<str>, Change)>,
+    changes: SmallVec<[(usize, Arc<str>, Change); 1]>,
 }
 
 impl NodeChanges {
     pub(super) fn of(request: &Request) -> Self {
         let created = |mode: CreateMode| Change::Create { sequential: mode.is_sequential() };
         let changes = match request {
-            Request::Create { path, mode, .. } if mode.is_ephemeral() => vec![(0, Arc::clone(path), created(*mode))],
-            Request::Delete { path, .. } => vec![(0, Arc::clone(path), Change::Delete)],
+            Request::Create { path, mode, .. } if mode.is_ephemeral() => {
+                smallvec![(0, Arc::clone(path), created(*mode))]
+            }
+            Request::Delete { path, .. } => smallvec![(0, Arc::clone(path), Change::Delete)],
             Request::Transaction { operations } => {
                 let change = |operation: &Operation| match operation {
                     Operation::Create { mode, .. } if mode.is_ephemeral() => Some(created(*mode)),
@@ -50,7 +54,7 @@ impl NodeChanges {
                 let changes = operations.iter().enumerate();
                 changes.filter_map(|(index, one)| Some((index, one.path().into(), change(one)?))).collect()
             }
-            _ => Vec::new(),
+            _ => SmallVec::new(),
         };
         Self { number: 0, changes }
     }
@@ -69,7 +73,7 @@ pub(super) struct EphemeralNodes {
     /// The nodes that replies have shown.
     existing: HashMap<Arc<str>, Shown>,
     /// The creates without a reply, by their paths. A lost reply never comes.
-    unanswered: HashMap<Arc<str>, Vec<Unanswered>>,
+    unanswered: HashMap<Arc<str>, SmallVec<[Unanswered; 1]>>,
     /// The number of the newest request.
     newest: u64,
     /// The number of the newest request that the server's next list reflects.
@@ -114,7 +118,9 @@ impl EphemeralNodes {
             match *change {
                 Change::Create { sequential } => {
                     more += length(path, sequential);
-                    created.insert(path);
+                    if request.changes.len() > 1 {
+                        created.insert(path);
+                    }
                 }
                 Change::Delete if self.existing.contains_key(path) || created.contains(path) => {
                     less += length(path, false);
@@ -307,7 +313,7 @@ mod tests {
         }
 
         fn unanswered(&self) -> usize {
-            self.0.unanswered.values().map(Vec::len).sum()
+            self.0.unanswered.values().map(|creates| creates.len()).sum()
         }
 
         /// The bytes, and the numbers of nodes and of creates without a reply.
@@ -416,7 +422,7 @@ mod tests {
             Operation::Delete { path: "/b".into(), version: None },
         ];
         let changes = NodeChanges::of(&Request::Transaction { operations });
-        assert_eq!(changes.changes, [(2, "/a".into(), NUMBERED), (3, "/b".into(), Change::Delete)]);
+        assert_eq!(changes.changes[..], [(2, "/a".into(), NUMBERED), (3, "/b".into(), Change::Delete)]);
         let read = NodeChanges::of(&Request::Exists { path: "/a".into(), watch: false });
         assert!(read.is_empty() && !changes.is_empty());
     }

@@ -20,6 +20,17 @@ pub(crate) fn is_far_from_the_end(sequence: i64) -> bool {
     (0..NEAR_THE_END).contains(&sequence)
 }
 
+/// Returns the number of a contender. `None` for the name of another node.
+pub(crate) fn sequence_of<'a>(
+    name: &str,
+    lock_name: &str,
+    patterns: impl IntoIterator<Item = &'a str>,
+    driver: &(impl LockInternalsDriver + ?Sized),
+) -> Option<i64> {
+    let own = driver.sequence(name, lock_name);
+    own.or_else(|| patterns.into_iter().find_map(|pattern| standard_sequence(name, pattern)))
+}
+
 /// The contenders among a lock's children, in the order in which they are granted it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SortedChildren {
@@ -44,10 +55,7 @@ impl SortedChildren {
         patterns: impl IntoIterator<Item = &'a str> + Clone,
         driver: &(impl LockInternalsDriver + ?Sized),
     ) -> Self {
-        let sequence = |name: &str| {
-            let own = driver.sequence(name, lock_name);
-            own.or_else(|| patterns.clone().into_iter().find_map(|pattern| standard_sequence(name, pattern)))
-        };
+        let sequence = |name: &str| sequence_of(name, lock_name, patterns.clone(), driver);
         let listing = listing.into_iter();
         // Nearly all children are contenders.
         let mut children = Vec::with_capacity(listing.size_hint().0);

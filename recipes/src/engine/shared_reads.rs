@@ -7,7 +7,7 @@
 //! A request is a [`Shared`] future: each contender that awaits it drives it. So a contender that is dropped, or not
 //! polled, delays no other, and none has to list for itself because the server is slow.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use curator_framework::{Error, Session};
 use futures_util::FutureExt as _;
@@ -28,8 +28,9 @@ const LISTED_A_READ: usize = 8;
 /// The state that the contenders of one lock share in one session.
 #[derive(Debug, Default)]
 pub(super) struct SharedReads {
-    barriers: Arc<Requests<Epoch>>,
-    listings: Arc<Requests<Arc<Shown>>>,
+    // Set by the first use: most contenders are alone.
+    barriers: OnceLock<Arc<Requests<Epoch>>>,
+    listings: OnceLock<Arc<Requests<Arc<Shown>>>>,
     newest: Mutex<Option<Snapshot>>,
 }
 
@@ -125,7 +126,7 @@ impl SharedReads {
     /// Sends a write that changes nothing, or shares one. A later listing on its connection reflects every earlier write of
     /// the session. Returns the connection.
     pub(super) async fn order(&self, session: &Session) -> Result<Epoch, Error> {
-        self.barriers.share(|| order(session.clone()).boxed()).await
+        self.barriers.get_or_init(Arc::default).share(|| order(session.clone()).boxed()).await
     }
 
     /// Lists on the session's present connection, or shares a listing.
@@ -139,7 +140,7 @@ impl SharedReads {
             };
             kept.boxed()
         };
-        self.listings.share(create).await
+        self.listings.get_or_init(Arc::default).share(create).await
     }
 
     /// Lists after a write that changes nothing, on one connection.

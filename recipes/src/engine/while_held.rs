@@ -1,28 +1,45 @@
 //! Work that is dropped when what protects it is lost, and the first of several losses.
 
 use std::future::Future;
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use curator_framework::recipe::LossSignal;
 use curator_framework::{LossReason, PathText};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use pin_project_lite::pin_project;
 
 /// Runs `work` until it is done or `lost` resolves. Returns `Err(None)` if `is_held` is false before `lost` resolves:
 /// the timer of `lost` may be late, so `is_held` is called before each poll of the work.
-pub(crate) async fn while_held<R, F: Future>(
+pub(crate) fn while_held<R, F: Future>(
     is_held: impl Fn() -> bool,
     lost: impl Future<Output = R>,
     work: F,
-) -> Result<F::Output, Option<R>> {
-    let mut work = pin!(work);
-    let looked_after =
-        std::future::poll_fn(|cx| if is_held() { work.as_mut().poll(cx).map(Some) } else { Poll::Ready(None) });
-    tokio::select! {
-        biased;
-        reason = lost => Err(Some(reason)),
-        done = looked_after => done.ok_or(None),
+) -> impl Future<Output = Result<F::Output, Option<R>>> {
+    WhileHeld { is_held, lost, work }
+}
+
+pin_project! {
+    /// The future of [`while_held`]. An async function would have room for its work twice.
+    struct WhileHeld<H, L, F> {
+        is_held: H,
+        #[pin]
+        lost: L,
+        #[pin]
+        work: F,
+    }
+}
+
+impl<H: Fn() -> bool, L: Future, F: Future> Future for WhileHeld<H, L, F> {
+    type Output = Result<F::Output, Option<L::Output>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(reason) = this.lost.poll(cx) {
+            return Poll::Ready(Err(Some(reason)));
+        }
+        if (this.is_held)() { this.work.poll(cx).map(Ok) } else { Poll::Ready(Err(None)) }
     }
 }
 

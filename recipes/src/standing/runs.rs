@@ -1,12 +1,13 @@
 //! The runs of an object that its callers drive: one at a time, and none after the close.
 
 use std::future::Future;
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use curator_framework::CuratorFramework;
 use curator_framework::recipe::{Budget, RecipeClient as _};
 use parking_lot::Mutex;
+use pin_project_lite::pin_project;
 use tokio::sync::watch;
 
 use crate::standing::StartError;
@@ -81,13 +82,8 @@ pub(crate) struct Polls(Mutex<()>);
 
 impl Polls {
     /// Runs work that is polled only while `may_run` is true. Returns `None` as soon as it is false.
-    pub(crate) async fn of<F: Future>(&self, may_run: impl Fn() -> bool, work: F) -> Option<F::Output> {
-        let mut work = pin!(work);
-        std::future::poll_fn(|cx| {
-            let _poll = self.0.lock();
-            if may_run() { work.as_mut().poll(cx).map(Some) } else { Poll::Ready(None) }
-        })
-        .await
+    pub(crate) fn of<F: Future>(&self, may_run: impl Fn() -> bool, work: F) -> impl Future<Output = Option<F::Output>> {
+        Polled { polls: self, may_run, work }
     }
 
     /// Calls `end` unless the work is being polled. `end` makes `may_run` false, so the work is not polled again.
@@ -95,6 +91,26 @@ impl Polls {
         if let Some(_no_poll) = self.0.try_lock() {
             end();
         }
+    }
+}
+
+pin_project! {
+    /// The future of [`Polls::of`]. An async function would have room for its work twice.
+    struct Polled<'a, M, F> {
+        polls: &'a Polls,
+        may_run: M,
+        #[pin]
+        work: F,
+    }
+}
+
+impl<M: Fn() -> bool, F: Future> Future for Polled<'_, M, F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let _poll = this.polls.0.lock();
+        if (this.may_run)() { this.work.poll(cx).map(Some) } else { Poll::Ready(None) }
     }
 }
 

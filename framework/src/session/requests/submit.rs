@@ -1,10 +1,12 @@
 //! The way of one request to the server, and what its reply proves.
 
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use curator_wire::OpCode;
 use futures_util::TryFutureExt as _;
+use pin_project_lite::pin_project;
 
 use crate::error::{Chain, Error, PathText, Result};
 use crate::metrics;
@@ -148,22 +150,37 @@ impl Session {
     /// # Cancel safety
     ///
     /// When the future is dropped, `requests` is dropped.
-    pub async fn in_one_write<F: Future>(&self, requests: F) -> F::Output {
-        let mut requests = std::pin::pin!(requests);
-        let first = std::future::poll_fn(|cx| {
-            let mut first = Poll::Pending;
-            self.inner.handle.write_together(&mut || first = requests.as_mut().poll(cx));
-            Poll::Ready(first)
-        });
-        match first.await {
-            Poll::Ready(output) => output,
-            Poll::Pending => requests.await,
-        }
+    pub fn in_one_write<F: Future>(&self, requests: F) -> impl Future<Output = F::Output> {
+        InOneWrite { session: self, is_sent: false, requests }
     }
 
     pub(in crate::session) fn unsupported(&self, request: &str) -> Error {
         let client = self.inner.handle.client();
         Error::Unsupported { request: request.into(), client, needed: DEFAULT_CLIENT }
+    }
+}
+
+pin_project! {
+    /// The future of [`Session::in_one_write`]. An async function would have room for its requests twice.
+    struct InOneWrite<'a, F> {
+        session: &'a Session,
+        is_sent: bool,
+        #[pin]
+        requests: F,
+    }
+}
+
+impl<F: Future> Future for InOneWrite<'_, F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let mut this = self.project();
+        if std::mem::replace(this.is_sent, true) {
+            return this.requests.poll(cx);
+        }
+        let mut first = Poll::Pending;
+        this.session.inner.handle.write_together(&mut || first = this.requests.as_mut().poll(cx));
+        first
     }
 }
 

@@ -154,7 +154,7 @@ impl WatchRegistry {
         {
             let mut waiters = self.waiters.lock();
             change(&mut waiters);
-            let all = std::mem::take(&mut waiters.by_path).into_values().flatten().collect();
+            let all = std::mem::take(&mut waiters.by_path).into_values().flatten();
             wake(all, Woken { reason, epoch: None }, &mut calls);
         }
         calls.make();
@@ -167,7 +167,7 @@ impl WatchRegistry {
 
     /// Returns the number of waiters.
     pub(crate) fn len(&self) -> usize {
-        self.waiters.lock().by_path.values().map(Vec::len).sum()
+        self.waiters.lock().by_path.values().map(|list| list.len()).sum()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use smallvec::{SmallVec, smallvec};
 use tokio::sync::oneshot;
 
 use super::wake::{Found, WakeReason, Woken};
@@ -28,10 +29,13 @@ pub(super) struct Waiter {
     pub(super) wake: Wake,
 }
 
+/// The waiters of one path.
+pub(super) type AtPath = SmallVec<[Waiter; 1]>;
+
 #[derive(Default)]
 pub(super) struct Waiters {
     next: u64,
-    pub(super) by_path: BTreeMap<Arc<str>, Vec<Waiter>>,
+    pub(super) by_path: BTreeMap<Arc<str>, AtPath>,
     /// The owned nodes of the session.
     pub(super) owned: BTreeMap<Arc<str>, Weak<KnownNode>>,
     /// The number of the session's connection.
@@ -48,7 +52,7 @@ type Forget = Box<dyn Fn(&str, WatchKind) + Send>;
 /// The calls that events cause, to be made outside of the lock.
 #[derive(Default)]
 pub(super) struct Calls {
-    callbacks: Vec<(Callback, WakeReason)>,
+    callbacks: SmallVec<[(Callback, WakeReason); 1]>,
     lost: Vec<Arc<KnownNode>>,
 }
 
@@ -82,7 +86,7 @@ impl Waiters {
                         list.reserve_exact(usize::from(list.len() == 1));
                         list.push(waiter);
                     }
-                    None => drop(self.by_path.insert(Arc::clone(path), vec![waiter])),
+                    None => drop(self.by_path.insert(Arc::clone(path), smallvec![waiter])),
                 }
             }
         }
@@ -94,8 +98,8 @@ impl Waiters {
     }
 
     /// Removes and returns the waiters of these kinds at a path.
-    pub(super) fn take(&mut self, path: &str, kinds: &[WatchKind]) -> Vec<Waiter> {
-        let Some(list) = self.by_path.get_mut(path) else { return Vec::new() };
+    pub(super) fn take(&mut self, path: &str, kinds: &[WatchKind]) -> AtPath {
+        let Some(list) = self.by_path.get_mut(path) else { return AtPath::new() };
         let is_meant = |waiter: &Waiter| kinds.contains(&waiter.kind);
         if list.iter().all(is_meant) {
             return self.by_path.remove(path).unwrap_or_default();
@@ -148,7 +152,7 @@ impl Waiters {
     }
 }
 
-pub(super) fn wake(waiters: Vec<Waiter>, woken: Woken, calls: &mut Calls) {
+pub(super) fn wake(waiters: impl IntoIterator<Item = Waiter>, woken: Woken, calls: &mut Calls) {
     let callbacks = waiters.into_iter().filter_map(|waiter| match waiter.wake {
         Wake::Future(sender) => {
             told(&sender.send(woken));
@@ -156,12 +160,7 @@ pub(super) fn wake(waiters: Vec<Waiter>, woken: Woken, calls: &mut Calls) {
         }
         Wake::Callback(callback) => Some((callback, woken.reason)),
     });
-    if calls.callbacks.is_empty() {
-        // Most events wake one callback, which this keeps in the list of the waiters.
-        calls.callbacks = callbacks.collect();
-    } else {
-        calls.callbacks.extend(callbacks);
-    }
+    calls.callbacks.extend(callbacks);
 }
 
 /// Ignores the result of a send: the waiter may have been dropped.

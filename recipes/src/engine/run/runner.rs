@@ -145,8 +145,9 @@ impl<'a> Contender<'a> {
                 Action::Barrier => self.write_barrier().await,
                 Action::Adopt => self.adopt().await,
                 Action::List { watched } => self.list(watched).await,
-                Action::Next => self.next_ahead().await,
-                Action::Arm(arm) => self.arm(arm).await,
+                Action::Next => Box::pin(self.next_ahead()).await,
+                // Boxed: only a contender that waits arms.
+                Action::Arm(arm) => Box::pin(self.arm(arm)).await,
                 Action::Wait(_) | Action::Grant { .. } | Action::Refuse | Action::Rejoin => return Ok(action),
             };
             action = self.next(plan, outcome, rules, retries, contention).await?;
@@ -392,7 +393,12 @@ impl<'a> Contender<'a> {
         let own = if arm.own { self.owned.path() } else { None };
         let listing = async { if arm.list { Some(self.list_behind(&at).await) } else { None } };
         let (node_watch, own_watch) = (watch_node(&at, node.as_deref()), watch_node(&at, own));
-        let all = futures_util::future::join4(node_watch, own_watch, self.watch_calls(&at, arm.own), listing);
+        let all = futures_util::future::join4(
+            node_watch,
+            own_watch,
+            self.watch_calls(&at, arm.own || self.calls.has_come),
+            listing,
+        );
         let (node_watch, own_watch, calls, listed) = at.in_one_write(all).await;
         let listed = match listed.transpose()? {
             Some(children) => Some(self.in_order(&at, children).await?),

@@ -345,7 +345,11 @@ impl SocketTask {
             // A close without a reply is repeated on the next connection.
             Some(end) if !end.needs_close() => Step::Over,
             _ if link.protocol.is_connecting() => {
-                let hint = if self.config.tls.is_none() { " (it may expect TLS, or not serve yet)" } else { "" };
+                let hint = if self.config.tls.is_none() {
+                    " (it may expect TLS, have no quorum yet, or have too many connections from this address)"
+                } else {
+                    ""
+                };
                 Step::Lost(format!("{reason} without an answer{hint}"))
             }
             _ => Step::Lost(reason.to_owned()),

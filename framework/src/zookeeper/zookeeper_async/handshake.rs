@@ -111,7 +111,7 @@ pub(crate) async fn probe_server(address: SocketAddr, session_timeout: Duration)
     stream.read_exact(&mut length).await.map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => io::Error::new(
             error.kind(),
-            "the server closed the connection without an answer (it may expect TLS, or not serve yet)",
+            "the server closed the connection without an answer (it may expect TLS, have no quorum yet, or have too many connections from this address)",
         ),
         _ => error,
     })?;

@@ -265,7 +265,7 @@ mod framework {
         Session::get_data(_, _): Send;
         Session::get_data_of_all(_, _): Send;
         Session::get_data_watched(_, _): Send;
-        Session::in_one_write(_, Ready<()>): Send Sync;
+        Session::in_one_write(_, Ready<()>): Send Sync Unpin;
         SaslConversation::step(&mut dyn SaslConversation, _): Send Unpin;
         SaslMechanism::start(&dyn SaslMechanism, _): Send Unpin;
         Session::set_acl(_, _, _, _): Send;

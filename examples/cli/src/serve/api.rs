@@ -135,15 +135,16 @@ impl<'a> ChangeJson<'a> {
     }
 }
 
-/// Returns the answer to `/api/locks`.
-pub(crate) fn locks(snapshot: &Snapshot, link: &Link) -> serde_json::Result<String> {
+/// Returns the answer to `/api/locks`, with all locks or with those that have waiters.
+pub(crate) fn locks(snapshot: &Snapshot, link: &Link, contended: bool) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Answer<'a> {
         #[serde(flatten)]
         head: Head<'a>,
         locks: Vec<LockJson<'a>>,
     }
-    let locks = snapshot.locks.values().map(|lock| LockJson::with_holders(lock)).collect();
+    let shown = snapshot.locks.values().filter(|lock| !contended || lock.waiters() > 0);
+    let locks = shown.map(|lock| LockJson::with_holders(lock)).collect();
     serde_json::to_string(&Answer { head: Head::new(snapshot, link), locks })
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -196,9 +196,10 @@ fn status_without(snapshot: &Snapshot, path: &str) -> StatusCode {
     }
 }
 
-async fn api_locks(State(served): State<Served>) -> Response {
+async fn api_locks(State(served): State<Served>, RawQuery(query): RawQuery) -> Response {
     let (snapshot, link) = served.present();
-    json(api::locks(&snapshot, &link))
+    let contended = query.is_some_and(|query| query.split('&').any(|part| part == "contended=1"));
+    json(api::locks(&snapshot, &link, contended))
 }
 
 fn api_lock(served: &Served, path: &str) -> Response {

@@ -98,9 +98,19 @@ fn locks(text: &mut String, snapshot: &Snapshot, labels: &mut Labels, now: i64) 
         ("curator_locks", "Locks below the path.", all().len()),
         ("curator_holders", "Holders of all locks.", sum(|lock| lock.holders().count())),
         ("curator_waiters", "Waiters for all locks.", sum(Lock::waiters)),
+        (
+            "curator_longest_queue",
+            "Waiters for the lock with the most.",
+            all().map(|lock| lock.waiters()).max().unwrap_or_default(),
+        ),
         ("curator_locks_without_series", "Locks without series of their own.", all().len() - labelled.len()),
     ] {
         let _written = write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n");
+    }
+    let age = |lock: &Lock| Some(now.saturating_sub(lock.held_since()?).max(0));
+    if let Some(oldest) = all().filter_map(|lock| age(lock)).max() {
+        let (name, help) = ("curator_oldest_holder_seconds", "Time since the oldest grant of all locks.");
+        let _written = write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {}\n", seconds(oldest));
     }
     let mut each = |name: &str, help: &str, value: &dyn Fn(&Lock) -> Option<String>| {
         let _written = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
@@ -113,7 +123,7 @@ fn locks(text: &mut String, snapshot: &Snapshot, labels: &mut Labels, now: i64) 
     each("curator_lock_holders", "Holders of the lock.", &|lock| Some(lock.holders().count().to_string()));
     each("curator_lock_waiters", "Waiters for the lock.", &|lock| Some(lock.waiters().to_string()));
     each("curator_lock_oldest_holder_seconds", "Time since the oldest holder's grant, or its creation.", &|lock| {
-        Some(seconds(now.saturating_sub(lock.held_since()?).max(0)))
+        Some(seconds(age(lock)?))
     });
 }
 

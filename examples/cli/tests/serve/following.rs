@@ -281,6 +281,14 @@ fn thousand_locks_are_listed() {
     assert_eq!(metrics.matches("\ncurator_lock_holders{").count(), 500, "series are bounded");
     assert!(metrics.contains("\ncurator_locks 1000\n"), "{metrics}");
     assert!(metrics.contains("\ncurator_locks_without_series 500\n"), "{metrics}");
+    for metric in ["\ncurator_longest_queue 0\n", "\ncurator_oldest_holder_seconds "] {
+        assert!(metrics.contains(metric), "{metric}: {metrics}");
+    }
+    clients.contend(&client, "/tenants/0999", "lock-", "a waiter".to_owned());
+    let contended = || web.get("/api/locks?contended=1").json()["locks"].as_array().unwrap().clone();
+    until("the waiter", || (contended().len() == 1).then_some(()));
+    assert_eq!(contended()[0]["path"], "/tenants/0999");
+    assert!(web.get("/metrics").body.contains("\ncurator_longest_queue 1\n"));
 }
 
 #[test]

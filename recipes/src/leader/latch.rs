@@ -37,6 +37,7 @@ use crate::standing::{StandingTask, first_found};
 /// | the connection is lost, and a server is back before the session's deadline | is kept |
 /// | the deadline passes: silent network, frozen server, server cut off from its leader | ends before another candidate can lead |
 /// | the node is deleted | ends after one event and at most three requests, or at the reconnect |
+/// | one transaction deletes this node and the leader's node ahead of it | may begin, and ends with the next event |
 /// | the session is killed on the server | ends with the first event, reconnect or heartbeat |
 /// | the machine was asleep | ends when it wakes; another candidate may lead by then |
 /// | process paused between a check and its write, server data restored from a backup | ends too late, or never: use the [fencing token](Leadership::token) |
@@ -410,6 +411,10 @@ impl LeaderLatch {
     /// the wait for the candidate. The leader's own writes are limited only by the retry policy. The candidate must be
     /// a latch of this crate over the default client. Other latches, such as Java's, ignore the wish, so the budget
     /// ends. A candidate notices the wish at once, or within a fifth of the session timeout if it has just joined.
+    ///
+    /// Each candidate must be able to read the election's path as long as it is in the queue. Servers with the fix of
+    /// CVE-2024-23944 send no events of a path that a client may not read. If the next candidate lost that permission while
+    /// it waited, it would not hear of the move, and lead beside the chosen one.
     ///
     /// # Errors
     ///

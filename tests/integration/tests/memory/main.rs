@@ -1,5 +1,5 @@
-//! What a waiter and a lock that is held take in memory: counted by the allocator, with the server in a process of its
-//! own.
+//! The memory of a waiter and of a held lock, and the allocations of a cycle. The allocator counts them. The server is a
+//! process of its own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
@@ -24,6 +24,11 @@ const LOCKS: usize = 1000;
 const ROUNDS: usize = 6;
 /// Less than this is not a leak: the path of a node alone is longer.
 const LEAST_LEAK: usize = 40;
+const CYCLES: usize = 1000;
+/// The allocations of a cycle without contention.
+const OF_A_CYCLE: usize = 33;
+/// The allocations of the heartbeats in the time of all cycles, at most.
+const OF_HEARTBEATS: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How much is allocated now.
@@ -149,5 +154,16 @@ async fn waiters_and_locks_that_are_held_take_little() {
     let left = each(LOCKS, before, async || client.watchers() == 0).await;
     println!("a lock that is held: {unwatched} bytes, {watched} when its node is watched; {left} are left behind it");
     assert!(watched <= MOST && left <= MOST / 8, "{watched} bytes, {left} left");
+
+    // Cycles without contention.
+    let mutex = InterProcessMutex::new(client.clone(), "/cycle").unwrap();
+    assert_eq!(mutex.acquire().await.unwrap().release().await.unwrap(), Release::Released);
+    let before = ALLOCATOR.stats().allocations;
+    for _ in 0..CYCLES {
+        assert_eq!(mutex.acquire().await.unwrap().release().await.unwrap(), Release::Released);
+    }
+    let of_all = ALLOCATOR.stats().allocations - before;
+    println!("{CYCLES} cycles of a mutex: {of_all} allocations");
+    assert!(of_all <= CYCLES * OF_A_CYCLE + OF_HEARTBEATS, "{of_all} allocations");
     client.close().await;
 }

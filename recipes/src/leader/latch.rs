@@ -121,7 +121,7 @@ use crate::standing::{StandingTask, first_found};
 /// | hand-off if the leader has [proclaimed](Leadership::proclaim), or with a delay | 3: delete, then a read of the path's data and a listing in one round trip |
 /// | [delay](LeaderLatchOptions::delay_after_unclean_loss), or an older node after a [hand-over](Self::resign_to_timeout) | 1 more: a transaction that writes the record |
 /// | the delay is waited out | 2 more: a write that changes nothing, and a read of the candidate's node |
-/// | [`resign_to_timeout`](Self::resign_to_timeout) | 8 of the leader, 11 of the candidate up to its term, 3 of each candidate directly behind the two |
+/// | [`resign_to_timeout`](Self::resign_to_timeout) | some 7 of the leader, 15 of the candidate, and 8 of the next one, which it overtakes |
 /// | wait or lead | the session's heartbeat: a write each eighth of the timeout, one for all locks and elections |
 /// | lost connection | none of its own, apart from the watches that the session sets again |
 /// | [`leader`](Self::leader), [`participants`](Self::participants) | a listing, and one read for each candidate |

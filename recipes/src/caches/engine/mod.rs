@@ -442,13 +442,18 @@ impl Engine {
             self.answered(request.clone());
             return false;
         }
-        let is_known = self.refusals.is_repeated(request)
+        // A read that a notification has asked for may find what another one has found already.
+        let is_same = stat.is_some_and(|stat| self.refusals.has_version(request, stat.mzxid));
+        let is_known = (self.refusals.is_repeated(request) || is_same)
             && self.refused().get(request).is_some_and(|known| discriminant(known) == discriminant(error));
         if let Some(changes) = self.changes.as_mut().filter(|_| !is_known) {
             let path = full_path(&self.options.root, request.path());
             changes.push_back(CacheEvent::Failed { path, error: error.clone().into() });
         }
         self.refuse(request.clone(), error.clone(), matches!(stage, Stage::SentAndRequested(_)));
+        if let Some(stat) = stat {
+            self.refusals.add_version(request, stat.mzxid);
+        }
         match request {
             Request::Read(path) => self.pass_hidden(path, stat, error, batch),
             Request::List(path) => self.read_children(path, false, batch),

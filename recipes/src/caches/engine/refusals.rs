@@ -22,6 +22,8 @@ enum Repeat {
 #[derive(Default)]
 pub(super) struct Refusals {
     errors: BTreeMap<Request, Error>,
+    /// The writes of the data that cannot be decoded, by their `mzxid`.
+    versions: BTreeMap<Request, i64>,
     /// Those that wait for the end of a pause before they are sent again.
     repeated: BTreeMap<Request, Repeat>,
 }
@@ -29,6 +31,16 @@ pub(super) struct Refusals {
 impl Refusals {
     pub(super) const fn errors(&self) -> &BTreeMap<Request, Error> {
         &self.errors
+    }
+
+    /// Returns `true` for data that cannot be decoded, and was found before.
+    pub(super) fn has_version(&self, request: &Request, mzxid: i64) -> bool {
+        self.versions.get(request) == Some(&mzxid)
+    }
+
+    /// Records the version of data that cannot be decoded.
+    pub(super) fn add_version(&mut self, request: &Request, mzxid: i64) {
+        self.versions.insert(request.clone(), mzxid);
     }
 
     pub(super) fn has(&self, request: &Request) -> bool {
@@ -56,6 +68,7 @@ impl Refusals {
             Some(repeat) => _ = self.repeated.insert(request.clone(), repeat),
             None => _ = self.repeated.remove(&request),
         }
+        self.versions.remove(&request);
         self.errors.insert(request, error);
     }
 
@@ -64,6 +77,7 @@ impl Refusals {
         let was_refused = self.errors.remove(request).is_some();
         if was_refused {
             self.repeated.remove(request);
+            self.versions.remove(request);
         }
         was_refused
     }

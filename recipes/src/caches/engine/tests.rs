@@ -750,6 +750,22 @@ fn refused_nodes_are_forgotten_with_their_deletion() {
 }
 
 #[test]
+fn data_that_cannot_be_decoded_is_told_once_a_version() {
+    let (mut server, mut client) = (flat(1, 1), Client::new());
+    settle(&mut server, &mut client);
+    client.engine.take_changes();
+    server.refused = BTreeMap::from([("/0".to_owned(), Refused::Data)]);
+    for (mzxid, told) in [(7, 1), (7, 0), (8, 1)] {
+        server.nodes.get_mut("/0").unwrap().0.mzxid = mzxid;
+        client.engine.notified(EventType::NodeDataChanged, "/0");
+        settle(&mut server, &mut client);
+        let changes = client.engine.take_changes();
+        assert!(changes.iter().all(|change| matches!(change, CacheEvent::Failed { .. })), "{changes:?}");
+        assert_eq!(changes.len(), told, "{mzxid}");
+    }
+}
+
+#[test]
 fn a_root_that_a_resync_reports_as_deleted_is_looked_for() {
     let (mut server, mut client) = (flat(1, 1), Client::new());
     settle(&mut server, &mut client);

@@ -88,6 +88,40 @@ fn session_of_another_history_is_closed_once_its_owner_knows() {
 }
 
 #[test]
+fn refused_credentials_do_not_close_a_session_before_its_owner_knows() {
+    let auth = vec![AuthInfo { scheme: "digest".into(), auth: b"x".to_vec() }];
+    let mut story = Story::new(Settings { auth, ..settings() });
+    story.open();
+    story.accept(TIMEOUT);
+    story.try_reply(XID_AUTH, 0, 0, &[]).unwrap();
+    story.requests();
+    story.submit(Request::SetData { path: "/a".into(), data: Vec::new(), version: None }, "write");
+    let write = story.requests()[0].xid;
+    story.reply(write, 40, &stat(40, 0));
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    story.try_reply(XID_AUTH, 0, 0, &[]).unwrap();
+    let question = story.requests().into_iter().find(|seen| seen.op == OpCode::Exists).unwrap().xid;
+    story.reply(question, 41, &stat(39, 0));
+    assert_eq!(story.end(), SessionEnd::RolledBack);
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    story.requests();
+    story.try_reply(XID_AUTH, 0, ErrorCode::AuthFailed.code(), &[]).unwrap();
+    assert!(story.requests().is_empty());
+    // The server has closed that connection.
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    assert!(story.requests().is_empty());
+    story.protocol.close(story.now);
+    let close = story.requests();
+    assert_eq!((close[0].op, close.len()), (OpCode::CloseSession, 1), "without credentials");
+}
+
+#[test]
 fn login_goes_on_after_the_close_of_its_session() {
     let mut story = Story::new(Settings { sasl: true, ..settings() });
     story.open();

@@ -59,8 +59,13 @@ async fn job(
         match lease.protect(work()).await {
             Ok(()) => {
                 println!("{job} ends");
-                if let Release::AlreadyLost(reason) = lease.release().await? {
-                    println!("{job}: its lease was lost: {reason}");
+                match lease.release().await {
+                    Ok(Release::AlreadyLost(reason)) => {
+                        println!("{job}: its lease was lost: {reason}");
+                    }
+                    Ok(_) => {}
+                    // The client releases it once a server answers.
+                    Err(error) => println!("{job}: {error}"),
                 }
                 return Ok(());
             }

@@ -91,7 +91,7 @@ pub(crate) async fn run(suite: &Suite, ground: &Ground, sides: &mut [Side], repo
     report.table(&writes, &names(sides), &[CURATOR]);
     let [told, delay, rate] = &rows;
     report.row(&format!("{writes}: changes told"), told, Target::AtLeast(1.0));
-    report.row("told behind the reply of the write, 99th percentile, ms", delay, Target::AtMost(0.5));
+    report.row("told after the reply to the write, 99th percentile, ms", delay, Target::AtMost(0.5));
     report.row("writes/s", rate, Target::None);
     Ok(())
 }

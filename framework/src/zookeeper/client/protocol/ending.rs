@@ -54,7 +54,8 @@ impl<T> Protocol<T> {
         true
     }
 
-    /// Leaves only the close of the session to do. Its owner knows, or there is none.
+    /// Leaves only the close of the session to do. The caller calls it once the owner knows of the end, or for a session
+    /// without an owner.
     pub(crate) fn abandon(&mut self) {
         self.may_close = true;
         self.leave_credentials();

@@ -58,32 +58,48 @@ fn close_before_the_reply_to_a_question_follows_that_reply() {
     assert!(matches!(story.events()[..], [Event::Closed]));
 }
 
+/// Connects the session again.
+fn reopen(story: &mut Story) {
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+}
+
+/// Ends the session: the servers continue from a backup.
+fn roll_back(story: &mut Story) {
+    story.submit(Request::SetData { path: "/a".into(), data: Vec::new(), version: None }, "write");
+    let write = story.requests()[0].xid;
+    story.reply(write, 40, &stat(40, 0));
+    reopen(story);
+    if !story.protocol.settings.auth.is_empty() {
+        story.try_reply(XID_AUTH, 0, 0, &[]).unwrap();
+    }
+    let question = story.requests().into_iter().find(|seen| seen.op == OpCode::Exists).unwrap().xid;
+    story.reply(question, 41, &stat(39, 0));
+    assert_eq!(story.end(), SessionEnd::RolledBack);
+}
+
+/// Closes the session, as its owner does.
+fn closes(story: &mut Story) {
+    assert!(story.requests().is_empty(), "the owner does not know of the end");
+    story.protocol.close(story.now);
+    let close = story.requests();
+    assert_eq!((close[0].op, close.len()), (OpCode::CloseSession, 1));
+    story.reply(close[0].xid, 42, &[]);
+    assert!(matches!(story.events()[..], [Event::Closed]));
+}
+
 /// Its guards must be lost before the server deletes their nodes.
 #[test]
 fn session_of_another_history_is_closed_once_its_owner_knows() {
     for is_lost_first in [false, true] {
         let mut story = Story::connected();
-        story.submit(Request::SetData { path: "/a".into(), data: Vec::new(), version: None }, "write");
-        let write = story.requests()[0].xid;
-        story.reply(write, 40, &stat(40, 0));
-        story.lose();
-        story.open();
-        story.accept(TIMEOUT);
-        let question = story.requests()[0].xid;
-        story.reply(question, 41, &stat(39, 0));
-        assert_eq!(story.end(), SessionEnd::RolledBack);
-        assert!(story.requests().is_empty());
+        roll_back(&mut story);
         if is_lost_first {
-            story.lose();
-            story.open();
-            story.accept(TIMEOUT);
             assert!(story.requests().is_empty());
+            reopen(&mut story);
         }
-        story.protocol.close(story.now);
-        let close = story.requests();
-        assert_eq!((close[0].op, close.len()), (OpCode::CloseSession, 1));
-        story.reply(close[0].xid, 42, &[]);
-        assert!(matches!(story.events()[..], [Event::Closed]));
+        closes(&mut story);
     }
 }
 
@@ -95,30 +111,14 @@ fn refused_credentials_do_not_close_a_session_before_its_owner_knows() {
     story.accept(TIMEOUT);
     story.try_reply(XID_AUTH, 0, 0, &[]).unwrap();
     story.requests();
-    story.submit(Request::SetData { path: "/a".into(), data: Vec::new(), version: None }, "write");
-    let write = story.requests()[0].xid;
-    story.reply(write, 40, &stat(40, 0));
-    story.lose();
-    story.open();
-    story.accept(TIMEOUT);
-    story.try_reply(XID_AUTH, 0, 0, &[]).unwrap();
-    let question = story.requests().into_iter().find(|seen| seen.op == OpCode::Exists).unwrap().xid;
-    story.reply(question, 41, &stat(39, 0));
-    assert_eq!(story.end(), SessionEnd::RolledBack);
-    story.lose();
-    story.open();
-    story.accept(TIMEOUT);
+    roll_back(&mut story);
+    reopen(&mut story);
     story.requests();
     story.try_reply(XID_AUTH, 0, ErrorCode::AuthFailed.code(), &[]).unwrap();
     assert!(story.requests().is_empty());
     // The server has closed that connection.
-    story.lose();
-    story.open();
-    story.accept(TIMEOUT);
-    assert!(story.requests().is_empty());
-    story.protocol.close(story.now);
-    let close = story.requests();
-    assert_eq!((close[0].op, close.len()), (OpCode::CloseSession, 1), "without credentials");
+    reopen(&mut story);
+    closes(&mut story);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Paths of nodes: Curator's `PathUtils` and `ZKPaths`.
 
+use memchr::memrchr;
+
 use crate::error::{Error, Result};
 
 /// Checks a path as a server does with ZooKeeper's `PathUtils.validatePath`.
@@ -74,13 +76,13 @@ fn extend<S: AsRef<str>>(mut path: String, parent: &str, children: impl IntoIter
 #[must_use]
 #[doc(alias = "idFromPath")]
 pub fn node_from_path(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
+    memrchr(b'/', path.as_bytes()).map_or(path, |index| &path[index + 1..])
 }
 
 /// Returns the path of the parent; the root is its own parent.
 #[must_use]
 pub fn parent_of(path: &str) -> &str {
-    match path.rfind('/') {
+    match memrchr(b'/', path.as_bytes()) {
         None | Some(0) => "/",
         Some(index) => &path[..index],
     }

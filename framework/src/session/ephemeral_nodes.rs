@@ -5,9 +5,9 @@
 //! for good: no server can read it from another one, or from its own log.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashSet};
 use smallvec::{SmallVec, smallvec};
 
 use crate::error::{Error, Result};
@@ -113,7 +113,7 @@ impl EphemeralNodes {
     ///
     /// `Error::TooManyEphemeralNodes`. A request that deletes as many bytes of nodes as it creates is never refused.
     pub(super) fn check(&self, request: &NodeChanges) -> Result<usize> {
-        let (mut more, mut less, mut created) = (0, 0, HashSet::new());
+        let (mut more, mut less, mut created) = (0, 0, HashSet::default());
         for (_, path, change) in &request.changes {
             match *change {
                 Change::Create { sequential } => {

@@ -4,9 +4,9 @@
 //! queues.
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
 
 /// One value of each type.

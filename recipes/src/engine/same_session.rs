@@ -12,11 +12,12 @@
 //!
 //! The session keeps this table for the recipes (`Session::extension`), and knows nothing of its contents.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use curator_framework::recipe::{OwnedNode, OwnerDelete, ProtectedId};
 use curator_framework::{Session, node_from_path};
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 

@@ -8,11 +8,12 @@
 //! For subscribers of both modes at one path the server has the recursive watch alone. It sends no
 //! `NodeChildrenChanged`, so the creation and deletion of each child replace it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use curator_wire::Writer;
+use foldhash::{HashMap, HashSet};
 
 use crate::model::AddWatchMode::{self, Persistent, PersistentRecursive};
 use crate::model::path::parent_of;

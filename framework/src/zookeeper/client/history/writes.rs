@@ -1,9 +1,10 @@
 //! The writes that a client has seen.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use curator_wire::ErrorCode;
+use foldhash::HashMap;
 
 use crate::error::Error;
 use crate::model::path::parent_of;

@@ -14,6 +14,11 @@ pub(crate) const WRITE_NAME: &str = "__WRIT__";
 /// From this number on contenders are ordered by the transaction that created them.
 const NEAR_THE_END: i64 = (1 << 31) - (1 << 20);
 
+/// The most waiters for one of several leases that watch the children.
+const MOST_FIRST_WAITERS: usize = 4;
+/// In a longer queue only one does: its listings are large.
+const SHORT_QUEUE: usize = 256;
+
 /// Returns whether the sequence number orders the node. Such a node precedes every node nearer the end of the counter,
 /// even one that was created earlier.
 pub(crate) fn is_far_from_the_end(sequence: i64) -> bool {
@@ -153,9 +158,9 @@ pub enum Predicate {
         /// True if no other node blocks the contender: the node's deletion alone grants the lock.
         is_last_blocker: bool,
     },
-    /// The contender waits until its predecessor is deleted or written: the write signals that it holds a lease.
-    WatchPredecessor {
-        /// The predecessor's name.
+    /// The contender waits until a contender ahead is deleted or written: the write signals that it holds a lease.
+    WatchSignal {
+        /// The name of the node ahead.
         node: String,
     },
     /// The contender waits for any change of the lock's children.
@@ -207,18 +212,25 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
         if index < max_leases {
             return Predicate::Acquired;
         }
-        // With several leases, any deletion ahead frees one. Only the first waiter watches the children: each of the
-        // others watches its predecessor. (Curator watches `children[index - max_leases]`: a waiter may then keep
-        // waiting while a lease is free.)
-        if max_leases > 1 && index == max_leases {
+        // With several leases, any deletion ahead frees one. Only the first waiters watch the children. Each of the
+        // others is one of them once the contender that it watches has a lease. (Curator watches
+        // `children[index - max_leases]`: a waiter may then keep waiting while a lease is free.)
+        let first_waiters = first_waiters(children, max_leases);
+        if max_leases > 1 && index < max_leases + first_waiters {
             return Predicate::WatchChildren;
         }
-        match index.checked_sub(1).and_then(|ahead| children.get(ahead)) {
-            Some(ahead) if max_leases > 1 => Predicate::WatchPredecessor { node: ahead.to_owned() },
+        match index.checked_sub(first_waiters).and_then(|ahead| children.get(ahead)) {
+            Some(ahead) if max_leases > 1 => Predicate::WatchSignal { node: ahead.to_owned() },
             Some(ahead) => Predicate::WatchNode { node: ahead.to_owned(), is_last_blocker: index == max_leases },
             None => Predicate::WatchChildren,
         }
     }
+}
+
+/// Returns how many waiters watch the children. As many leases can pass in the time of one, and each deletion leads to as
+/// many listings.
+fn first_waiters(children: &SortedChildren, max_leases: usize) -> usize {
+    if children.len() <= SHORT_QUEUE { max_leases.clamp(1, MOST_FIRST_WAITERS) } else { 1 }
 }
 
 /// Returns the number after the last occurrence of the lock's name: 7 for `_c_<uuid>-lock-0000000007`.
@@ -364,11 +376,25 @@ mod tests {
     }
 
     #[test]
-    fn with_several_leases_the_first_waiter_watches_the_children() {
-        let children = sorted(&["lock-1", "lock-2", "lock-3", "lock-4"]);
-        assert_eq!(DRIVER.gets_the_lock(&children, "lock-2", 2), Predicate::Acquired);
-        assert_eq!(DRIVER.gets_the_lock(&children, "lock-3", 2), Predicate::WatchChildren);
-        let neighbour = Predicate::WatchPredecessor { node: "lock-3".into() };
-        assert_eq!(DRIVER.gets_the_lock(&children, "lock-4", 2), neighbour);
+    fn with_several_leases_the_first_waiters_watch_the_children() {
+        let names: Vec<_> = (1..=300).map(|number| format!("lock-{number}")).collect();
+        let decide = |length: usize, number: usize, leases: usize| {
+            let names: Vec<_> = names[..length].iter().map(String::as_str).collect();
+            DRIVER.gets_the_lock(&sorted(&names), &format!("lock-{number}"), leases)
+        };
+        let signal_of = |number: usize| Predicate::WatchSignal { node: format!("lock-{number}") };
+        // As many as leases.
+        assert_eq!(decide(6, 2, 2), Predicate::Acquired);
+        assert_eq!(decide(6, 3, 2), Predicate::WatchChildren);
+        assert_eq!(decide(6, 4, 2), Predicate::WatchChildren);
+        assert_eq!(decide(6, 5, 2), signal_of(3));
+        assert_eq!(decide(6, 6, 2), signal_of(4));
+        // At most four.
+        assert_eq!(decide(256, 14, 10), Predicate::WatchChildren);
+        assert_eq!(decide(256, 15, 10), signal_of(11));
+        // In a long queue one.
+        assert_eq!(decide(257, 11, 10), Predicate::WatchChildren);
+        assert_eq!(decide(257, 12, 10), signal_of(11));
+        assert_eq!(decide(257, 13, 10), signal_of(12));
     }
 }

@@ -46,8 +46,8 @@ pub(crate) struct LockSpec {
     pub(crate) lock_name: &'static str,
     pub(crate) driver: Arc<dyn LockInternalsDriver>,
     pub(crate) limit: Arc<Limit>,
-    /// See [`Rules::signals_successor`].
-    pub(crate) signals_successor: bool,
+    /// See [`Rules::signals_grant`].
+    pub(crate) signals_grant: bool,
     /// The part of the contenders in a queue that none joins ahead of another. `None` for candidates, for leases, and for a
     /// program's driver.
     pub(crate) role: Option<Role>,
@@ -76,7 +76,7 @@ impl LockSpec {
             lock_name,
             driver,
             limit,
-            signals_successor: false,
+            signals_grant: false,
             role: None,
             has_places: false,
             parent_data: &[],
@@ -169,13 +169,13 @@ impl LockInternals {
 
     /// Returns the rules that all contenders share.
     pub(super) fn rules(&self, mode: WaitMode) -> Rules<'_> {
-        let &LockSpec { ref driver, ref limit, signals_successor, .. } = &self.spec;
+        let &LockSpec { ref driver, ref limit, signals_grant, .. } = &self.spec;
         Rules {
             driver: &**driver,
             is_queue: self.is_queue() || self.spec.candidacy.as_ref().is_some_and(|candidacy| !candidacy.hears_each),
             may_be_overtaken: self.spec.candidacy.is_some(),
             limit_is_fixed: limit.is_fixed(),
-            signals_successor,
+            signals_grant,
             // With extra patterns this contender counts more nodes than other holders may, so it does not rely on them.
             hears_holders: self.is_queue() && self.shared_queue().is_some(),
             asks_once: mode == WaitMode::Once,

@@ -5,8 +5,8 @@ use crate::engine::driver::{LockInternalsDriver, Predicate, SortedChildren, Stan
 /// Curator's name for the nodes of leases.
 pub(crate) const LEASE_NAME: &str = "lease-";
 
-/// Orders the contenders for leases. The first waiter watches the children, since any deletion ahead frees a lease.
-/// Each waiter behind it watches its predecessor, which signals when it is granted a lease.
+/// Orders the contenders for leases as the standard driver does. With one lease too, waiters hear of each other by
+/// signals.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaseDriver {
     /// At most one contender waits at a time, so every waiter is the first one.
@@ -17,12 +17,12 @@ impl LockInternalsDriver for LeaseDriver {
     fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate {
         let decided = StandardLockInternalsDriver.gets_the_lock(children, ours, max_leases);
         match (decided, children.position(ours)) {
-            (Predicate::WatchNode { .. } | Predicate::WatchPredecessor { .. }, _) if self.has_one_waiter => {
+            (Predicate::WatchNode { .. } | Predicate::WatchSignal { .. }, _) if self.has_one_waiter => {
                 Predicate::WatchChildren
             }
             // The limit may change: even with one lease, only the first waiter watches the children.
             (Predicate::WatchNode { node, .. }, Some(position)) if position > max_leases => {
-                Predicate::WatchPredecessor { node }
+                Predicate::WatchSignal { node }
             }
             (Predicate::WatchNode { .. }, _) => Predicate::WatchChildren,
             (decided, _) => decided,

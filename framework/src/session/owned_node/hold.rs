@@ -60,7 +60,7 @@ impl OwnedNode {
 
     /// Writes the node's data in the background, if it was never written since the create, to fire the data watches of
     /// waiters. A deletion of the node makes that superfluous, because it fires them too.
-    pub fn signal_successor(&self, data: Vec<u8>) {
+    pub fn signal_grant(&self, data: Vec<u8>) {
         if let Some(node) = &self.node {
             let now = self.session.clock().now();
             self.session.background().touch(&self.session, now, Arc::downgrade(node), data);

@@ -133,8 +133,8 @@ pub(super) struct Scenario {
     pub(super) limit: u8,
     /// One contender at a time may take a lease.
     pub(super) has_turns: bool,
-    /// A holder of a lease signals to its successor.
-    pub(super) signals_successor: bool,
+    /// A holder of a lease signals to a waiter behind it.
+    pub(super) signals_grant: bool,
     /// A writer that holds the lock may become a reader.
     pub(super) downgrades: bool,
     /// The number of times that a leader may hand over.
@@ -160,7 +160,7 @@ impl Scenario {
             fault_kinds,
             limit: 1,
             has_turns: false,
-            signals_successor: false,
+            signals_grant: false,
             downgrades: false,
             hand_overs: 0,
             runs_at_once: true,
@@ -208,7 +208,7 @@ impl Scenario {
             is_queue: is_mutex || is_latch,
             may_be_overtaken: is_latch,
             limit_is_fixed: !self.fault_kinds.iter().any(|fault| matches!(fault, Fault::Limit(_))),
-            signals_successor: self.signals_successor && self.quirk != Some(Quirk::NoSignal),
+            signals_grant: self.signals_grant && self.quirk != Some(Quirk::NoSignal),
             hears_holders: is_mutex,
             asks_once,
         })
@@ -263,7 +263,7 @@ impl LockInternalsDriver for BrokenDriver {
             (
                 Quirk::WatchesOneLeaseAhead,
                 Kind::Lease,
-                Predicate::WatchChildren | Predicate::WatchPredecessor { .. },
+                Predicate::WatchChildren | Predicate::WatchSignal { .. },
             ) => {
                 let ahead = children.get(position - max_leases).unwrap_or_default().to_owned();
                 Predicate::WatchNode { node: ahead, is_last_blocker: false }

@@ -65,17 +65,17 @@ fn broken_planners_of_a_mutex_are_found() {
     is_found(mutex(&[0, 1], 1), Quirk::WatchesAreNotRestored, "although it could be granted");
 }
 
-/// Leases of the direct protocol: each holder signals to its successor.
+/// Leases of the direct protocol: each holder signals to a waiter behind it.
 fn leases(limit: u8, sessions: &[usize], faults: usize) -> Scenario {
     let contenders = sessions.iter().map(|session| (Kind::Lease, *session));
-    Scenario { limit, signals_successor: true, ..Scenario::new(contenders, faults, ALL) }
+    Scenario { limit, signals_grant: true, ..Scenario::new(contenders, faults, ALL) }
 }
 
 /// Leases of Curator's protocol: one contender waits at a time, and the limit may change.
 fn leases_in_turn(limits: (u8, &'static [Fault]), sessions: &[usize], faults: usize) -> Scenario {
     let (limit, fault_kinds) = limits;
     let scenario = leases(limit, sessions, faults);
-    Scenario { has_turns: true, signals_successor: false, fault_kinds, ..scenario }
+    Scenario { has_turns: true, signals_grant: false, fault_kinds, ..scenario }
 }
 
 const LOWERED: &[Fault] = &[Fault::Limit(1), Fault::Kill, Fault::Break];
@@ -85,9 +85,11 @@ const RAISED: &[Fault] = &[Fault::Limit(2), Fault::Kill, Fault::Break];
 fn leases_survive_faults() {
     nothing_is_found(TWO.iter().map(|sessions| leases(1, sessions, 1).thorough()));
     nothing_is_found([leases(2, &[0, 0, 1], 1), leases(2, &[0, 1, 2], 1), leases(1, &[0, 1, 2], 1)]);
-    // Here the last waiter waits for a signal.
+    // Two waiters watch the children.
     nothing_is_found([leases(2, &[0, 1, 2, 3], 0)]);
     if is_long() {
+        // And a third one waits for a signal, as the last of three with one lease.
+        nothing_is_found([leases(2, &[0, 1, 2, 3, 4], 0)]);
         nothing_is_found(TWO.iter().map(|sessions| leases(1, sessions, 2).thorough()));
         nothing_is_found(THREE.iter().map(|sessions| leases(2, sessions, 1).thorough()));
         nothing_is_found([Scenario { fault_kinds: FEW, ..leases(2, &[0, 0, 1], 2) }]);
@@ -151,7 +153,8 @@ fn broken_planners_of_leases_are_found() {
     let stuck = "although it could be granted";
     is_found(leases(2, &[0, 1, 2], 0), Quirk::OneLeaseMore, "proves nothing");
     is_found(leases(2, &[0, 1, 2], 0), Quirk::WatchesOneLeaseAhead, stuck);
-    is_found(leases(2, &[0, 1, 2, 3], 0), Quirk::NoSignal, stuck);
+    // The fifth is the first one that waits for a signal.
+    is_found(leases(2, &[0, 1, 2, 3, 4], 0), Quirk::NoSignal, stuck);
     is_found(leases(1, &[0, 1], 1), Quirk::ListingHasOwn, "proves nothing");
     is_found(leases(1, &[0, 1], 1), Quirk::LostReplyIsCertain, "no contender");
     is_found(leases(1, &[0, 1], 1), Quirk::WatchesAreNotRestored, stuck);

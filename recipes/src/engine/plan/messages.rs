@@ -18,8 +18,8 @@ pub(crate) struct Rules<'a> {
     pub(crate) may_be_overtaken: bool,
     /// The limit never changes.
     pub(crate) limit_is_fixed: bool,
-    /// A contender that is granted writes its node, which signals to its successor that it is next.
-    pub(crate) signals_successor: bool,
+    /// A contender that is granted writes its node. That signals to a waiter behind it to watch the children.
+    pub(crate) signals_grant: bool,
     /// A holder of the same session reports that it is first, and the contender may rely on it.
     pub(crate) hears_holders: bool,
     /// The contender is granted or refused at once: it does not wait.

@@ -110,8 +110,8 @@ enum Target {
     Node(Blocker),
     /// The deletion of the node ahead of the predecessor. After it the predecessor is probably the holder.
     TwoAhead { second: Arc<str>, predecessor: Arc<str> },
-    /// The predecessor's signal or deletion.
-    Signal { predecessor: Arc<str> },
+    /// The signal or the deletion of a contender ahead.
+    Signal { node: Arc<str> },
     /// Any change of the children.
     Children,
 }
@@ -233,14 +233,14 @@ impl Plan {
             Predicate::WatchNode { node, is_last_blocker } => {
                 self.wait_for_node(node.into(), is_last_blocker, armed, listing, rules)
             }
-            // The predecessor has signalled before: it holds a lease under a limit that was lowered since, or another
+            // The contender ahead has signalled before: it holds a lease under a limit that was lowered since, or another
             // client wrote its node.
-            Predicate::WatchPredecessor { .. } | Predicate::WatchChildren if self.watches_children => {
+            Predicate::WatchSignal { .. } | Predicate::WatchChildren if self.watches_children => {
                 self.waits_for = Target::Children;
                 self.wait(rules)
             }
-            Predicate::WatchPredecessor { node } => {
-                self.waits_for = Target::Signal { predecessor: node.into() };
+            Predicate::WatchSignal { node } => {
+                self.waits_for = Target::Signal { node: node.into() };
                 self.arm_again(rules)
             }
             _ => {
@@ -257,7 +257,7 @@ impl Plan {
     fn signals(&self, listing: &Listing<'_>, rules: &Rules<'_>) -> bool {
         let position = listing.queue.position(listing.own);
         let has_successor = position.is_some_and(|position| position + 1 < listing.queue.len());
-        rules.signals_successor && (has_successor || listing.may_be_followed)
+        rules.signals_grant && (has_successor || listing.may_be_followed)
     }
 
     fn wait_for_node(
@@ -286,7 +286,7 @@ impl Plan {
     fn arm_again(&self, rules: &Rules<'_>) -> Action {
         let (node, own) = match &self.waits_for {
             Target::Node(Blocker { node, alone_in, .. }) => (node, alone_in.is_some() && self.own_armed_in.is_none()),
-            Target::TwoAhead { second: node, .. } | Target::Signal { predecessor: node } => (node, false),
+            Target::TwoAhead { second: node, .. } | Target::Signal { node } => (node, false),
             Target::Nothing | Target::Children => return self.look(),
         };
         Action::Arm(Arm { node: Some(node.clone()), own, list: own && rules.may_be_overtaken })
@@ -295,7 +295,7 @@ impl Plan {
     fn wait(&self, rules: &Rules<'_>) -> Action {
         let (node, hears_holder) = match &self.waits_for {
             Target::Node(Blocker { node, alone_in, .. }) => (node, rules.hears_holders && alone_in.is_none()),
-            Target::TwoAhead { second: node, .. } | Target::Signal { predecessor: node } => (node, false),
+            Target::TwoAhead { second: node, .. } | Target::Signal { node } => (node, false),
             Target::Nothing | Target::Children => return Action::Wait(WaitSet { node: None, hears_holder: false }),
         };
         Action::Wait(WaitSet { node: Some(node.clone()), hears_holder })
@@ -322,7 +322,7 @@ impl Plan {
         self.decide(listing, watched, rules)
     }
 
-    /// Watches the children: the predecessor has a lease, so any deletion may free one for this contender.
+    /// Watches the children: a contender ahead has a lease, so any deletion may free one for this contender.
     fn has_signalled(&mut self) -> Action {
         self.watches_children = true;
         self.list()
@@ -332,7 +332,7 @@ impl Plan {
         self.gone = 0;
         match &self.waits_for {
             Target::Node(blocker) => match Proof::hand_off(rules, blocker, self.own_armed_in, epoch, by) {
-                Some(proof) => Action::Grant { proof, signals: rules.signals_successor },
+                Some(proof) => Action::Grant { proof, signals: rules.signals_grant },
                 None => self.next_ahead(),
             },
             Target::TwoAhead { .. } => self.confirm_predecessor(),
@@ -369,7 +369,7 @@ mod tests {
         is_queue: true,
         may_be_overtaken: false,
         limit_is_fixed: true,
-        signals_successor: false,
+        signals_grant: false,
         hears_holders: true,
         asks_once: false,
     };

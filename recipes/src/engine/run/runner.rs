@@ -512,7 +512,7 @@ impl<'a> Contender<'a> {
             return Err(expired(owned.session()));
         }
         if signals {
-            owned.signal_successor(lock.stored_data()?.into_owned());
+            owned.signal_grant(lock.stored_data()?.into_owned());
         }
         watch_held(&owned, own.or(listing.map(|watch| *watch)));
         if lock.is_queue() {

@@ -82,7 +82,7 @@ impl Inner {
 
     pub(super) fn is_not_writable() -> LockError {
         let reason =
-            "leases of the direct protocol must be writable: a client that is granted one signals to its successor";
+            "leases of the direct protocol must be writable: a client that is granted one signals to a waiter";
         LockError::invalid("access control list", reason)
     }
 

@@ -249,7 +249,7 @@ impl InterProcessSemaphoreV2 {
             recipe,
             limit: Arc::clone(&limit),
             slots: Some(Arc::new(slots)),
-            signals_successor: is_direct,
+            signals_grant: is_direct,
             parent_data,
             sharing: if limit.is_fixed() { Sharing::Path } else { Sharing::Object },
             ..LockSpec::exclusive(LEASE_NAME, driver)

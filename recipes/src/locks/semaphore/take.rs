@@ -195,9 +195,9 @@ impl LeaseAttempt<'_> {
         }
     }
 
-    /// Fails if the server would refuse the signal of a lease to its successor, which would wait beside a free lease
-    /// then. Only the server knows the identities of the connection. So it is asked, unless every client may write, by a
-    /// write that names a version which the node does not have.
+    /// Fails if the server would refuse the signal of a lease to a waiter, which would wait beside a free lease then.
+    /// Only the server knows the identities of the connection. So it is asked, unless every client may write, by a write
+    /// that names a version which the node does not have.
     async fn check_signals(&self, leases: &[Acquired], retries: &mut RetryLoop) -> Result<(), LockError> {
         if self.semaphore.protocol != SemaphoreProtocol::Direct || self.semaphore.is_open(self.session) {
             return Ok(());

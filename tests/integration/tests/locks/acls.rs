@@ -104,7 +104,7 @@ on_every_server! {
     }
 }
 
-/// A waiter of the direct protocol could not signal to its successor.
+/// A waiter of the direct protocol could not signal to another one.
 #[tokio::test]
 async fn a_list_without_writes_is_refused_for_direct_leases() {
     let server = TestingServer::start().unwrap();

@@ -53,7 +53,8 @@ impl WaitMode {
             Self::Until(end) => end,
             Self::Once => Instant::now() + client.connection_timeout(),
         };
-        match timeout_at(end, part).await {
+        // Boxed: a wait without an end needs no room for a timer.
+        match Box::pin(timeout_at(end, part)).await {
             Ok(done) => done.map(Some),
             Err(_elapsed) if self != Self::Once && evidence.is_known(client) => Ok(None),
             Err(_elapsed) => Err(client.no_answer(&format!("acquiring {path}")).into()),

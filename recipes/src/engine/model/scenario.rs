@@ -260,11 +260,7 @@ impl LockInternalsDriver for BrokenDriver {
                 }
                 _ => decided,
             },
-            (
-                Quirk::WatchesOneLeaseAhead,
-                Kind::Lease,
-                Predicate::WatchChildren | Predicate::WatchSignal { .. },
-            ) => {
+            (Quirk::WatchesOneLeaseAhead, Kind::Lease, Predicate::WatchChildren | Predicate::WatchSignal { .. }) => {
                 let ahead = children.get(position - max_leases).unwrap_or_default().to_owned();
                 Predicate::WatchNode { node: ahead, is_last_blocker: false }
             }

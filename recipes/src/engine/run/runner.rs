@@ -6,6 +6,7 @@ use curator_framework::recipe::report;
 use curator_framework::{
     Error, EventType, LossReason, RetryLoop, Session, WakeReason, Watch, make_path, node_from_path,
 };
+use futures_util::TryFutureExt as _;
 
 use crate::engine::acquire::AcquireOnce;
 use crate::engine::acquired::Acquired;
@@ -38,14 +39,15 @@ impl AcquireOnce for LockInternals {
         self.places.as_ref()
     }
 
-    async fn acquire_once(
+    // Not another `async fn`: a waiter would keep the arguments once more.
+    fn acquire_once(
         &self,
         session: &Session,
         retries: &mut RetryLoop,
         mode: WaitMode,
         contention: &Contention,
-    ) -> Result<Option<Acquired>, LockError> {
-        Ok(contend(self, session, retries, mode, contention).await?)
+    ) -> impl Future<Output = Result<Option<Acquired>, LockError>> + Send {
+        contend(self, session, retries, mode, contention).map_err(LockError::from)
     }
 }
 

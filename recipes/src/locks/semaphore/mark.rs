@@ -81,8 +81,7 @@ impl Inner {
     }
 
     pub(super) fn is_not_writable() -> LockError {
-        let reason =
-            "leases of the direct protocol must be writable: a client that is granted one signals to a waiter";
+        let reason = "leases of the direct protocol must be writable: a client that is granted one signals to a waiter";
         LockError::invalid("access control list", reason)
     }
 

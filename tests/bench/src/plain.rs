@@ -11,7 +11,7 @@ use crate::process::Result;
 
 pub const LEASES: usize = 4;
 /// As the locks name their nodes.
-const PREFIX: &str = "_c_00000000-0000-0000-0000-000000000000-";
+pub(crate) const PREFIX: &str = "_c_00000000-0000-0000-0000-000000000000-";
 
 /// The requests of a session.
 pub trait Session: Send {

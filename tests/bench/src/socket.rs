@@ -15,7 +15,7 @@ use curator_test::wire::{
 use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
 
-use crate::plain::Session;
+use crate::plain::{PREFIX, Session};
 use crate::process::Result;
 
 const PERSISTENT: i32 = 0;
@@ -154,6 +154,61 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
 
     fn request_list(&mut self, parent: &str, watch: bool) {
         self.request(OpCode::GetChildren, |to| _ = to.string(parent).bool(watch));
+    }
+
+    /// Creates an ephemeral sequential node below each path, and lists each path. Returns the nodes.
+    pub async fn join_all(&mut self, paths: &[String]) -> Result<Vec<String>> {
+        let request = |own: &mut Self, path: &String| {
+            own.request_create(&format!("{path}/{PREFIX}lock-"), EPHEMERAL_SEQUENTIAL);
+            own.request_list(path, true);
+        };
+        let replies = self.exchange(paths, 2, request).await?;
+        replies.iter().step_by(2).map(|body| Ok(Reader::new(body).string()?.to_owned())).collect()
+    }
+
+    pub async fn delete_all(&mut self, nodes: &[String]) -> Result<()> {
+        let request = |own: &mut Self, node: &String| own.request(OpCode::Delete, |to| _ = to.string(node).int(-1));
+        self.exchange(nodes, 1, request).await.map(drop)
+    }
+
+    /// Sends so many requests for each item, many in a write, and reads the replies to earlier ones in the meantime.
+    async fn exchange<T>(
+        &mut self,
+        items: &[T],
+        requests: usize,
+        request: impl Fn(&mut Self, &T),
+    ) -> Result<Vec<Vec<u8>>> {
+        const OF_A_WRITE: usize = 256;
+        let (mut bodies, mut sent) = (Vec::new(), 0);
+        for part in items.chunks(OF_A_WRITE) {
+            part.iter().for_each(|item| request(self, item));
+            self.flush().await?;
+            sent += part.len() * requests;
+            while sent - bodies.len() > OF_A_WRITE * requests {
+                bodies.push(self.body().await?);
+            }
+        }
+        while bodies.len() < sent {
+            bodies.push(self.body().await?);
+        }
+        self.notified.clear();
+        Ok(bodies)
+    }
+
+    /// Reads the body of the next reply, unless it is an error.
+    async fn body(&mut self) -> Result<Vec<u8>> {
+        match self.reply().await? {
+            (0, body) => Ok(body),
+            (error, _) => Err(format!("error {error}").into()),
+        }
+    }
+
+    /// Returns the number of nodes below a path.
+    pub async fn descendants(&mut self, path: &str) -> Result<usize> {
+        self.request(OpCode::GetAllChildrenNumber, |to| _ = to.string(path));
+        self.flush().await?;
+        let body = self.body().await?;
+        Ok(Reader::new(&body).int()?.try_into()?)
     }
 
     /// Creates a node; an error of the server is ignored, since the node may exist.

@@ -6,6 +6,7 @@
 
 mod bare;
 mod costs;
+mod guards;
 mod other_languages;
 mod others;
 mod ours;
@@ -32,6 +33,7 @@ use crate::workload::{WORKLOADS, Workload, does};
 const CYCLES: &str = "costs: processor time";
 const WAITING: &str = "costs: waiting";
 const CONNECTIONS: &str = "costs: connections";
+const GUARDS: &str = "costs: guards";
 const HAND_OFFS: &str = "costs: hand-offs";
 const JAVA: Program = Program::Java("CuratorBench", "");
 
@@ -76,6 +78,9 @@ async fn measure(suite: &Suite, workload: &Workload, peers: &mut Peers, server: 
 async fn costs(suite: &Suite, server: &ApacheServer, report: &mut Report) -> Result<()> {
     if suite.wants(CYCLES) {
         costs::of_cycles(suite, server.address(), report).await?;
+    }
+    if suite.wants(GUARDS) {
+        guards::of_guards(suite, server.address(), report).await?;
     }
     if suite.wants(WAITING) && suite.has(OURS) {
         costs::of_waiting(server.address(), report).await?;
@@ -126,7 +131,7 @@ async fn main() -> ExitCode {
     let suite = Suite {
         name: "peers",
         sides,
-        parts: WORKLOADS.iter().map(|one| one.title).chain([CYCLES, WAITING, CONNECTIONS, HAND_OFFS]).collect(),
+        parts: WORKLOADS.iter().map(|one| one.title).chain([CYCLES, GUARDS, WAITING, CONNECTIONS, HAND_OFFS]).collect(),
         without_rounds: &[WAITING, CONNECTIONS, HAND_OFFS],
         rounds: Some(20),
         warm_up: Some(6),

@@ -9,12 +9,15 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde_json::{Value, json};
 
+use crate::chart;
 use crate::figures::{median, ratio, short, spread};
 use crate::process::{Commands, Process, Program, Result, exit_code, serve};
 
 pub const OURS: &str = "this";
 pub const CURATOR: &str = "Curator";
 pub const KAZOO: &str = "kazoo";
+/// The least that the requests cost, with a thread for each session.
+pub const SOCKETS: &str = "bare sockets";
 
 /// Draws the rows in a file.
 pub type Plot = fn(&[Value], &Path) -> Result<()>;
@@ -89,7 +92,7 @@ impl Suite {
         let text = |name, help| Arg::new(name).long(name).help(help).action(ArgAction::Append);
         let mut command = Command::new(self.name)
             .about("A suite beside its peers. The exit status is 1 if a target is missed or not measured")
-            .arg(file("json", "Where all rows are written as JSON"))
+            .arg(file("json", "Where all rows are written as JSON. The rows that are compared with Curator are drawn beside it, as SVG"))
             .arg(
                 file("ratios", "Only prints one table of ratios, of the rows in these files")
                     .num_args(1..)
@@ -266,6 +269,12 @@ impl Report {
     }
 }
 
+/// Returns the figures of a side in a row.
+#[must_use]
+pub fn figures_of(row: &Value, side: &str) -> Vec<f64> {
+    row["figures"][side].as_array().map_or_else(Vec::new, |all| all.iter().filter_map(Value::as_f64).collect())
+}
+
 /// Returns a table in Markdown of the rows that have a target and are compared with Curator.
 #[must_use]
 pub fn ratios(rows: &[Value]) -> String {
@@ -317,6 +326,7 @@ where
         }
         if let Some(file) = options.get_one::<PathBuf>("json") {
             std::fs::write(file, serde_json::to_string_pretty(&json!({ "suite": name, "rows": report.rows }))?)?;
+            chart::draw(name, &report.rows, &file.with_extension("svg"))?;
         }
         if let Some((plot, file)) = plot.zip(options.try_get_one::<PathBuf>("plot").ok().flatten()) {
             plot(&report.rows, file)?;

@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, missing_debug_implementations, clippy::missing_errors_doc, reason = "helpers of benchmarks")]
 
+pub mod chart;
 pub mod clients;
 pub mod cycles;
 pub mod figures;

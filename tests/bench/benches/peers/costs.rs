@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use curator_bench::clients::{Ours, SESSION, connect};
 use curator_bench::cycles::{Client, Cycler, processor_time};
 use curator_bench::figures::{float, quantile};
-use curator_bench::harness::{CURATOR, Figures, OURS, Report, Suite, Target};
+use curator_bench::harness::{CURATOR, Figures, OURS, Report, SOCKETS, Suite, Target};
 use curator_bench::process::Result;
 use curator_bench::servers::{Requests, cell, requests, server};
 use curator_recipes::InterProcessMutex;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::other_languages::Spawned;
 use crate::ours::queue_in;
-use crate::peer::{BARE_CRATE, OURS_SECOND, Run, SOCKETS, TOKIO_SOCKETS};
+use crate::peer::{BARE_CRATE, OURS_SECOND, Run, TOKIO_SOCKETS};
 use crate::report::BYTES;
 use crate::workload::Recipe;
 

@@ -18,7 +18,7 @@ mod workload;
 use std::process::ExitCode;
 
 use curator_bench::clients::Ours;
-use curator_bench::harness::{self, CURATOR, Figures, KAZOO, OURS, Report, Suite};
+use curator_bench::harness::{self, CURATOR, Figures, KAZOO, OURS, Report, SOCKETS, Suite};
 use curator_bench::process::{Program, Result};
 use curator_bench::servers::{apache, far};
 use curator_test::ApacheServer;
@@ -26,7 +26,7 @@ use curator_test::ApacheServer;
 use crate::bare::BareCrate;
 use crate::other_languages::Spawned;
 use crate::others::{Redis, Sqlite, ZookeeperClient};
-use crate::peer::{BARE_CRATE, CLIENT, OURS_SECOND, Peer, REDIS, Run, SOCKETS, SQLITE, TOKIO_SOCKETS};
+use crate::peer::{BARE_CRATE, CLIENT, OURS_SECOND, Peer, REDIS, Run, SQLITE, TOKIO_SOCKETS};
 use crate::sockets::BareSockets;
 use crate::workload::{WORKLOADS, Workload, does};
 

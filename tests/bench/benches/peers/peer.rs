@@ -19,8 +19,6 @@ pub(crate) const OURS_SECOND: &str = "this over zookeeper-async";
 pub(crate) const CLIENT: &str = "zookeeper-client";
 /// The recipe written out over the client crate.
 pub(crate) const BARE_CRATE: &str = "bare zookeeper-async";
-/// The least that the requests cost, with a thread for each session.
-pub(crate) const SOCKETS: &str = "bare sockets";
 /// The least that the requests cost on the runtime that this project's client uses.
 pub(crate) const TOKIO_SOCKETS: &str = "bare sockets on tokio";
 pub(crate) const REDIS: &str = "Redis";

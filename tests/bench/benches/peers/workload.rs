@@ -1,8 +1,8 @@
 //! What is measured, and which peer does it.
 
-use curator_bench::harness::{CURATOR, KAZOO, OURS, Target};
+use curator_bench::harness::{CURATOR, KAZOO, OURS, SOCKETS, Target};
 
-use crate::peer::{BARE_CRATE, CLIENT, OURS_SECOND, REDIS, SOCKETS, SQLITE, TOKIO_SOCKETS};
+use crate::peer::{BARE_CRATE, CLIENT, OURS_SECOND, REDIS, SQLITE, TOKIO_SOCKETS};
 
 /// What each session does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -111,7 +111,7 @@
 //! | warn | `slow request`: longer than a tenth of the session timeout | `session`, `request`, `path`, `elapsed_s` |
 //! | trace | `request` | `session`, `request`, `path`, `elapsed_s`, `error` |
 //! | debug | `retrying` | `error`, `retry`, `pause_s` |
-//! | warn | `a successor cannot be signalled` | `error`, `path` |
+//! | warn | `a waiter cannot be signalled` | `error`, `path` |
 //! | warn | `the node of a guard cannot be watched` | `error`, `path` |
 //! | warn | `a node cannot be deleted`: its path is in the second field; if it is not tried again, it stays until its session ends, or for good without one | `error`, `remains`, `tried_again` |
 //! | error | `code of the program has panicked`: a listener, a closure or a provider; its own request or object fails | `code`, `panic` |

@@ -29,8 +29,8 @@
 //! of its own session watches the nearest such node, without a listing. Waiters of one session notify each other in
 //! memory when they reach the head of the queue. If a waiter in the middle gives up, a waiter behind it is woken. It takes
 //! the next node from a listing of its session, or lists, and waits again.
-//! A reader watches the last writer ahead of it. Only the first waiter for a lease watches all children, since any
-//! released lease is for it.
+//! A reader watches the last writer ahead of it. Of the waiters for a lease, only the first ones watch all
+//! children: one, or with the direct protocol up to four. Any released lease is for them.
 //!
 //! # Loss
 //!

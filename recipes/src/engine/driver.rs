@@ -16,7 +16,7 @@ const NEAR_THE_END: i64 = (1 << 31) - (1 << 20);
 
 /// The most waiters for one of several leases that watch the children.
 const MOST_FIRST_WAITERS: usize = 4;
-/// In a longer queue only one does: its listings are large.
+/// In a longer queue only one does: its listings are large. Holders count too.
 const SHORT_QUEUE: usize = 256;
 
 /// Returns whether the sequence number orders the node. Such a node precedes every node nearer the end of the counter,
@@ -213,7 +213,7 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
             return Predicate::Acquired;
         }
         // With several leases, any deletion ahead frees one. Only the first waiters watch the children. Each of the
-        // others is one of them once the contender that it watches has a lease. (Curator watches
+        // others may be one of them once the contender that it watches has a lease. (Curator watches
         // `children[index - max_leases]`: a waiter may then keep waiting while a lease is free.)
         let first_waiters = first_waiters(children, max_leases);
         if max_leases > 1 && index < max_leases + first_waiters {
@@ -227,8 +227,8 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
     }
 }
 
-/// Returns how many waiters watch the children. As many leases can pass in the time of one, and each deletion leads to as
-/// many listings.
+/// Returns how many waiters watch the children. As many leases can pass in the time of one, and each contender that joins
+/// or leaves leads to as many listings.
 fn first_waiters(children: &SortedChildren, max_leases: usize) -> usize {
     if children.len() <= SHORT_QUEUE { max_leases.clamp(1, MOST_FIRST_WAITERS) } else { 1 }
 }

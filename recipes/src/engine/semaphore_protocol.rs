@@ -11,7 +11,7 @@ pub enum SemaphoreProtocol {
     Curator,
     /// A protocol without the mutex, for paths that only this crate uses. If no lease is free, it saves requests, and a
     /// hand-off takes one round trip less. The first waiters, as many as there are leases but at most four, list the queue
-    /// when a lease is given back. With more than 256 contenders only one does.
+    /// when a contender joins or leaves. With more than 256 holders and waiters only one does.
     ///
     /// The first client creates the path with a mark. On a path that exists without the mark, an acquire fails with
     /// [`LockError::ProtocolMismatch`](crate::LockError::ProtocolMismatch). So does an acquire by Curator's protocol on a path with the mark. To change the

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use curator_framework::recipe::OwnedNode;
+use curator_framework::recipe::{OwnedNode, owning_session};
 use curator_framework::{Error, EventType, Session, WakeReason, Watch};
 
 use crate::engine::plan::{DeletedBy, Epoch, Input, Watched};
@@ -41,7 +41,11 @@ pub(super) fn watch_held(owned: &OwnedNode, watch: Option<Watch>) {
 /// Returns the result of setting a watch, which is `None` if the node does not exist.
 pub(super) fn watched(watch: &Option<Watch>) -> Watched {
     match watch.as_ref().and_then(Watch::found) {
-        Some(found) => Watched::Set { epoch: found.epoch, has_signalled: found.version > 0 },
+        Some(found) => {
+            // A node without a session never signals.
+            let has_signalled = found.version > 0 || owning_session(found.ephemeral_owner).is_none();
+            Watched::Set { epoch: found.epoch, has_signalled }
+        }
         None => Watched::Gone,
     }
 }

@@ -12,14 +12,14 @@ use crate::figures::ratio;
 use crate::harness::{CURATOR, KAZOO, OURS, SOCKETS, figures_of};
 use crate::process::Result;
 
-/// What is drawn beside Curator, with a colour for each.
+/// The sides that are drawn beside Curator, each with a colour.
 const SIDES: [(&str, &str, RGBColor); 3] = [
     (OURS, "this project", RGBColor(183, 65, 14)),
     (KAZOO, "kazoo", RGBColor(90, 140, 80)),
     (SOCKETS, "bare sockets", RGBColor(150, 150, 150)),
 ];
 const WIDTH: i32 = 900;
-/// Where the names of the rows end and the bars begin.
+/// The names of the rows end here, and the bars begin.
 const NAMES: i32 = 460;
 const BAR: i32 = 9;
 const GAP: i32 = 10;

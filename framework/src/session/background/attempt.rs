@@ -52,11 +52,10 @@ pub(super) async fn attempt_once(session: Session, attempt: Attempt, cleaning: A
         DueJob::Held(node, how) => {
             let path = node.upgrade()?.path.clone();
             let is_touch = matches!(how, HeldTask::Touch(_));
-            let what =
-                if is_touch { "a successor cannot be signalled" } else { "the node of a guard cannot be watched" };
+            let what = if is_touch { "a waiter cannot be signalled" } else { "the node of a guard cannot be watched" };
             unhandled(&session, what, &error);
             report(move || match is_touch {
-                true => tracing::warn!(error = %Chain(&error), path = &*path, "a successor cannot be signalled"),
+                true => tracing::warn!(error = %Chain(&error), path = &*path, "a waiter cannot be signalled"),
                 false => {
                     tracing::warn!(error = %Chain(&error), path = &*path, "the node of a guard cannot be watched")
                 }

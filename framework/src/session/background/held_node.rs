@@ -1,4 +1,4 @@
-//! Watches on owned nodes, and signals to their successors.
+//! Watches on owned nodes, and signals to waiters behind them.
 
 use std::sync::{Arc, Weak};
 

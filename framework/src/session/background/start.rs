@@ -57,7 +57,7 @@ impl Background {
         if node.upgrade().is_some_and(|node| node.is_being_deleted()) {
             return self.attending.push(now, now, node, HeldTask::Touch(data));
         }
-        // The end of a session wakes the successors too.
+        // The end of a session wakes the waiters behind it too.
         let _started = self.start(session, DueJob::Held(node, HeldTask::Touch(data)));
     }
 }

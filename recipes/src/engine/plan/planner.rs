@@ -90,8 +90,10 @@ pub(crate) struct Plan {
     ordered_in: Option<Epoch>,
     /// The contender may have several nodes, or another one than it knows.
     is_uncertain: bool,
-    /// The children are watched from now on: any deletion may grant the lock.
+    /// The children are watched: any deletion may grant the lock.
     watches_children: bool,
+    /// The contender ahead that has signalled last.
+    signalled_by: Option<Arc<str>>,
     /// The number of contenders ahead at first, or 1 for a contender that joined without a listing.
     pub(crate) queue_position: Option<usize>,
     waits_for: Target,
@@ -233,15 +235,17 @@ impl Plan {
             Predicate::WatchNode { node, is_last_blocker } => {
                 self.wait_for_node(node.into(), is_last_blocker, armed, listing, rules)
             }
+            Predicate::WatchSignal { node } if self.signalled_by.as_deref() != Some(&*node) => {
+                // The queue may have grown since the contender was a first waiter.
+                self.watches_children = false;
+                self.waits_for = Target::Signal { node: node.into() };
+                self.arm_again(rules)
+            }
             // The contender ahead has signalled before: it holds a lease under a limit that was lowered since, or another
             // client wrote its node.
             Predicate::WatchSignal { .. } | Predicate::WatchChildren if self.watches_children => {
                 self.waits_for = Target::Children;
                 self.wait(rules)
-            }
-            Predicate::WatchSignal { node } => {
-                self.waits_for = Target::Signal { node: node.into() };
-                self.arm_again(rules)
             }
             _ => {
                 self.watches_children = true;
@@ -324,6 +328,9 @@ impl Plan {
 
     /// Watches the children: a contender ahead has a lease, so any deletion may free one for this contender.
     fn has_signalled(&mut self) -> Action {
+        if let Target::Signal { node } = &self.waits_for {
+            self.signalled_by = Some(Arc::clone(node));
+        }
         self.watches_children = true;
         self.list()
     }

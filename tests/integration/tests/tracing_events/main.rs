@@ -140,7 +140,7 @@ async fn wake_a_successor_without_permission(client: &CuratorFramework, server: 
         client.set_acl().with_acl(read_only()).for_path(&format!("/direct/leases/{node}")).await.unwrap();
     }
     assert!(lease.release().await.unwrap().is_released());
-    log.comes_to("a successor cannot be signalled").await;
+    log.comes_to("a waiter cannot be signalled").await;
 }
 
 /// A started latch that waits out a short delay behind a leader that did not resign.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use curator_framework::recipe::RecipeClient as _;
-use curator_framework::{Acl, CuratorFramework, Error, Permission, RetryNTimes};
+use curator_framework::{Acl, CreateMode, CuratorFramework, Error, Permission, RetryNTimes};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
@@ -174,7 +174,7 @@ async fn an_uncontended_lease_is_two_requests_and_one_to_give_it_back() {
     assert_eq!(requests(), [OpCode::GetData, OpCode::Create2, OpCode::GetChildren, OpCode::Delete]);
 }
 
-/// One departure wakes one waiter, however many there are.
+/// One departure wakes as many waiters as there are leases, and the one to which the next holder signals.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_departure_wakes_no_herd() {
     let server = TestingServer::start().unwrap();
@@ -192,15 +192,76 @@ async fn a_departure_wakes_no_herd() {
     server.clear_requests();
     assert!(held[0].release().await.unwrap().is_released());
     let next = in_time(waiters.join_next()).await.unwrap().unwrap();
-    // It tells the one behind it, which becomes the first in line.
+    // It signals to the third one, which becomes one of the first in line.
     let listings = || server.requests().iter().filter(|logged| logged.op == OpCode::GetChildren).count();
-    eventually("the next one watches", async || listings() >= 2).await;
+    eventually("the next one watches", async || listings() >= 3).await;
     client.check_exists().for_path("/").await.unwrap();
     let listings = listings();
-    assert!(listings <= 3, "{listings} listings");
+    assert!(listings <= 4, "{listings} listings");
     waiters.shutdown().await;
     assert!(next.release().await.unwrap().is_released());
     assert!(held[1].release().await.unwrap().is_released());
+}
+
+/// In a long queue one waiter watches the children, and the one to which the next holder signals. The others do no
+/// longer, although they were among the first ones while the queue was short.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_departure_from_a_long_queue_wakes_three() {
+    const WAITERS: usize = 300;
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address()).session_timeout(Duration::from_secs(40))).await;
+    let semaphore = direct(&client, "/semaphore", 4);
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(semaphore.acquire().await.unwrap());
+    }
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..WAITERS {
+        let semaphore = semaphore.clone();
+        waiters.spawn(async move { semaphore.acquire().await.unwrap() });
+    }
+    let listings = || server.requests().iter().filter(|logged| logged.op == OpCode::GetChildren).count();
+    let is_quiet = async || {
+        let before = server.requests().len();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let in_queue = server.children("/semaphore/leases").unwrap().len();
+        in_queue == WAITERS + 4 && server.requests().len() == before
+    };
+    eventually("all wait", is_quiet).await;
+    server.clear_requests();
+    assert!(held.remove(0).release().await.unwrap().is_released());
+    let next = in_time(waiters.join_next()).await.unwrap().unwrap();
+    eventually("the next one watches", async || listings() >= 2).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(listings() <= 4, "{} listings", listings());
+    waiters.shutdown().await;
+    for lease in held.into_iter().chain([next]) {
+        assert!(lease.release().await.unwrap().is_released());
+    }
+}
+
+/// A node that no session owns takes a lease as long as it exists. It never signals, so no waiter waits for that.
+#[tokio::test]
+async fn waiter_behind_a_persistent_node_hears_of_a_free_lease() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address())).await;
+    let semaphore = direct(&client, "/semaphore", 2);
+    let held = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
+    let persistent = client.create().with_mode(CreateMode::PersistentSequential);
+    persistent.for_path("/semaphore/leases/lease-").await.unwrap();
+    let mut waiters = Vec::new();
+    for number in 0..2 {
+        let semaphore = semaphore.clone();
+        waiters.push(tokio::spawn(async move { semaphore.acquire().await.unwrap() }));
+        // The semaphore watches its path too, and the holders their nodes.
+        eventually("it waits", async || client.watchers() == number + 4).await;
+    }
+    for lease in held {
+        assert!(lease.release().await.unwrap().is_released());
+    }
+    let [first, second] = <[_; 2]>::try_from(waiters).unwrap();
+    assert!(in_time(first).await.unwrap().release().await.unwrap().is_released());
+    assert!(in_time(second).await.unwrap().release().await.unwrap().is_released());
 }
 
 /// Data that another client writes into a waiting node looks like a place. It must not confuse the next waiter.
@@ -236,11 +297,12 @@ async fn foreign_write_to_a_waiting_node_causes_no_request_loop() {
     assert_eq!(server.children("/semaphore/leases").unwrap(), [""; 0]);
 }
 
-/// A holder that fails to release a lease still has it, and the waiter behind it learns that it is the next in line.
+/// A holder that fails to release a lease still has it, and signals to the waiter behind it.
 #[tokio::test]
-async fn refused_release_does_not_block_the_successor() {
+async fn refused_release_does_not_block_the_waiters() {
     let server = TestingServer::start().unwrap();
-    let [first, second, client] = [
+    let [first, second, third, client] = [
+        connected(builder(server.address())).await,
         connected(builder(server.address())).await,
         connected(builder(server.address())).await,
         connected(builder(server.address())).await,
@@ -263,6 +325,9 @@ async fn refused_release_does_not_block_the_successor() {
     });
     // The semaphore watches its path too.
     eventually("the next one waits", async || client.watchers() == 2).await;
+    let between = direct(&third, "/semaphore", 2);
+    std::mem::drop(tokio::spawn(async move { between.acquire().await.unwrap().lost().await }));
+    eventually("the one between waits", async || third.watchers() == 2).await;
     let last = tokio::spawn(async move { semaphore.acquire().await.unwrap() });
     eventually("the last one waits", async || client.watchers() == 3).await;
 
@@ -273,6 +338,7 @@ async fn refused_release_does_not_block_the_successor() {
     let (lease, refused) = in_time(next).await.unwrap();
     assert!(matches!(refused, Err(LockError::Framework(Error::NoAuth { .. }))), "{refused:?}");
     in_time(second.close()).await;
+    in_time(third.close()).await;
     let last = in_time(last).await.unwrap();
 
     client.set_acl().with_acl(Acl::open_unsafe()).for_path("/semaphore/leases").await.unwrap();

@@ -29,8 +29,9 @@
 //! of its own session watches the nearest such node, without a listing. Waiters of one session notify each other in
 //! memory when they reach the head of the queue. If a waiter in the middle gives up, a waiter behind it is woken. It takes
 //! the next node from a listing of its session, or lists, and waits again.
-//! A reader watches the last writer ahead of it. Of the waiters for a lease, only the first ones watch all
-//! children: one, or with the direct protocol up to four. Any released lease is for them.
+//! A reader watches the last writer ahead of it. The first waiters for a lease watch all children: one, or
+//! up to four in a short queue of the direct protocol. Each other waiter watches a node ahead. Its owner writes it once it
+//! has a lease.
 //!
 //! # Loss
 //!

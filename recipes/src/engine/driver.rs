@@ -14,9 +14,9 @@ pub(crate) const WRITE_NAME: &str = "__WRIT__";
 /// From this number on contenders are ordered by the transaction that created them.
 const NEAR_THE_END: i64 = (1 << 31) - (1 << 20);
 
-/// The most waiters for one of several leases that watch the children.
+/// The most waiters that watch the children.
 const MOST_FIRST_WAITERS: usize = 4;
-/// In a longer queue only one does: its listings are large. Holders count too.
+/// With more contenders, holders included, only one waiter does: each listing is large.
 const SHORT_QUEUE: usize = 256;
 
 /// Returns whether the sequence number orders the node. Such a node precedes every node nearer the end of the counter,
@@ -227,8 +227,8 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
     }
 }
 
-/// Returns how many waiters watch the children. As many leases can pass in the time of one, and each contender that joins
-/// or leaves leads to as many listings.
+/// Returns how many waiters watch the children. That many leases can pass at once. In return, each contender that joins or
+/// leaves causes that many listings.
 fn first_waiters(children: &SortedChildren, max_leases: usize) -> usize {
     if children.len() <= SHORT_QUEUE { max_leases.clamp(1, MOST_FIRST_WAITERS) } else { 1 }
 }

@@ -5,8 +5,8 @@ use crate::engine::driver::{LockInternalsDriver, Predicate, SortedChildren, Stan
 /// Curator's name for the nodes of leases.
 pub(crate) const LEASE_NAME: &str = "lease-";
 
-/// Orders the contenders for leases as the standard driver does. With one lease too, waiters hear of each other by
-/// signals.
+/// Orders the contenders for leases as the standard driver does. Even with one lease, a waiter behind the first
+/// one waits for a signal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaseDriver {
     /// At most one contender waits at a time, so every waiter is the first one.

@@ -42,7 +42,7 @@ pub(super) fn watch_held(owned: &OwnedNode, watch: Option<Watch>) {
 pub(super) fn watched(watch: &Option<Watch>) -> Watched {
     match watch.as_ref().and_then(Watch::found) {
         Some(found) => {
-            // A node without a session never signals.
+            // A node that no session owns never signals, so the waiter watches the children at once.
             let has_signalled = found.version > 0 || owning_session(found.ephemeral_owner).is_none();
             Watched::Set { epoch: found.epoch, has_signalled }
         }

@@ -92,11 +92,17 @@ impl Suite {
         let text = |name, help| Arg::new(name).long(name).help(help).action(ArgAction::Append);
         let mut command = Command::new(self.name)
             .about("A suite beside its peers. The exit status is 1 if a target is missed or not measured")
-            .arg(file("json", "Where all rows are written as JSON. The rows that are compared with Curator are drawn beside it, as SVG"))
+            .arg(file(
+                "json",
+                "Where all rows are written as JSON. Rows with a target to Curator are drawn in the same place, as SVG",
+            ))
             .arg(
-                file("ratios", "Only prints one table of ratios, of the rows in these files")
-                    .num_args(1..)
-                    .exclusive(true),
+                file(
+                    "ratios",
+                    "Only prints one table of ratios, of the rows in these files, and draws each file again",
+                )
+                .num_args(1..)
+                .exclusive(true),
             )
             .arg(Arg::new("serve").long("serve").action(ArgAction::SetTrue).hide(true).exclusive(true));
         if self.plot.is_some() {
@@ -289,11 +295,14 @@ pub fn ratios(rows: &[Value]) -> String {
     table
 }
 
+/// Reads the rows in files, and draws them beside each file.
 fn read(files: impl Iterator<Item = PathBuf>) -> Result<Vec<Value>> {
     let mut rows = Vec::new();
     for file in files {
-        let all: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
-        rows.extend(all["rows"].as_array().cloned().ok_or("no rows")?);
+        let all: Value = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
+        let of_this = all["rows"].as_array().ok_or("no rows")?;
+        chart::draw(all["suite"].as_str().unwrap_or_default(), of_this, &file.with_extension("svg"))?;
+        rows.extend_from_slice(of_this);
     }
     Ok(rows)
 }

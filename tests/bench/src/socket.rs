@@ -171,20 +171,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         self.exchange(nodes, 1, request).await.map(drop)
     }
 
-    /// Sends so many requests for each item, many in a write, and reads the replies to earlier ones in the meantime.
+    /// Sends the requests of 256 items in a write. Before the next write it reads replies, until at most 256 items
+    /// have none yet.
     async fn exchange<T>(
         &mut self,
         items: &[T],
-        requests: usize,
+        requests_per_item: usize,
         request: impl Fn(&mut Self, &T),
     ) -> Result<Vec<Vec<u8>>> {
-        const OF_A_WRITE: usize = 256;
+        const ITEMS_PER_WRITE: usize = 256;
         let (mut bodies, mut sent) = (Vec::new(), 0);
-        for part in items.chunks(OF_A_WRITE) {
+        for part in items.chunks(ITEMS_PER_WRITE) {
             part.iter().for_each(|item| request(self, item));
             self.flush().await?;
-            sent += part.len() * requests;
-            while sent - bodies.len() > OF_A_WRITE * requests {
+            sent += part.len() * requests_per_item;
+            while sent - bodies.len() > ITEMS_PER_WRITE * requests_per_item {
                 bodies.push(self.body().await?);
             }
         }
@@ -195,7 +196,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         Ok(bodies)
     }
 
-    /// Reads the body of the next reply, unless it is an error.
+    /// Reads the next reply, and fails if it is an error.
     async fn body(&mut self) -> Result<Vec<u8>> {
         match self.reply().await? {
             (0, body) => Ok(body),

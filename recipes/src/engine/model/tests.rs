@@ -88,7 +88,7 @@ fn leases_survive_faults() {
     // Two waiters watch the children.
     nothing_is_found([leases(2, &[0, 1, 2, 3], 0)]);
     if is_long() {
-        // And a third one waits for a signal, as the last of three with one lease.
+        // A third waiter waits for a signal.
         nothing_is_found([leases(2, &[0, 1, 2, 3, 4], 0)]);
         nothing_is_found(TWO.iter().map(|sessions| leases(1, sessions, 2).thorough()));
         nothing_is_found(THREE.iter().map(|sessions| leases(2, sessions, 1).thorough()));
@@ -153,7 +153,7 @@ fn broken_planners_of_leases_are_found() {
     let stuck = "although it could be granted";
     is_found(leases(2, &[0, 1, 2], 0), Quirk::OneLeaseMore, "proves nothing");
     is_found(leases(2, &[0, 1, 2], 0), Quirk::WatchesOneLeaseAhead, stuck);
-    // The fifth is the first one that waits for a signal.
+    // The fifth contender is the first that waits for a signal.
     is_found(leases(2, &[0, 1, 2, 3, 4], 0), Quirk::NoSignal, stuck);
     is_found(leases(1, &[0, 1], 1), Quirk::ListingHasOwn, "proves nothing");
     is_found(leases(1, &[0, 1], 1), Quirk::LostReplyIsCertain, "no contender");

@@ -121,7 +121,7 @@ pub(crate) enum Watched {
     Set {
         /// The connection that carried the reply.
         epoch: Epoch,
-        /// The node's owner has signalled that it holds a lease.
+        /// The node's owner has signalled that it holds a lease, or no session owns the node.
         has_signalled: bool,
     },
 }

@@ -92,7 +92,7 @@ pub(crate) struct Plan {
     is_uncertain: bool,
     /// The children are watched: any deletion may grant the lock.
     watches_children: bool,
-    /// The contender ahead that has signalled last.
+    /// The last node ahead that has signalled, or cannot signal.
     signalled_by: Option<Arc<str>>,
     /// The number of contenders ahead at first, or 1 for a contender that joined without a listing.
     pub(crate) queue_position: Option<usize>,
@@ -241,8 +241,8 @@ impl Plan {
                 self.waits_for = Target::Signal { node: node.into() };
                 self.arm_again(rules)
             }
-            // The contender ahead has signalled before: it holds a lease under a limit that was lowered since, or another
-            // client wrote its node.
+            // The contender ahead has signalled before: it holds a lease under a limit that was lowered since, another
+            // client wrote its node, or no session owns it.
             Predicate::WatchSignal { .. } | Predicate::WatchChildren if self.watches_children => {
                 self.waits_for = Target::Children;
                 self.wait(rules)
@@ -260,8 +260,8 @@ impl Plan {
 
     fn signals(&self, listing: &Listing<'_>, rules: &Rules<'_>) -> bool {
         let position = listing.queue.position(listing.own);
-        let has_successor = position.is_some_and(|position| position + 1 < listing.queue.len());
-        rules.signals_grant && (has_successor || listing.may_be_followed)
+        let is_followed = position.is_some_and(|position| position + 1 < listing.queue.len());
+        rules.signals_grant && (is_followed || listing.may_be_followed)
     }
 
     fn wait_for_node(
@@ -326,7 +326,7 @@ impl Plan {
         self.decide(listing, watched, rules)
     }
 
-    /// Watches the children: a contender ahead has a lease, so any deletion may free one for this contender.
+    /// Watches the children: the node ahead has a lease or cannot signal, so any deletion may free one for this contender.
     fn has_signalled(&mut self) -> Action {
         if let Target::Signal { node } = &self.waits_for {
             self.signalled_by = Some(Arc::clone(node));

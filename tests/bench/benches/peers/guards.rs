@@ -17,7 +17,7 @@ const GUARDS: usize = 10_000;
 const PARENT: &str = "/guards";
 /// The server takes about a millisecond to count the nodes.
 const POLL: Duration = Duration::from_millis(5);
-/// Of the guards that sockets do in the same time.
+/// The least share of the bare socket's speed.
 const LEAST: f64 = 0.9;
 
 /// Guards acquired, released and dropped in a second.
@@ -26,7 +26,7 @@ type Speeds = [f64; 3];
 struct Locks {
     mutexes: Vec<InterProcessMutex>,
     paths: Vec<String>,
-    /// Another session, and the one that does the same requests as the locks.
+    /// The bare socket's session. It also counts the nodes after a drop.
     socket: Socket<TcpStream>,
 }
 
@@ -44,7 +44,7 @@ async fn acquire(mutexes: &[InterProcessMutex]) -> Result<Vec<MutexGuard>> {
 }
 
 impl Locks {
-    async fn of_guards(&mut self) -> Result<Speeds> {
+    async fn measure_locks(&mut self) -> Result<Speeds> {
         let began = Instant::now();
         let guards = acquire(&self.mutexes).await?;
         let acquired = per_second(GUARDS, began.elapsed());
@@ -62,14 +62,14 @@ impl Locks {
         let guards = acquire(&self.mutexes).await?;
         let began = Instant::now();
         drop(guards);
-        // The nodes of the locks themselves stay.
+        // The parents of the contenders remain.
         while self.socket.descendants(PARENT).await? > GUARDS {
             tokio::time::sleep(POLL).await;
         }
         Ok([acquired, released, per_second(GUARDS, began.elapsed())])
     }
 
-    async fn of_socket(&mut self) -> Result<Speeds> {
+    async fn measure_socket(&mut self) -> Result<Speeds> {
         let began = Instant::now();
         let nodes = self.socket.join_all(&self.paths).await?;
         let acquired = per_second(GUARDS, began.elapsed());
@@ -95,7 +95,7 @@ pub(crate) async fn of_guards(suite: &Suite, server: SocketAddr, report: &mut Re
     let mut rows = <[Figures; 3]>::default();
     for turn in suite.turns(sides.len()) {
         let side = sides[turn.side];
-        let speeds = if side == OURS { locks.of_guards().await? } else { locks.of_socket().await? };
+        let speeds = if side == OURS { locks.measure_locks().await? } else { locks.measure_socket().await? };
         if turn.counts {
             rows.iter_mut().zip(speeds).for_each(|(row, speed)| row.add(side, speed));
         }

@@ -10,7 +10,8 @@ use curator_bench::process::Result;
 use curator_framework::CuratorFramework;
 use curator_framework::recipe::RecipeClient as _;
 use curator_recipes::{
-    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, SemaphoreOptions, SemaphoreProtocol,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, MutexOptions, SemaphoreOptions,
+    SemaphoreProtocol,
 };
 use tokio::task::JoinSet;
 
@@ -66,7 +67,9 @@ pub(crate) async fn queue_in(client: CuratorFramework, path: &str, size: usize) 
     let held = InterProcessMutex::new(client.clone(), path)?.acquire().await?;
     let mut waiters = JoinSet::new();
     for _ in 0..size {
-        let mutex = InterProcessMutex::new(client.clone(), path)?;
+        // By default a client waits with 1,000 nodes at a path.
+        let options = MutexOptions::new().max_waiting_nodes(size);
+        let mutex = InterProcessMutex::with_options(client.clone(), path, options)?;
         waiters.spawn(async move {
             assert!(mutex.acquire().await?.release().await?.is_released());
             Ok(())

@@ -120,7 +120,7 @@ fn promised() -> BTreeMap<String, (String, BTreeSet<String>)> {
 }
 
 /// A waiter that is granted a lease wakes the next one by a write to its own node, which that node's list forbids here.
-async fn wake_a_successor_without_permission(client: &CuratorFramework, server: &TestingServer, log: &Log) {
+async fn signal_without_permission(client: &CuratorFramework, server: &TestingServer, log: &Log) {
     let options = SemaphoreOptions::new().protocol(SemaphoreProtocol::Direct);
     let semaphore = InterProcessSemaphoreV2::with_options(client.clone(), "/direct", 2, options).unwrap();
     let (lease, _other) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
@@ -373,7 +373,7 @@ async fn live_through_everything(log: &Log) {
     proxy.latency(Duration::ZERO);
     assert!(client.set_data().with_version(77).for_path("/node", DATA).await.is_err());
 
-    wake_a_successor_without_permission(&client, &server, log).await;
+    signal_without_permission(&client, &server, log).await;
 
     lead_and_fail(&client, log).await;
 

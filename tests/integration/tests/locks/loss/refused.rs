@@ -72,7 +72,7 @@ async fn waiter_is_signalled_though_the_signal_was_refused() {
         eventually("the signal was refused", async || server.refusals_left() == 0).await;
         assert!(other.release().await.unwrap().is_released());
         let second = in_time(waiters.remove(0)).await.unwrap();
-        // The third one waits for the signal of the first one. Only after that it hears of this deletion.
+        // The third waiter waits for the signal of the first one. Only after it does it notice this release.
         assert!(second.release().await.unwrap().is_released());
         let third = in_time(waiters.remove(0)).await.unwrap();
         assert!(first.is_held() && third.is_held(), "{error:?}");

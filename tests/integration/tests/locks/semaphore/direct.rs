@@ -203,10 +203,10 @@ async fn a_departure_wakes_no_herd() {
     assert!(held[1].release().await.unwrap().is_released());
 }
 
-/// In a long queue one waiter watches the children, and the one to which the next holder signals. The others do no
-/// longer, although they were among the first ones while the queue was short.
+/// In a long queue only the first waiter watches the children. Its grant signals to the next waiter, and to one that has
+/// joined while the queue was short.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_departure_from_a_long_queue_wakes_three() {
+async fn departure_from_a_long_queue_costs_at_most_four_listings() {
     const WAITERS: usize = 300;
     let server = TestingServer::start().unwrap();
     let client = connected(builder(server.address()).session_timeout(Duration::from_secs(40))).await;
@@ -242,7 +242,7 @@ async fn a_departure_from_a_long_queue_wakes_three() {
 
 /// A node that no session owns takes a lease as long as it exists. It never signals, so no waiter waits for that.
 #[tokio::test]
-async fn waiter_behind_a_persistent_node_hears_of_a_free_lease() {
+async fn waiter_behind_a_persistent_node_is_granted_a_free_lease() {
     let server = TestingServer::start().unwrap();
     let client = connected(builder(server.address())).await;
     let semaphore = direct(&client, "/semaphore", 2);

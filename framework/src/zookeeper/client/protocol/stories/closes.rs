@@ -42,9 +42,7 @@ fn close_before_the_reply_to_a_question_follows_that_reply() {
         let write = story.requests()[0].xid;
         story.reply(write, zxid, &stat(zxid, 0));
     }
-    story.lose();
-    story.open();
-    story.accept(TIMEOUT);
+    reopen(&mut story);
     let questions = story.requests();
     assert!(questions.iter().all(|seen| seen.op == OpCode::Exists) && questions.len() == 1, "{questions:?}");
     story.events();
@@ -80,7 +78,7 @@ fn roll_back(story: &mut Story) {
 }
 
 /// Closes the session, as its owner does.
-fn closes(story: &mut Story) {
+fn close_by_owner(story: &mut Story) {
     assert!(story.requests().is_empty(), "the owner does not know of the end");
     story.protocol.close(story.now);
     let close = story.requests();
@@ -99,7 +97,7 @@ fn session_of_another_history_is_closed_once_its_owner_knows() {
             assert!(story.requests().is_empty());
             reopen(&mut story);
         }
-        closes(&mut story);
+        close_by_owner(&mut story);
     }
 }
 
@@ -118,7 +116,7 @@ fn refused_credentials_do_not_close_a_session_before_its_owner_knows() {
     assert!(story.requests().is_empty());
     // The server has closed that connection.
     reopen(&mut story);
-    closes(&mut story);
+    close_by_owner(&mut story);
 }
 
 #[test]

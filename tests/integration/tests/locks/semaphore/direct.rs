@@ -208,6 +208,8 @@ async fn a_departure_wakes_no_herd() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn departure_from_a_long_queue_costs_at_most_four_listings() {
     const WAITERS: usize = 300;
+    // The server answers in order, so the reply to each of these comes after the replies and events before it.
+    const BARRIERS: usize = 5;
     let server = TestingServer::start().unwrap();
     let client = connected(builder(server.address()).session_timeout(Duration::from_secs(40))).await;
     let semaphore = direct(&client, "/semaphore", 4);
@@ -221,18 +223,23 @@ async fn departure_from_a_long_queue_costs_at_most_four_listings() {
         waiters.spawn(async move { semaphore.acquire().await.unwrap() });
     }
     let listings = || server.requests().iter().filter(|logged| logged.op == OpCode::GetChildren).count();
+    let barriers = async || {
+        for _ in 0..BARRIERS {
+            client.check_exists().for_path("/").await.unwrap();
+        }
+    };
     let is_quiet = async || {
         let before = server.requests().len();
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        barriers().await;
         let in_queue = server.children("/semaphore/leases").unwrap().len();
-        in_queue == WAITERS + 4 && server.requests().len() == before
+        in_queue == WAITERS + 4 && server.requests().len() == before + BARRIERS
     };
     eventually("all wait", is_quiet).await;
     server.clear_requests();
     assert!(held.remove(0).release().await.unwrap().is_released());
     let next = in_time(waiters.join_next()).await.unwrap().unwrap();
     eventually("the next one watches", async || listings() >= 2).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    barriers().await;
     assert!(listings() <= 4, "{} listings", listings());
     waiters.shutdown().await;
     for lease in held.into_iter().chain([next]) {

@@ -17,8 +17,8 @@ pub enum SemaphoreProtocol {
     /// [`LockError::ProtocolMismatch`](crate::LockError::ProtocolMismatch). So does an acquire by Curator's protocol on a path with the mark. To change the
     /// protocol, delete the path.
     ///
-    /// Java's clients do not check the mark. At a limit of one, a waiting Java client and a direct client behind it
-    /// deadlock. The limit cannot follow a [`SharedCount`](crate::SharedCount).
+    /// Java's clients do not check the mark. A waiting Java client and a direct client behind it may block each other. An
+    /// acquire that is not polled keeps its place, and those behind it may wait beside a free lease. The limit cannot follow a [`SharedCount`](crate::SharedCount).
     Direct,
 }
 

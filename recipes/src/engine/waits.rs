@@ -11,8 +11,8 @@
 
 use std::time::Duration;
 
-use curator_framework::recipe::{OwnedNode, owning_session};
-use curator_framework::{Error, EventType, Session, WakeReason, Watch};
+use curator_framework::recipe::{OwnedNode, ProtectedId, owning_session};
+use curator_framework::{Error, EventType, Session, WakeReason, Watch, node_from_path};
 
 use crate::engine::plan::{DeletedBy, Epoch, Input, Watched};
 use crate::engine::same_session::SharedFacts;
@@ -38,13 +38,15 @@ pub(super) fn watch_held(owned: &OwnedNode, watch: Option<Watch>) {
     }
 }
 
-/// Returns the result of setting a watch, which is `None` if the node does not exist.
-pub(super) fn watched(watch: &Option<Watch>) -> Watched {
+/// Returns the result of setting a watch on the node at this path. The watch is `None` if the node does not exist.
+pub(super) fn watched(watch: &Option<Watch>, path: &str) -> Watched {
     match watch.as_ref().and_then(Watch::found) {
         Some(found) => {
-            // A node that no session owns never signals, so the waiter watches the children at once.
-            let has_signalled = found.version > 0 || owning_session(found.ephemeral_owner).is_none();
-            Watched::Set { epoch: found.epoch, has_signalled }
+            // A node that no session owns never signals, nor does one without an id: another program has created it. The
+            // waiter watches the children at once.
+            let signals =
+                owning_session(found.ephemeral_owner).is_some() && ProtectedId::of(node_from_path(path)).is_some();
+            Watched::Set { epoch: found.epoch, has_signalled: found.version > 0 || !signals }
         }
         None => Watched::Gone,
     }

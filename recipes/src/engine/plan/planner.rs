@@ -436,4 +436,62 @@ mod tests {
             assert_eq!(is_granted(&mut plan, watched_in), expected, "{first_in}, {watched_in}");
         }
     }
+
+    const SIGNAL_RULES: Rules<'static> = Rules { is_queue: false, signals_grant: true, hears_holders: false, ..RULES };
+
+    /// Shows a contender for two leases, `lock-6`, these nodes.
+    fn shows(plan: &mut Plan, names: &[&str]) -> Action {
+        let queue = SortedChildren::new(names.iter().map(|name| (*name).into()), "lock-", &StandardLockInternalsDriver);
+        let (own, max_leases, may_be_followed, predecessor_is_ours) = ("lock-6", 2, false, false);
+        let listing = Listing { epoch: 1, queue: &queue, own, max_leases, may_be_followed, predecessor_is_ours };
+        plan.next(Input::Listed(listing), &SIGNAL_RULES)
+    }
+
+    fn arms(node: &str) -> Action {
+        Action::Arm(Arm { node: Some(node.into()), own: false, list: false })
+    }
+
+    fn is_armed(plan: &mut Plan, has_signalled: bool) -> Action {
+        let node = Watched::Set { epoch: 1, has_signalled };
+        plan.next(Input::Armed(Armed { node, own: Watched::NotAsked, listing: None }), &SIGNAL_RULES)
+    }
+
+    const SIX: [&str; 6] = ["lock-1", "lock-2", "lock-3", "lock-4", "lock-5", "lock-6"];
+    const LISTS: Action = Action::List { watched: true };
+    const WATCHES: Action = Action::Wait(WaitSet { node: None, hears_holder: false });
+
+    /// Returns the plan of the last of six contenders for two leases, which arms a watch on the fourth one.
+    fn behind_a_waiter() -> Plan {
+        let (mut plan, _) = Plan::new();
+        plan.next(Input::Created { epoch: 1, certain: true, ahead: None }, &SIGNAL_RULES);
+        assert_eq!(shows(&mut plan, &SIX), arms("lock-4"));
+        plan
+    }
+
+    #[test]
+    fn signal_before_the_watch_and_after_it_are_followed_by_one_watched_listing() {
+        let mut plan = behind_a_waiter();
+        assert_eq!(is_armed(&mut plan, true), LISTS);
+        let mut plan = behind_a_waiter();
+        assert_eq!(
+            is_armed(&mut plan, false),
+            Action::Wait(WaitSet { node: Some("lock-4".into()), hears_holder: false })
+        );
+        assert_eq!(plan.next(Input::Written, &SIGNAL_RULES), LISTS);
+    }
+
+    #[test]
+    fn node_that_has_signalled_is_not_watched_again_and_another_one_is() {
+        for is_before in [true, false] {
+            let mut plan = behind_a_waiter();
+            let action = is_armed(&mut plan, is_before);
+            let action = if is_before { action } else { plan.next(Input::Written, &SIGNAL_RULES) };
+            assert_eq!(action, LISTS);
+            for _ in 0..3 {
+                assert_eq!(shows(&mut plan, &SIX), WATCHES);
+                assert_eq!(plan.next(Input::QueueChanged, &SIGNAL_RULES), LISTS);
+            }
+            assert_eq!(shows(&mut plan, &["lock-1", "lock-2", "lock-3", "lock-5", "lock-6"]), arms("lock-3"));
+        }
+    }
 }

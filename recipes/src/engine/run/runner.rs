@@ -426,8 +426,8 @@ impl<'a> Contender<'a> {
                 return Ok(Outcome::Plain(moved));
             }
         }
-        let node = if node.is_some() { watched(&self.awaited) } else { Watched::NotAsked };
-        let own = if arm.own { watched(&self.own) } else { Watched::NotAsked };
+        let node = node.map_or(Watched::NotAsked, |node| watched(&self.awaited, &node));
+        let own = if arm.own { watched(&self.own, self.owned.path().unwrap_or_default()) } else { Watched::NotAsked };
         Ok(Outcome::Armed { node, own, listed })
     }
 

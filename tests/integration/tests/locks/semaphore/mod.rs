@@ -8,4 +8,5 @@ mod leases;
 mod many;
 mod mutex;
 mod protocols;
+mod signals;
 mod slots;

@@ -6,7 +6,7 @@
 //! | [`ZooKeeperFactory`], [`ConnectConfig`], [`Connection`] | opens sessions, one at a time |
 //! | [`ZooKeeperHandle`], [`HandleEvent`], [`Reattached`] | one session: its requests, and its events in order |
 //! | [`Request`], [`Operation`], [`Reply`], [`Response`], [`Done`], [`Evidence`] | a request, its reply, and the evidence that the session lives |
-//! | [`WatchEvents`], [`WatchSender`], [`AddedWatch`], [`NotificationCall`] | watches |
+//! | [`WatchEvents`], [`WatchSender`], [`AddedWatch`], [`Notification`], [`NotificationCall`] | watches |
 //! | [`Capabilities`] | the optional features of a client |
 //! | [`ServerList`], [`Pacer`], [`Closing`] | the servers, the pace of attempts, and the end of the framework's client |
 //! | [`Connector`], [`ByteStream`] | another transport for the [default client](crate::default_client) |
@@ -77,6 +77,6 @@
 pub use crate::zookeeper::decoder;
 pub use crate::zookeeper::{
     AddedWatch, ByteStream, Capabilities, Closing, ConnectConfig, Connection, Connector, Done, Evidence, HandleEvent,
-    NotificationCall, Operation, Pacer, Read, ReadDone, Reattached, Reply, ReplyFuture, Request, Response, ServerList,
-    WatchEvents, WatchSender, ZooKeeperFactory, ZooKeeperHandle,
+    Notification, NotificationCall, Operation, Pacer, Read, ReadDone, Reattached, Reply, ReplyFuture, Request,
+    Response, ServerList, WatchEvents, WatchSender, ZooKeeperFactory, ZooKeeperHandle,
 };

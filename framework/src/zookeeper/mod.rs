@@ -25,8 +25,8 @@ pub use self::reply::{Done, ReadDone, Reply, ReplyFuture, Response};
 pub(crate) use self::request::{CONFIG_NODE, DEFAULT_CLIENT, SINCE_3_6};
 pub use self::request::{Evidence, Operation, Read, Request};
 pub use self::seam::{
-    AddedWatch, Capabilities, Connection, HandleEvent, NotificationCall, Reattached, SessionEnd, ZooKeeperFactory,
-    ZooKeeperHandle,
+    AddedWatch, Capabilities, Connection, HandleEvent, Notification, NotificationCall, Reattached, SessionEnd,
+    ZooKeeperFactory, ZooKeeperHandle,
 };
 pub use self::watch_events::{KnownNodes, Resync, SubscriptionEvent, WatchEvents, WatchSender};
 #[cfg(feature = "zookeeper-async")]

@@ -139,12 +139,22 @@ pub enum HandleEvent {
     ReadOnly,
     /// The session has ended. This is the last event.
     Ended(SessionEnd),
-    /// An event of a watch, of a handle that ignores [`ZooKeeperHandle::on_notification`].
-    Watched(WatchedEvent),
+    /// A notification, of a handle that ignores [`ZooKeeperHandle::on_notification`].
+    Watched(Notification),
+}
+
+/// A notification of a one-shot watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notification {
+    /// The watch has fired.
+    Event(WatchedEvent),
+    /// The server may have removed the watches of this kind at this path, and changes since are not known.
+    WatchRemoved(String, WatchKind),
 }
 
 /// The call of [`ZooKeeperHandle::on_notification`]. It does not block.
-pub type NotificationCall = Box<dyn Fn(WatchedEvent, u64) + Send + Sync>;
+pub type NotificationCall = Box<dyn Fn(Notification, u64) + Send + Sync>;
 
 /// One session with the ensemble.
 pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {

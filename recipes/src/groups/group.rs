@@ -408,7 +408,7 @@ impl Follower {
             tokio::select! {
                 // The listing first: it spares the reads of members that have left.
                 biased;
-                reason = &mut listing => return Ok(matches!(reason, WakeReason::Event(_))),
+                reason = &mut listing => return Ok(is_news(reason)),
                 news = news => if news.is_none() { return Ok(false) },
             }
         }
@@ -423,7 +423,7 @@ impl Follower {
             return Ok(true);
         }
         self.publish();
-        Ok(matches!(created.await, WakeReason::Event(_)))
+        Ok(is_news(created.await))
     }
 
     /// Reads the members that have changed, and removes each that has left.
@@ -457,6 +457,11 @@ impl Follower {
 
 /// Reads a member. If the client may not read it, its data is empty. From 3.8.4 and 3.9.2 on the servers then refuse its
 /// stat too, so all of that is zero.
+/// Returns `true` if a watch was used up or removed on its connection, so that the list is read again.
+fn is_news(reason: WakeReason) -> bool {
+    matches!(reason, WakeReason::Event(_) | WakeReason::WatchRemoved)
+}
+
 async fn read_member(reads: &Reads, path: String) -> (String, Result<Option<(Stat, Vec<u8>)>, Error>) {
     let found = match reads.get_data(&path).await {
         Err(Error::NoAuth { .. }) => match reads.exists(&path).await {

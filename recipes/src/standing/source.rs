@@ -162,8 +162,8 @@ impl Watches {
             };
             let event_type = match (reason, kind) {
                 // A reason to read, even for a deletion: the reply that showed a newer node may have overtaken it.
-                (WakeReason::Event(_), WatchKind::Data) => EventType::NodeDataChanged,
-                (WakeReason::Event(EventType::NodeChildrenChanged), WatchKind::Children) => {
+                (WakeReason::Event(_) | WakeReason::WatchRemoved, WatchKind::Data) => EventType::NodeDataChanged,
+                (WakeReason::Event(EventType::NodeChildrenChanged) | WakeReason::WatchRemoved, WatchKind::Children) => {
                     EventType::NodeChildrenChanged
                 }
                 // The deletion of a parent: the watch on its data reports it too.

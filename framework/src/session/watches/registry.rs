@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use super::waiters::{Calls, Waiters, wake};
 use super::wake::{WakeReason, Woken};
 use super::watch::Watch;
+use crate::model::WatchKind;
 use crate::model::path::{node_from_path, parent_of};
-use crate::model::{WatchKind, WatchedEvent};
 use crate::session::known_node::KnownNode;
-use crate::zookeeper::SessionEnd;
+use crate::zookeeper::{Notification, SessionEnd};
 
 /// The most owned nodes that are searched for in a listing one by one.
 const FEW: usize = 4;
@@ -50,27 +50,27 @@ impl WatchRegistry {
         Some(Watch::new(Arc::downgrade(&self.waiters), path, kind, found, added))
     }
 
-    /// Wakes the waiters for an event that the connection `epoch` carried. If the session does not have this connection
-    /// yet, its requests would fail, so the event waits for [`attached`](Self::attached).
-    pub(crate) fn dispatch(&self, event: WatchedEvent, epoch: u64) {
+    /// Wakes the waiters for a notification that the connection `epoch` carried. If the session does not have this
+    /// connection yet, its requests would fail, so the notification waits for [`attached`](Self::attached).
+    pub(crate) fn dispatch(&self, notification: Notification, epoch: u64) {
         let mut calls = Calls::default();
         {
             let mut waiters = self.waiters.lock();
             if epoch > waiters.epoch {
-                waiters.held_back.push((event, epoch));
+                waiters.held_back.push((notification, epoch));
             } else {
-                waiters.fire(&event, epoch, &mut calls);
+                waiters.fire(&notification, epoch, &mut calls);
             }
         }
         calls.make();
     }
 
     /// Passes notifications to the registry while it exists.
-    pub(crate) fn notifier(&self) -> impl Fn(WatchedEvent, u64) + Send + Sync + use<> {
+    pub(crate) fn notifier(&self) -> impl Fn(Notification, u64) + Send + Sync + use<> {
         let waiters = Arc::downgrade(&self.waiters);
-        move |event, epoch| {
+        move |notification, epoch| {
             if let Some(waiters) = waiters.upgrade() {
-                Self { waiters }.dispatch(event, epoch);
+                Self { waiters }.dispatch(notification, epoch);
             }
         }
     }
@@ -84,8 +84,8 @@ impl WatchRegistry {
             attach();
             waiters.epoch = epoch;
             let behind = waiters.held_back.partition_point(|(_, of)| *of <= epoch);
-            for (event, of) in waiters.held_back.drain(..behind).collect::<Vec<_>>() {
-                waiters.fire(&event, of, &mut calls);
+            for (notification, of) in waiters.held_back.drain(..behind).collect::<Vec<_>>() {
+                waiters.fire(&notification, of, &mut calls);
             }
         }
         calls.make();
@@ -182,13 +182,13 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::model::EventType;
+    use crate::model::{EventType, WatchedEvent};
     use crate::session::watches::Found;
 
     const FOUND: Found = Found { epoch: 1, ephemeral_owner: 7, version: 0 };
 
-    fn event(event_type: EventType, path: &str) -> WatchedEvent {
-        WatchedEvent { event_type, path: path.into() }
+    fn event(event_type: EventType, path: &str) -> Notification {
+        Notification::Event(WatchedEvent { event_type, path: path.into() })
     }
 
     /// Returns the registry of a session on its first connection.
@@ -230,6 +230,16 @@ mod tests {
         registry.dispatch(event(EventType::NodeDeleted, "/a"), 1);
         assert_eq!(children.await, WakeReason::Event(EventType::NodeDeleted));
         assert_eq!(registry.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn removal_of_a_watch_wakes_its_waiters_only() {
+        let registry = registry();
+        let data = registry.register(&"/a".into(), WatchKind::Data);
+        let children = registry.register(&"/a".into(), WatchKind::Children);
+        registry.dispatch(Notification::WatchRemoved("/a".into(), WatchKind::Data), 1);
+        assert_eq!(data.await, WakeReason::WatchRemoved);
+        assert!(!children.has_fired());
     }
 
     #[tokio::test]

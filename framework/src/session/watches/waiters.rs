@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::wake::{Found, WakeReason, Woken};
 use crate::model::{EventType, WatchKind, WatchedEvent};
 use crate::session::known_node::KnownNode;
-use crate::zookeeper::SessionEnd;
+use crate::zookeeper::{Notification, SessionEnd};
 
 pub(super) type Callback = Box<dyn FnOnce(WakeReason) + Send>;
 
@@ -41,7 +41,7 @@ pub(super) struct Waiters {
     /// The number of the session's connection.
     pub(super) epoch: u64,
     /// The events of connections that the session does not have yet, with their numbers.
-    pub(super) held_back: Vec<(WatchedEvent, u64)>,
+    pub(super) held_back: Vec<(Notification, u64)>,
     pub(super) ended: Option<SessionEnd>,
     /// The registry calls this when the last waiter of a watch is dropped.
     pub(super) forget: Option<Forget>,
@@ -109,20 +109,25 @@ impl Waiters {
         woken
     }
 
-    /// Wakes the waiters for an event that the connection `epoch` carried.
-    pub(super) fn fire(&mut self, event: &WatchedEvent, epoch: u64, calls: &mut Calls) {
-        let kinds: &[_] = match event.event_type {
-            EventType::NodeDeleted => &[WatchKind::Data, WatchKind::Children],
-            EventType::NodeCreated | EventType::NodeDataChanged => &[WatchKind::Data],
-            EventType::NodeChildrenChanged => &[WatchKind::Children],
+    /// Wakes the waiters for a notification that the connection `epoch` carried.
+    pub(super) fn fire(&mut self, notification: &Notification, epoch: u64, calls: &mut Calls) {
+        let (path, kinds, reason): (_, &[_], _) = match notification {
+            Notification::Event(WatchedEvent { event_type, path }) => {
+                let kinds: &[_] = match event_type {
+                    EventType::NodeDeleted => &[WatchKind::Data, WatchKind::Children],
+                    EventType::NodeCreated | EventType::NodeDataChanged => &[WatchKind::Data],
+                    EventType::NodeChildrenChanged => &[WatchKind::Children],
+                };
+                (path, kinds, WakeReason::Event(*event_type))
+            }
+            Notification::WatchRemoved(path, kind) => (path, std::slice::from_ref(kind), WakeReason::WatchRemoved),
         };
-        if event.event_type == EventType::NodeDeleted {
+        if reason == WakeReason::Event(EventType::NodeDeleted) {
             // Before any waiter wakes: an owner must know of its loss before the next waiter can be granted.
-            let owned = self.owned.get(&*event.path).and_then(Weak::upgrade);
+            let owned = self.owned.get(&**path).and_then(Weak::upgrade);
             calls.lost.extend(owned.filter(|node| node.mark_deleted()));
         }
-        let woken = Woken { reason: WakeReason::Event(event.event_type), epoch: Some(epoch) };
-        wake(self.take(&event.path, kinds), woken, calls);
+        wake(self.take(path, kinds), Woken { reason, epoch: Some(epoch) }, calls);
     }
 
     /// Removes a waiter, and leaves its watch set.

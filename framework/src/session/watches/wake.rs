@@ -13,6 +13,10 @@ pub enum WakeReason {
     /// [restore watches](crate::spi::Capabilities::restores_watches). The watch is gone, and changes since the
     /// disconnect are not known.
     Reconnected,
+    /// The server may have removed the watch with a persistent watch of the same path: a
+    /// [`PersistentWatcher`](crate::PersistentWatcher), or one of a cache or another recipe. It was the last one of that
+    /// path, or the server has refused it. Changes since are not known.
+    WatchRemoved,
     /// The session has ended.
     SessionEnded(SessionEnd),
 }

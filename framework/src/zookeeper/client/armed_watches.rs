@@ -208,6 +208,14 @@ impl Armed {
         self.served(path) & bits_of(kind) != 0
     }
 
+    /// Removes and returns the one-shot watches of a path that no persistent watch serves.
+    pub(super) fn take_unserved(&mut self, path: &str) -> impl Iterator<Item = WatchKind> + use<> {
+        let unserved = !self.served(path);
+        let taken = self.one_shot.get(path).map_or(0, |armed| armed.0 & unserved);
+        self.clear(path, taken);
+        [WatchKind::Data, WatchKind::Children].into_iter().filter(move |kind| taken & bits_of(*kind) != 0)
+    }
+
     /// Returns `true` if the removal of a one-shot watch takes nothing from a persistent one.
     pub(super) fn can_remove(&self, path: &str, kind: WatchKind) -> bool {
         !self.serves(path, kind) && !self.has_persistent(path, Persistent)

@@ -24,7 +24,9 @@ use super::window::{PLACES, Shared};
 use super::{CLIENT, RETRY_PAUSE};
 use crate::error::{ConnectError, Result};
 use crate::model::protected::ProtectedId;
-use crate::zookeeper::{ConnectConfig, Connection, HandleEvent, Reattached, SessionEnd, ZooKeeperFactory};
+use crate::zookeeper::{
+    ConnectConfig, Connection, HandleEvent, Notification, Reattached, SessionEnd, ZooKeeperFactory,
+};
 
 /// The most requests of one session. The crate's 32-bit numbers continue into the reserved ones: it would take the
 /// reply to request −1 for a notification, that to −2 for a ping's, and each later reply for its predecessor's. The
@@ -97,7 +99,7 @@ impl ZooKeeperAsyncFactory {
                 // The monitor reports a new connection under this lock, so its events arrive behind that report.
                 let _not_meanwhile = proving.lock();
                 // Without a receiver the handle was dropped.
-                let _gone = watched.send(HandleEvent::Watched(event));
+                let _gone = watched.send(HandleEvent::Watched(Notification::Event(event)));
             },
             RETRY_PAUSE,
         );

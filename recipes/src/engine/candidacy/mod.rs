@@ -13,9 +13,8 @@
 //! data. So the latch directly behind the leader reads that data with a watch, and lists after it in the same write. If
 //! the data has not changed since, the deletion of the leader's node grants without a listing, and the data is known.
 //!
-//! That rests on the order of notifications, which two events break. Servers with the fix of CVE-2024-23944 drop the
-//! notification of a client that may not read the path any more. And a session that removes its persistent watch on the
-//! election's path has no watch on the data until the server has set that one again.
+//! That rests on the order of notifications. Servers with the fix of CVE-2024-23944 break it: they drop the notification
+//! of a client that may not read the path any more.
 
 mod record;
 

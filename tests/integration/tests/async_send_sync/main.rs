@@ -199,6 +199,7 @@ mod framework {
         spi::Done: Send Sync Unpin;
         spi::Evidence: Send Sync Unpin;
         spi::HandleEvent: Send Sync Unpin;
+        spi::Notification: Send Sync Unpin;
         spi::NotificationCall: Send Sync Unpin;
         spi::Operation: Send Sync Unpin;
         spi::Pacer: Send Sync Unpin;

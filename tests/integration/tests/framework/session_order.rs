@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use curator_framework::spi::HandleEvent;
+use curator_framework::spi::{HandleEvent, Notification};
 use curator_framework::{
     ConnectError, ConnectionState, CuratorFramework, Error, EventType, RetryForever, SessionEnd, WakeReason, Watch,
     WatchedEvent,
@@ -170,7 +170,7 @@ async fn session_that_is_over_has_no_listeners() {
     let event = WatchedEvent { event_type: EventType::NodeCreated, path: NODE.to_owned() };
     first.send(HandleEvent::Ended(SessionEnd::Expired)).unwrap();
     let gone = HandleEvent::Disconnected(ConnectError::new("a:1", "gone"));
-    let late = [gone, HandleEvent::Watched(event), HandleEvent::Ended(SessionEnd::Expired)];
+    let late = [gone, HandleEvent::Watched(Notification::Event(event)), HandleEvent::Ended(SessionEnd::Expired)];
     for late in late.clone() {
         // It may have gone by now.
         first.send(late).ok();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use curator_framework::recipe::RecipeClient as _;
-use curator_framework::{CreateMode, EventType, WakeReason, make_path};
+use curator_framework::{AddWatchMode, CreateMode, EventType, WakeReason, make_path};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
 use curator_recipes::{LeaderLatch, Participant};
@@ -117,4 +117,35 @@ async fn terms_rise_although_the_record_of_a_hand_over_is_emptied() {
     in_time(chosen.close()).await;
     let term = in_time(older.leading()).await.unwrap().token();
     assert!(term > moved, "{term} behind {moved}");
+}
+
+/// With the last subscriber of a path the server removes the one-shot watches of that path too. Here the candidate
+/// directly behind the leader hears nothing of another candidate's move, only of the leader's end.
+#[tokio::test]
+async fn candidate_with_a_dropped_subscription_of_the_path_does_not_lead_beside_one_that_moved() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let through =
+        options(&server).ensemble_provider(curator_framework::FixedEnsembleProvider::new(proxy.connect_string()));
+    let behind = connected(through.session_timeout(Duration::from_secs(40))).await;
+    let (one, two) = (client(&server).await, connected(options(&server).session_timeout(Duration::from_secs(5))).await);
+    let leader = started(&one);
+    in_time(leader.leading()).await.unwrap();
+    let subscription = behind.add_watch(PATH, AddWatchMode::Persistent).await.unwrap();
+    let second = started(&behind);
+    participant(&second).await;
+    eventually("it watches the path's data", async || behind.watched_paths().iter().any(|path| path == PATH)).await;
+    let third = started(&two);
+    let chosen = participant(&third).await;
+    eventually("the other one can be called", async || two.watched_paths().contains(&chosen.path)).await;
+    server.clear_requests();
+    proxy.latency(Duration::from_secs(1));
+    drop(subscription);
+    let is_removed = async || server.requests().iter().any(|request| request.op == OpCode::RemoveWatches);
+    eventually("the server has removed the watches", is_removed).await;
+    assert!(in_time(leader.resign_to_timeout(&chosen, BUDGET)).await.unwrap().is_some());
+    in_time(third.leading()).await.unwrap();
+    let end = || behind.watched_paths().iter().any(|path| *path == third.our_path().unwrap());
+    eventually("the other one waits for the new leader", async || end() || second.has_leadership()).await;
+    assert!(!second.has_leadership());
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use curator_framework::recipe::RecipeClient as _;
-use curator_framework::{Acl, CompressionProvider, ConnectionState, Error, Permission, RetryNTimes};
+use curator_framework::{Acl, AddWatchMode, CompressionProvider, ConnectionState, Error, Permission, RetryNTimes};
 use curator_integration::connection_stage::comes_to;
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
@@ -118,6 +118,40 @@ async fn reconnect_costs_a_group_no_read() {
         members.len() == MEMBERS - 1 && members.get("2").is_some_and(|member| member.data == b"newer")
     })
     .await;
+}
+
+/// A group and another waiter for the children of its path wake each other at most once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn removal_of_a_watch_costs_the_followers_of_a_path_few_listings() {
+    let server = server();
+    let (client, direct) = (client(&server).await, client(&server).await);
+    let member = joined(&direct, "/group", "ann").await;
+    let groups = ["/group"; 2].map(|path| curator_integration::following::group(client.clone(), path));
+    for group in &groups {
+        has(group, |members| members.contains("ann")).await;
+    }
+    let other = client.clone();
+    let waiter = tokio::spawn(async move {
+        loop {
+            let (members, changed) = other.get_children().watched().for_path("/group").await.unwrap();
+            if members.is_empty() {
+                break;
+            }
+            changed.await;
+        }
+    });
+    server.clear_requests();
+    for _ in 0..5 {
+        drop(client.add_watch("/group", AddWatchMode::Persistent).await.unwrap());
+        drop(client.add_watch("/group", AddWatchMode::PersistentRecursive).await.unwrap());
+    }
+    let [first, second] = groups;
+    in_time(first.close()).await;
+    in_time(second.close()).await;
+    in_time(member.close()).await;
+    in_time(waiter).await.unwrap();
+    let requests = server.requests().len();
+    assert!(requests < 100, "{requests} requests");
 }
 
 /// Servers before 3.6 do not know the request for a persistent watch: they close the connection.

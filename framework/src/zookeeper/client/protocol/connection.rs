@@ -161,7 +161,6 @@ pub(super) enum Asked<T> {
     RemoveWatch {
         path: String,
         kind: Option<WatchKind>,
-        zxid: i64,
     },
     /// One-shot watches set again, with the events since this zxid.
     SetAgain {

@@ -154,7 +154,7 @@ impl<T> Protocol<T> {
                     self.watching.armed.unsubscribe(&path, mode, id);
                     self.events.push_back(Event::Reply(token, lost(format!("addWatch {path}"))));
                 }
-                Asked::RemoveWatch { path, kind: Some(kind), .. } => self.watching.armed.disarm(&path, kind),
+                Asked::RemoveWatch { path, kind: Some(kind) } => self.watching.armed.disarm(&path, kind),
                 Asked::SetAgain { zxid, .. } => watch_base = watch_base.min(zxid),
                 Asked::RemoveWatch { kind: None, .. }
                 | Asked::Known { .. }

@@ -347,7 +347,7 @@ impl Player {
                 Event::Notification(event) => event_text(&event),
                 Event::Ended(SessionEnd::Expired) => "expired".to_owned(),
                 Event::Ended(SessionEnd::AuthFailed) => "auth failed".to_owned(),
-                Event::Ended(_) | Event::Closed | Event::Shortened { .. } => continue,
+                Event::Ended(_) | Event::Closed | Event::Shortened { .. } | Event::WatchRemoved(..) => continue,
                 Event::LogIn => {
                     self.protocol.send_token(b"", NOW);
                     continue;

@@ -9,7 +9,7 @@ use curator_wire::{ConnectRequest, OpCode, RequestHeader, Writer, XID_PING};
 use super::connection::{Asked, Connection, Outstanding, Phase, SessionKey, Waiting, watch_of, without_data};
 use super::watching::Watching;
 use crate::error::Error;
-use crate::model::{AuthInfo, WatchedEvent};
+use crate::model::{AuthInfo, WatchKind, WatchedEvent};
 use crate::zookeeper::client::history::{Comparison, History, Judgement};
 use crate::zookeeper::client::records;
 use crate::zookeeper::{Reattached, Reply, Request, SessionEnd};
@@ -46,6 +46,8 @@ pub(crate) enum Event<T> {
     Reply(T, Reply),
     /// A watch has fired.
     Notification(WatchedEvent),
+    /// The server may have removed the one-shot watches of this kind at this path.
+    WatchRemoved(String, WatchKind),
     /// The session has ended.
     Ended(SessionEnd),
     /// The server has closed the session on request.

@@ -185,15 +185,14 @@ impl<T> Protocol<T> {
                 let result = match header.err {
                     0 => Ok(self.added(&path, sent, id, zxid, now)),
                     code => {
-                        // The reply to the removal sets the watches of reads again that rest on this one.
-                        self.unsubscribe(&path, mode, id, now);
+                        self.refused(&path, mode, id, now);
                         Err(Error::of_code(&path, code, SINCE_3_6, || format!("addWatch {path}")))
                     }
                 };
                 self.events.push_back(Event::Reply(token, reply(result)));
             }
-            (Asked::RemoveWatch { path, kind: Some(kind), .. }, _) => self.watching.armed.disarm(&path, kind),
-            (Asked::RemoveWatch { path, kind: None, zxid }, _) => self.set_again(&path, zxid, now),
+            (Asked::RemoveWatch { path, kind: Some(kind) }, _) => self.watching.armed.disarm(&path, kind),
+            (Asked::RemoveWatch { path, kind: None }, _) => self.report_removed(&path),
             (Asked::Replace(path), _) if header.err == 0 => self.watching.armed.is_set(&path, AddWatchMode::Persistent),
             (Asked::Known { id, zxid }, _) if header.err == 0 && zxid > self.last_seen => {
                 self.watching.armed.is_ahead(id)

@@ -149,12 +149,30 @@ impl<T> Protocol<T> {
             Some(WatchKind::Data) => WATCHER_DATA,
             None => WATCHER_ANY,
         };
-        let asked = Asked::RemoveWatch { path: path.to_owned(), kind, zxid: self.last_seen };
+        let asked = Asked::RemoveWatch { path: path.to_owned(), kind };
         self.numbered(OpCode::RemoveWatches, now, asked, |to| _ = to.string(path).int(watcher));
     }
 
-    /// Sets the one-shot watches of a path again that the server has lost with the addition or the removal of a
-    /// persistent watch. It replays the events since that was sent, with zxid `zxid` as the newest one.
+    /// Reports the one-shot watches that the server has removed with the persistent watch of their path. Their waiters
+    /// read again. If the client set the watches again, the replay of a change would come behind notifications of later
+    /// changes. The reply to the removal comes ahead of them.
+    pub(super) fn report_removed(&mut self, path: &str) {
+        for kind in self.watching.armed.take_unserved(path) {
+            self.events.push_back(Event::WatchRemoved(path.to_owned(), kind));
+        }
+    }
+
+    /// Records that the server has refused a persistent watch. It has no watch for reads since, which were to be served.
+    pub(super) fn refused(&mut self, path: &str, mode: AddWatchMode, id: u64, now: Duration) {
+        self.unsubscribe(path, mode, id, now);
+        for kind in [WatchKind::Data, WatchKind::Children] {
+            self.events.push_back(Event::WatchRemoved(path.to_owned(), kind));
+        }
+    }
+
+    /// Sets the watch on the children of a path again that the server has lost with the addition of a recursive watch. It
+    /// replays the events since that was sent, with zxid `zxid` as the newest one. Many recipes of a client follow one
+    /// path in this way: to wake them all would have each list again.
     pub(super) fn set_again(&mut self, path: &str, zxid: i64, now: Duration) {
         if let Some((watches, body)) = self.watching.armed.part_of(path, zxid) {
             let asked = Asked::SetAgain { path: path.to_owned(), watches, zxid };

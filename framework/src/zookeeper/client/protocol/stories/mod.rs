@@ -298,6 +298,15 @@ impl Story {
         assert_eq!(seen.op, OpCode::SetWatches);
         watches(seen)
     }
+
+    /// Returns the watches that the server has removed.
+    fn removed(&mut self) -> Vec<(String, WatchKind)> {
+        let removed = |event| match event {
+            Event::WatchRemoved(path, kind) => Some((path, kind)),
+            _ => None,
+        };
+        self.events().into_iter().filter_map(removed).collect()
+    }
 }
 
 const CREATED: i32 = 1;

@@ -134,9 +134,9 @@ fn watch_is_armed_by_the_reply_and_used_up_by_its_event() {
     let mut stat = Writer::new();
     WireStat::default().encode(&mut stat);
     story.reply(xid, 1, &stat.into_bytes());
-    assert!(story.protocol.watching.armed.part_of("/a", 1).is_some());
+    assert!(story.protocol.watching.armed.is_armed("/a", WatchKind::Data));
     story.notify(2, "/a");
-    assert!(story.protocol.watching.armed.part_of("/a", 1).is_none());
+    assert!(!story.protocol.watching.armed.is_armed("/a", WatchKind::Data));
 }
 
 /// A cache that is notified of a deletion reads nothing after it, so no stat shows the newest change that it knows.

@@ -125,75 +125,69 @@ fn children_watch_that_a_recursive_one_removes_is_set_again() {
 }
 
 #[test]
-fn watches_that_a_dropped_subscription_served_are_set_again() {
+fn watches_that_a_dropped_subscription_served_are_reported_with_the_reply_to_the_removal() {
     for mode in [Persistent, PersistentRecursive] {
         let mut story = Story::connected();
         let subscription = story.subscribed("/a", mode);
         story.watch(Watching::Data, "/a", 20);
         story.watch(Watching::Children, "/a", 20);
-        let (read, is_sent) = story.read(Watching::Exists, "/a");
+        let (before, is_sent) = story.read(Watching::Exists, "/a");
         assert!(!is_sent);
         story.drop_subscription(&subscription);
         let removal = story.requests();
         assert_eq!((removal[0].op, removal.len()), (OpCode::RemoveWatches, 1));
         // A missing node.
-        story.try_reply(read, 30, ErrorCode::NoNode.code(), &[]).unwrap();
-        assert!(story.requests().is_empty());
-        story.reply(removal[0].xid, 30, &[]);
-        assert_eq!(story.set_again(), (20, vec![1, 1, 1]), "from the zxid before the removal");
+        story.try_reply(before, 30, ErrorCode::NoNode.code(), &[]).unwrap();
+        let (behind, is_sent) = story.read(Watching::Data, "/a");
+        assert!(is_sent);
         story.events();
-        let again = story.protocol.next_xid - 1;
+        story.reply(removal[0].xid, 30, &[]);
+        assert_eq!(story.removed(), [WatchKind::Data, WatchKind::Children].map(|kind| ("/a".to_owned(), kind)));
         story.notify(DATA_CHANGED, "/a");
-        assert_eq!(story.notifications().len(), 1);
-        story.try_reply(again, 31, ErrorCode::ThrottledOp.code(), &[]).unwrap();
-        assert_eq!(story.set_again(), (20, vec![0, 0, 1]), "a busy server is asked again");
-        assert!(violation(story.try_reply(again + 1, 31, -1, &[])).contains("setWatches"));
+        assert_eq!(story.notifications(), [], "no watch is left");
+        story.reply(behind, 31, &Watching::Data.body());
+        story.notify(DATA_CHANGED, "/a");
+        assert_eq!(story.notifications(), [(EventType::NodeDataChanged, "/a".to_owned())]);
+        assert!(story.requests().is_empty());
     }
 }
 
 #[test]
-fn replay_for_watches_that_are_set_again_reaches_waiters_and_no_subscriber() {
-    use EventType::{NodeCreated, NodeDataChanged, NodeDeleted};
-    let cases: [(&[i32], bool, &[EventType]); 7] = [
+fn replay_for_a_watch_that_is_set_again_reaches_waiters_and_no_subscriber() {
+    use EventType::NodeDeleted;
+    let cases: [(&[i32], bool, &[EventType]); 5] = [
         (&[], true, &[]),
-        // The newest change, and its replay for the watch of the data.
-        (&[DATA_CHANGED, DATA_CHANGED], true, &[NodeDataChanged]),
-        (&[DATA_CHANGED, DATA_CHANGED, DATA_CHANGED], true, &[NodeDataChanged, NodeDataChanged]),
-        // Replays of changes that were reported before.
-        (&[DATA_CHANGED, CHILDREN_CHANGED], true, &[]),
-        (&[CREATED, DATA_CHANGED, CHILDREN_CHANGED], true, &[NodeCreated]),
-        // One for each of two watches.
-        (&[DELETED, DELETED, DELETED], true, &[NodeDeleted]),
+        // The deletion, and its replay for the watch.
+        (&[DELETED, DELETED], true, &[NodeDeleted]),
+        // The replay of a change that was reported before.
+        (&[CHILDREN_CHANGED], true, &[]),
+        (&[DELETED, CHILDREN_CHANGED], true, &[NodeDeleted]),
         // No reply follows, so that the event is not a replay.
-        (&[DATA_CHANGED], false, &[NodeDataChanged]),
+        (&[DELETED], false, &[NodeDeleted]),
     ];
     for (events, is_answered, heard) in cases {
         let mut story = Story::connected();
         let mut covering = story.subscribed("/a", PersistentRecursive);
-        let subscription = story.subscribed("/a/b", Persistent);
-        story.watch(Watching::Data, "/a/b", 20);
         story.watch(Watching::Children, "/a/b", 20);
-        story.drop_subscription(&subscription);
-        let removal = story.requests()[0].xid;
-        story.reply(removal, 30, &[]);
-        assert_eq!(story.set_again(), (20, vec![1, 0, 1]));
+        let subscription = story.subscribe("/a/b", PersistentRecursive);
+        story.reply(subscription.xid, 30, &[0; 4]);
+        assert_eq!(story.set_again(), (20, vec![0, 0, 1]));
         let again = story.protocol.next_xid - 1;
         events.iter().for_each(|kind| story.notify(*kind, "/a/b"));
         let expected: Vec<_> = heard.iter().map(|event_type| told(*event_type, "/a/b")).collect();
         if is_answered {
             story.reply(again, 31, &[]);
             assert_eq!(!story.notifications().is_empty(), !events.is_empty());
+            assert_eq!(covering.heard(), expected, "{events:?}");
+            story.notify(DATA_CHANGED, "/a/b");
+            assert_eq!(covering.heard().len(), 1);
         } else {
             story.notify(CREATED, "/a/c");
-            assert_eq!(covering.heard(), [expected, vec![told(NodeCreated, "/a/c")]].concat());
-            story.notify(DATA_CHANGED, "/a/b");
+            assert_eq!(covering.heard(), [expected, vec![told(EventType::NodeCreated, "/a/c")]].concat());
+            story.notify(DELETED, "/a/b");
             story.lose();
-            assert_eq!(covering.heard(), [told(NodeDataChanged, "/a/b")]);
-            continue;
+            assert_eq!(covering.heard(), [told(NodeDeleted, "/a/b")]);
         }
-        assert_eq!(covering.heard(), expected, "{events:?}");
-        story.notify(DATA_CHANGED, "/a/b");
-        assert_eq!(covering.heard().len(), 1);
     }
 }
 
@@ -201,15 +195,14 @@ fn replay_for_watches_that_are_set_again_reaches_waiters_and_no_subscriber() {
 fn event_ahead_of_a_throttled_reply_is_not_a_replay() {
     let mut story = Story::connected();
     let mut covering = story.subscribed("/a", PersistentRecursive);
-    let subscription = story.subscribed("/a/b", Persistent);
-    story.watch(Watching::Data, "/a/b", 20);
-    story.drop_subscription(&subscription);
-    let removal = story.requests()[0].xid;
-    story.reply(removal, 30, &[]);
-    assert_eq!(story.set_again(), (20, vec![1, 0, 0]));
-    story.notify(DATA_CHANGED, "/a/b");
+    story.watch(Watching::Children, "/a/b", 20);
+    let subscription = story.subscribe("/a/b", PersistentRecursive);
+    story.reply(subscription.xid, 30, &[0; 4]);
+    assert_eq!(story.set_again(), (20, vec![0, 0, 1]));
+    story.notify(CREATED, "/a/c");
+    story.notify(DELETED, "/a/b");
     story.try_reply(story.protocol.next_xid - 1, 31, ErrorCode::ThrottledOp.code(), &[]).unwrap();
-    assert_eq!(covering.heard(), [told(EventType::NodeDataChanged, "/a/b")]);
+    assert_eq!(covering.heard(), [told(EventType::NodeCreated, "/a/c"), told(EventType::NodeDeleted, "/a/b")]);
 }
 
 #[test]
@@ -295,16 +288,17 @@ fn dropped_persistent_subscription_leaves_the_recursive_one_of_its_path() {
 }
 
 #[test]
-fn watch_that_a_refused_subscription_should_serve_is_set_by_itself() {
+fn watches_that_a_refused_subscription_should_serve_are_reported_at_once() {
     let mut story = Story::connected();
     let subscription = story.subscribe("/a", PersistentRecursive);
     let (read, is_sent) = story.read(Watching::Data, "/a");
     assert!(!is_sent);
     story.try_reply(subscription.xid, 40, ErrorCode::NoAuth.code(), &[]).unwrap();
+    assert_eq!(story.removed(), [WatchKind::Data, WatchKind::Children].map(|kind| ("/a".to_owned(), kind)));
     let removal = story.requests()[0].xid;
     story.reply(read, 50, &Watching::Data.body());
     story.try_reply(removal, 60, ErrorCode::NoWatcher.code(), &[]).unwrap();
-    assert_eq!(story.set_again(), (40, vec![1, 0, 0]), "no watch has covered the time since 50");
+    assert_eq!(story.removed(), [("/a".to_owned(), WatchKind::Data)], "of the read since");
 }
 
 #[test]
@@ -388,7 +382,7 @@ fn subscription_that_is_dropped_while_it_is_set_again_is_removed_behind_that() {
         );
         if let [removal] = &removal[..] {
             story.reply(removal.xid, 6, &[]);
-            assert_eq!(story.set_again(), (5, vec![1, 0, 0]));
+            assert_eq!(story.removed(), [("/a".to_owned(), WatchKind::Data)]);
         }
     }
 }

@@ -78,7 +78,9 @@ on_every_server! {
         assert!(poll!(&mut lost).is_pending());
         in_time(delivery.complete()).await.unwrap();
         assert!(matches!(in_time(delivery.verify()).await, Err(QueueError::Ended { .. })));
-        in_time(env.kill_session(&client.session().await.unwrap())).await;
+        let session = client.session().await.unwrap();
+        in_time(env.kill_session(&session)).await;
+        in_time(session.ended()).await;
         in_time(queue.put(&"next".to_owned())).await.unwrap();
         assert_eq!(completed(&mut queue.consumer()).await, ["next"]);
         assert!(poll!(&mut lost).is_pending() && !delivery.is_held());

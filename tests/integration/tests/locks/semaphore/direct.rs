@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use curator_framework::recipe::RecipeClient as _;
-use curator_framework::{Acl, CreateMode, CuratorFramework, Error, Permission, RetryNTimes};
+use curator_framework::{Acl, CuratorFramework, Error, Permission, RetryNTimes};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
@@ -245,30 +245,6 @@ async fn departure_from_a_long_queue_costs_at_most_four_listings() {
     for lease in held.into_iter().chain([next]) {
         assert!(lease.release().await.unwrap().is_released());
     }
-}
-
-/// A node that no session owns takes a lease as long as it exists. It never signals, so no waiter waits for that.
-#[tokio::test]
-async fn waiter_behind_a_persistent_node_is_granted_a_free_lease() {
-    let server = TestingServer::start().unwrap();
-    let client = connected(builder(server.address())).await;
-    let semaphore = direct(&client, "/semaphore", 2);
-    let held = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
-    let persistent = client.create().with_mode(CreateMode::PersistentSequential);
-    persistent.for_path("/semaphore/leases/lease-").await.unwrap();
-    let mut waiters = Vec::new();
-    for number in 0..2 {
-        let semaphore = semaphore.clone();
-        waiters.push(tokio::spawn(async move { semaphore.acquire().await.unwrap() }));
-        // The semaphore watches its path too, and the holders their nodes.
-        eventually("it waits", async || client.watchers() == number + 4).await;
-    }
-    for lease in held {
-        assert!(lease.release().await.unwrap().is_released());
-    }
-    let [first, second] = <[_; 2]>::try_from(waiters).unwrap();
-    assert!(in_time(first).await.unwrap().release().await.unwrap().is_released());
-    assert!(in_time(second).await.unwrap().release().await.unwrap().is_released());
 }
 
 /// Data that another client writes into a waiting node looks like a place. It must not confuse the next waiter.

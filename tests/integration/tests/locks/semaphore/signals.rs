@@ -43,22 +43,30 @@ async fn waiter(
     waiter
 }
 
-/// A node of another program takes a lease as long as it exists, ephemeral or not. Without this crate it never signals.
+/// A node of another program takes a lease as long as it exists. No node signals without an id in its name, which this
+/// crate gives to each of its own, and none without a session that owns it.
 #[tokio::test]
-async fn waiter_behind_an_ephemeral_node_of_another_program_is_granted_a_free_lease() {
-    let server = TestingServer::start().unwrap();
-    let (client, other) = (client_of(&server).await, client_of(&server).await);
-    let semaphore = direct(&client, 2);
-    let held = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
-    let ephemeral = other.create().with_mode(CreateMode::EphemeralSequential);
-    ephemeral.for_path("/semaphore/leases/lease-").await.unwrap();
-    let first = waiter(&server, &client, &semaphore).await;
-    let second = waiter(&server, &client, &semaphore).await;
-    for lease in held {
-        assert!(lease.release().await.unwrap().is_released());
+async fn waiter_behind_a_node_that_never_signals_is_granted_a_free_lease() {
+    const ID: &str = "_c_00000000-0000-4000-8000-000000000000-";
+    for (mode, name) in [
+        (CreateMode::EphemeralSequential, "lease-".to_owned()),
+        (CreateMode::PersistentSequential, format!("{ID}lease-")),
+        (CreateMode::PersistentSequentialWithTtl(Duration::from_secs(1000)), format!("{ID}lease-")),
+        (CreateMode::Container, format!("{ID}lease-0000000002")),
+    ] {
+        let server = TestingServer::builder().extended_types(true).start().unwrap();
+        let (client, other) = (client_of(&server).await, client_of(&server).await);
+        let semaphore = direct(&client, 2);
+        let held = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
+        other.create().with_mode(mode).for_path(&format!("/semaphore/leases/{name}")).await.unwrap();
+        let first = waiter(&server, &client, &semaphore).await;
+        let second = waiter(&server, &client, &semaphore).await;
+        for lease in held {
+            assert!(lease.release().await.unwrap().is_released());
+        }
+        assert!(in_time(first).await.unwrap().release().await.unwrap().is_released());
+        assert!(in_time(second).await.unwrap().release().await.unwrap().is_released());
     }
-    assert!(in_time(first).await.unwrap().release().await.unwrap().is_released());
-    assert!(in_time(second).await.unwrap().release().await.unwrap().is_released());
 }
 
 /// The write of another client comes in place of the signal, so the waiter must not wait for one.
@@ -80,29 +88,6 @@ async fn waiter_that_joins_behind_a_written_node_is_granted_a_free_lease() {
     assert!(in_time(second).await.unwrap().release().await.unwrap().is_released());
     assert!(in_time(last).await.unwrap().release().await.unwrap().is_released());
     assert!(stays.release().await.unwrap().is_released());
-}
-
-/// A container and a node with a time to live have no owner that could signal either.
-#[tokio::test]
-async fn waiter_behind_a_container_or_a_node_with_a_time_to_live_is_granted_a_free_lease() {
-    for is_container in [true, false] {
-        let server = TestingServer::builder().extended_types(true).start().unwrap();
-        let client = client_of(&server).await;
-        let semaphore = direct(&client, 2);
-        let held = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
-        let (mode, name) = match is_container {
-            true => (CreateMode::Container, "lease-0000000002"),
-            false => (CreateMode::PersistentSequentialWithTtl(Duration::from_secs(1000)), "lease-"),
-        };
-        client.create().with_mode(mode).for_path(&format!("/semaphore/leases/{name}")).await.unwrap();
-        let first = waiter(&server, &client, &semaphore).await;
-        let second = waiter(&server, &client, &semaphore).await;
-        for lease in held {
-            assert!(lease.release().await.unwrap().is_released());
-        }
-        assert!(in_time(first).await.unwrap().release().await.unwrap().is_released());
-        assert!(in_time(second).await.unwrap().release().await.unwrap().is_released());
-    }
 }
 
 /// The waiters between a granted one and the one that waits for its signal have left.

@@ -28,7 +28,7 @@ use crate::error::{Chain, ConnectError};
 use crate::sync::panics::caught;
 use crate::sync::report::report;
 use crate::zookeeper::sasl::SaslServer;
-use crate::zookeeper::{ConnectConfig, HandleEvent, Notification, Reattached, SessionEnd};
+use crate::zookeeper::{ConnectConfig, HandleEvent, Reattached, SessionEnd};
 
 /// The room for a read. Longer frames make the buffer grow, up to the frame limit.
 const READ: usize = 8 * 1024;
@@ -205,17 +205,6 @@ impl SocketTask {
         let _gone = self.events.send(event);
     }
 
-    /// Makes the call for a notification, or else returns the event for it.
-    fn notify(&self, notification: Notification) -> Option<HandleEvent> {
-        match self.shared.notify.get() {
-            Some(notify) => {
-                notify(notification, self.epoch);
-                None
-            }
-            None => Some(HandleEvent::Watched(notification)),
-        }
-    }
-
     /// Delivers the events taken from the protocol. Returns the step that they mean.
     fn deliver(&mut self) -> Option<Step> {
         let mut step = None;
@@ -227,13 +216,12 @@ impl SocketTask {
                     let _gone = token.send(reply);
                     continue;
                 }
-                Event::Notification(event) => match self.notify(Notification::Event(event)) {
-                    Some(event) => event,
-                    None => continue,
-                },
-                Event::WatchRemoved(path, kind) => match self.notify(Notification::WatchRemoved(path, kind)) {
-                    Some(event) => event,
-                    None => continue,
+                Event::Notification(notification) => match self.shared.notify.get() {
+                    Some(notify) => {
+                        notify(notification, self.epoch);
+                        continue;
+                    }
+                    None => HandleEvent::Watched(notification),
                 },
                 Event::LogIn => {
                     let server = SaslServer::new(&self.server, self.address, self.shared.randomness.next());

@@ -13,7 +13,7 @@ use crate::model::AddWatchMode::{self, PersistentRecursive};
 use crate::model::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchKind, WatchedEvent};
 use crate::zookeeper::client::history::History;
 use crate::zookeeper::sasl::{DigestMd5, SaslDigest};
-use crate::zookeeper::{Done, Operation, Request, Response, SessionEnd, SubscriptionEvent, WatchEvents};
+use crate::zookeeper::{Done, Notification, Operation, Request, Response, SessionEnd, SubscriptionEvent, WatchEvents};
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -344,10 +344,13 @@ impl Player {
                     format!("session {} password {password} timeout {}", session.id, reattached.timeout.as_millis())
                 }
                 Event::Reply(_, reply) => describe(reply.result),
-                Event::Notification(event) => event_text(&event),
+                Event::Notification(Notification::Event(event)) => event_text(&event),
                 Event::Ended(SessionEnd::Expired) => "expired".to_owned(),
                 Event::Ended(SessionEnd::AuthFailed) => "auth failed".to_owned(),
-                Event::Ended(_) | Event::Closed | Event::Shortened { .. } | Event::WatchRemoved(..) => continue,
+                Event::Ended(_)
+                | Event::Closed
+                | Event::Shortened { .. }
+                | Event::Notification(Notification::WatchRemoved(..)) => continue,
                 Event::LogIn => {
                     self.protocol.send_token(b"", NOW);
                     continue;

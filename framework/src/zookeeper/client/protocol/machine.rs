@@ -9,10 +9,10 @@ use curator_wire::{ConnectRequest, OpCode, RequestHeader, Writer, XID_PING};
 use super::connection::{Asked, Connection, Outstanding, Phase, SessionKey, Waiting, watch_of, without_data};
 use super::watching::Watching;
 use crate::error::Error;
-use crate::model::{AuthInfo, WatchKind, WatchedEvent};
+use crate::model::AuthInfo;
 use crate::zookeeper::client::history::{Comparison, History, Judgement};
 use crate::zookeeper::client::records;
-use crate::zookeeper::{Reattached, Reply, Request, SessionEnd};
+use crate::zookeeper::{Notification, Reattached, Reply, Request, SessionEnd};
 
 /// The capacities for events, and for bytes of output, that are kept when these are taken.
 const KEPT_EVENTS: usize = 64;
@@ -44,10 +44,8 @@ pub(crate) enum Event<T> {
     Challenge(Option<Vec<u8>>),
     /// A request has ended.
     Reply(T, Reply),
-    /// A watch has fired.
-    Notification(WatchedEvent),
-    /// The server may have removed the one-shot watches of this kind at this path.
-    WatchRemoved(String, WatchKind),
+    /// A one-shot watch has fired, or may have been removed.
+    Notification(Notification),
     /// The session has ended.
     Ended(SessionEnd),
     /// The server has closed the session on request.

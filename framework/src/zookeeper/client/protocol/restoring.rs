@@ -13,7 +13,7 @@ use crate::sync::report::report;
 use crate::zookeeper::client::armed_watches::BEFORE_ALL;
 use crate::zookeeper::client::history::{History, Judgement, Question};
 use crate::zookeeper::client::records;
-use crate::zookeeper::{MIN_SESSION_TIMEOUT, Reattached, SessionEnd};
+use crate::zookeeper::{MIN_SESSION_TIMEOUT, Notification, Reattached, SessionEnd};
 
 /// The lowest bit of a zxid that counts the elections.
 const EPOCH: u32 = 32;
@@ -237,7 +237,7 @@ impl<T> Protocol<T> {
         let reattached =
             Reattached { sent: connection.connect_sent, leader_sent: None, timeout: self.timeout, epoch: self.epoch };
         self.events.push_back(Event::Connected { reattached, read_only: connection.read_only });
-        self.events.extend(self.watching.held_back.drain(..).map(Event::Notification));
+        self.events.extend(self.watching.held_back.drain(..).map(Notification::Event).map(Event::Notification));
         self.watching.armed.restored(self.epoch);
         self.send_waiting(now);
     }

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::model::{AddWatchMode, EventType, WatchKind, WatchedEvent};
 use crate::zookeeper::client::armed_watches::{known_of, parts_of_known};
 use crate::zookeeper::client::records;
-use crate::zookeeper::{KnownNodes, Response, Resync, WatchSender};
+use crate::zookeeper::{KnownNodes, Notification, Response, Resync, WatchSender};
 
 /// The bytes of an addWatch request beside the path: header, length and mode.
 const ADD_WATCH_OVERHEAD: usize = 16;
@@ -158,7 +158,7 @@ impl<T> Protocol<T> {
     /// changes. The reply to the removal comes ahead of them.
     pub(super) fn report_removed(&mut self, path: &str) {
         for kind in self.watching.armed.take_unserved(path) {
-            self.events.push_back(Event::WatchRemoved(path.to_owned(), kind));
+            self.events.push_back(Event::Notification(Notification::WatchRemoved(path.to_owned(), kind)));
         }
     }
 
@@ -166,7 +166,7 @@ impl<T> Protocol<T> {
     pub(super) fn refused(&mut self, path: &str, mode: AddWatchMode, id: u64, now: Duration) {
         self.unsubscribe(path, mode, id, now);
         for kind in [WatchKind::Data, WatchKind::Children] {
-            self.events.push_back(Event::WatchRemoved(path.to_owned(), kind));
+            self.events.push_back(Event::Notification(Notification::WatchRemoved(path.to_owned(), kind)));
         }
     }
 
@@ -209,7 +209,7 @@ impl<T> Protocol<T> {
         if was_armed && is_restoring {
             self.watching.held_back.push(event);
         } else if was_armed && is_ready {
-            self.events.push_back(Event::Notification(event));
+            self.events.push_back(Event::Notification(Notification::Event(event)));
         }
     }
 

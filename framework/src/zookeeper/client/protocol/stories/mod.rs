@@ -26,8 +26,8 @@ use crate::model::ids::Zxid;
 use crate::model::{AuthInfo, EventType, WatchKind, WatchedEvent};
 use crate::zookeeper::client::armed_watches::BEFORE_ALL;
 use crate::zookeeper::{
-    DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, KnownNodes, MIN_SESSION_TIMEOUT, Reply, Request, Resync, SessionEnd,
-    SubscriptionEvent, WatchEvents,
+    DEFAULT_MAX_FRAME, DEFAULT_MAX_REPLY, KnownNodes, MIN_SESSION_TIMEOUT, Notification, Reply, Request, Resync,
+    SessionEnd, SubscriptionEvent, WatchEvents,
 };
 
 const SESSION: i64 = 0x100;
@@ -285,7 +285,7 @@ impl Story {
     /// Returns the events that wake waiters.
     fn notifications(&mut self) -> Vec<(EventType, String)> {
         let notification = |event| match event {
-            Event::Notification(WatchedEvent { event_type, path }) => Some((event_type, path)),
+            Event::Notification(Notification::Event(WatchedEvent { event_type, path })) => Some((event_type, path)),
             _ => None,
         };
         self.events().into_iter().filter_map(notification).collect()
@@ -302,7 +302,7 @@ impl Story {
     /// Returns the watches that the server has removed.
     fn removed(&mut self) -> Vec<(String, WatchKind)> {
         let removed = |event| match event {
-            Event::WatchRemoved(path, kind) => Some((path, kind)),
+            Event::Notification(Notification::WatchRemoved(path, kind)) => Some((path, kind)),
             _ => None,
         };
         self.events().into_iter().filter_map(removed).collect()

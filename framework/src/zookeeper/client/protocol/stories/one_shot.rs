@@ -122,7 +122,9 @@ fn replayed_notifications_are_held_back_until_connected_also_over_a_second_loss(
     assert_eq!(watches(&story.requests()[0]).1, [0, 0, 1], "the watch on /a has fired");
     story.reply(XID_SET_WATCHES, 9, &[]);
     let events = story.events();
-    let [Event::Connected { .. }, Event::Notification(event)] = &events[..] else { panic!("{events:?}") };
+    let [Event::Connected { .. }, Event::Notification(Notification::Event(event))] = &events[..] else {
+        panic!("{events:?}")
+    };
     assert_eq!((event.event_type, &event.path[..]), (EventType::NodeChildrenChanged, "/a"));
 }
 

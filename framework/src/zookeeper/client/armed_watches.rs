@@ -289,6 +289,13 @@ impl Armed {
         }
     }
 
+    /// Sends `Reset` to the subscribers of a path in this mode, on the connection with this number.
+    pub(super) fn reset(&self, path: &str, mode: AddWatchMode, epoch: u64) {
+        for Subscriber { to, .. } in self.persistent.get(&(path.to_owned(), mode)).into_iter().flatten() {
+            to.restored(SubscriptionEvent::Reset, epoch);
+        }
+    }
+
     /// Records that a new connection sets all persistent watches.
     pub(super) fn restoring(&mut self) {
         let recursive = self.persistent.keys().filter(|(_, mode)| *mode == PersistentRecursive);

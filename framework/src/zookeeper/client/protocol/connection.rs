@@ -157,7 +157,11 @@ pub(super) enum Asked<T> {
         zxid: i64,
     },
     /// The persistent watch of a path without a recursive subscriber any more.
-    Replace(String),
+    Replace {
+        path: String,
+        /// Reads may have taken the place of the one before, so that its subscribers have to read everything.
+        is_lost: bool,
+    },
     RemoveWatch {
         path: String,
         kind: Option<WatchKind>,

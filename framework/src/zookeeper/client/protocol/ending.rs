@@ -158,7 +158,7 @@ impl<T> Protocol<T> {
                 Asked::SetAgain { zxid, .. } => watch_base = watch_base.min(zxid),
                 Asked::RemoveWatch { kind: None, .. }
                 | Asked::Known { .. }
-                | Asked::Replace(_)
+                | Asked::Replace { .. }
                 | Asked::Compare(_)
                 | Asked::Sasl
                 | Asked::Close

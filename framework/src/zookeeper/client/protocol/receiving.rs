@@ -9,7 +9,6 @@ use super::connection::{
 };
 use super::machine::{Event, Protocol};
 use crate::error::Error;
-use crate::model::AddWatchMode;
 use crate::zookeeper::client::records;
 use crate::zookeeper::{Reply, Response, SINCE_3_6, SessionEnd};
 
@@ -193,7 +192,10 @@ impl<T> Protocol<T> {
             }
             (Asked::RemoveWatch { path, kind: Some(kind) }, _) => self.watching.armed.disarm(&path, kind),
             (Asked::RemoveWatch { path, kind: None }, _) => self.report_removed(&path),
-            (Asked::Replace(path), _) if header.err == 0 => self.watching.armed.is_set(&path, AddWatchMode::Persistent),
+            (Asked::Replace { path, is_lost }, _) if header.err == 0 => self.replaced(&path, is_lost),
+            (Asked::Replace { path, is_lost }, _) if header.err == THROTTLED => {
+                self.set_persistent(&path, is_lost, now)
+            }
             (Asked::Known { id, zxid }, _) if header.err == 0 && zxid > self.last_seen => {
                 self.watching.armed.is_ahead(id)
             }

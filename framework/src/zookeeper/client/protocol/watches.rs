@@ -72,7 +72,7 @@ impl<T> Protocol<T> {
         let outstanding = self.connection.iter().flat_map(|connection| connection.outstanding.iter().rev());
         let mut asked = outstanding.filter_map(|outstanding| match &outstanding.asked {
             Asked::AddWatch { path: of, sent, .. } if of == path => Some(*sent),
-            Asked::Replace(of) if of == path => Some(AddWatchMode::Persistent),
+            Asked::Replace { path: of, .. } if of == path => Some(AddWatchMode::Persistent),
             _ => None,
         });
         Some(asked.next().unwrap_or(needed))
@@ -102,11 +102,36 @@ impl<T> Protocol<T> {
 
     /// Replaces a recursive watch without a subscriber. A server from 3.9 on keeps it too, and its events are ignored.
     fn replace_recursive(&mut self, path: &str, now: Duration) {
+        if self.watching.armed.is_recursive(path) {
+            self.set_persistent(path, false, now);
+        }
+    }
+
+    /// Sets the persistent watch of a path again, if that is the mode that its subscribers need.
+    pub(super) fn set_persistent(&mut self, path: &str, is_lost: bool, now: Duration) {
         let mode = AddWatchMode::Persistent;
-        if self.watching.armed.is_recursive(path) && self.watching.armed.mode_at(path) == Some(mode) {
-            let asked = Asked::Replace(path.to_owned());
+        if self.watching.armed.mode_at(path) == Some(mode) {
+            let asked = Asked::Replace { path: path.to_owned(), is_lost };
             self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, mode, to));
         }
+    }
+
+    /// Records that a persistent watch has taken the place of a recursive one. The server had no watch of the children
+    /// before, which the persistent one serves.
+    pub(super) fn replaced(&mut self, path: &str, is_lost: bool) {
+        self.watching.armed.is_set(path, AddWatchMode::Persistent);
+        if self.watching.armed.is_armed(path, WatchKind::Children) {
+            self.watching.armed.disarm(path, WatchKind::Children);
+            self.report(path, WatchKind::Children);
+        }
+        if is_lost {
+            self.watching.armed.reset(path, AddWatchMode::Persistent, self.epoch);
+        }
+    }
+
+    /// Reports a watch that the server has removed.
+    fn report(&mut self, path: &str, kind: WatchKind) {
+        self.events.push_back(Event::Notification(Notification::WatchRemoved(path.to_owned(), kind)));
     }
 
     /// Removes a one-shot watch without waiters.
@@ -158,15 +183,18 @@ impl<T> Protocol<T> {
     /// changes. The reply to the removal comes ahead of them.
     pub(super) fn report_removed(&mut self, path: &str) {
         for kind in self.watching.armed.take_unserved(path) {
-            self.events.push_back(Event::Notification(Notification::WatchRemoved(path.to_owned(), kind)));
+            self.report(path, kind);
         }
     }
 
     /// Records that the server has refused a persistent watch. It has no watch for reads since, which were to be served.
+    /// A watch of the children, which was not, may have taken the place of an earlier persistent one.
     pub(super) fn refused(&mut self, path: &str, mode: AddWatchMode, id: u64, now: Duration) {
         self.unsubscribe(path, mode, id, now);
-        for kind in [WatchKind::Data, WatchKind::Children] {
-            self.events.push_back(Event::Notification(Notification::WatchRemoved(path.to_owned(), kind)));
+        self.report(path, WatchKind::Data);
+        self.report(path, WatchKind::Children);
+        if mode == AddWatchMode::PersistentRecursive {
+            self.set_persistent(path, true, now);
         }
     }
 
@@ -189,6 +217,7 @@ impl<T> Protocol<T> {
         };
         let was_armed = self.watching.armed.fired(&event);
         let oldest = connection.outstanding.front();
+        let is_known = oldest.is_some_and(|oldest| matches!(oldest.asked, Asked::Known { .. }));
         let repeated_since = match (oldest.map(|oldest| &oldest.asked), &connection.phase) {
             (Some(Asked::SetAgain { zxid, .. } | Asked::Known { zxid, .. }), _) => Some(*zxid),
             (_, Phase::Restoring { parts, .. }) => parts.front().copied(),
@@ -209,7 +238,12 @@ impl<T> Protocol<T> {
         if was_armed && is_restoring {
             self.watching.held_back.push(event);
         } else if was_armed && is_ready {
-            self.events.push_back(Event::Notification(Notification::Event(event)));
+            match (is_known, event.event_type) {
+                // It may be older than the read that has set the watch, so that it proves nothing.
+                (true, EventType::NodeDataChanged) => self.report(&event.path, WatchKind::Data),
+                (true, EventType::NodeChildrenChanged) => self.report(&event.path, WatchKind::Children),
+                _ => self.events.push_back(Event::Notification(Notification::Event(event))),
+            }
         }
     }
 

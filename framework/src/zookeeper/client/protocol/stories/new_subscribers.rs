@@ -122,6 +122,33 @@ fn event_ahead_of_a_new_subscriber_is_behind_the_newest_reply_at_most() {
     assert_eq!(watches(&story.requests()[0]).0, 20, "the change is as old as the server says");
 }
 
+/// The server replays every change since the zxid of the subscriber.
+#[test]
+fn replayed_change_does_not_reach_waiters_as_one_after_their_read() {
+    let known = KnownNodes {
+        zxid: Some(Zxid::new(30)),
+        data: strings(["/a", "/a/b"]),
+        children: strings(["/a"]),
+        ..KnownNodes::default()
+    };
+    let known = Arc::new(Mutex::new(known));
+    let mut story = Story::connected();
+    story.watch(Watching::Data, "/a", 50);
+    story.watch(Watching::Data, "/a/b", 50);
+    story.watch(Watching::Children, "/a", 50);
+    let (mut knowing, parts) = story.subscribe_knowing("/a", PersistentRecursive, &known);
+    // Of the transactions 40 and 41.
+    story.notify(CHILDREN_CHANGED, "/a");
+    story.notify(DATA_CHANGED, "/a");
+    let kinds = [WatchKind::Children, WatchKind::Data];
+    assert_eq!(story.removed(), kinds.map(|kind| ("/a".to_owned(), kind)));
+    story.notify(DELETED, "/a/b");
+    assert_eq!(story.notifications(), [(EventType::NodeDeleted, "/a/b".to_owned())], "it is missing now");
+    story.reply(parts[0].xid, 51, &[]);
+    story.reply(knowing.xid, 51, &[0; 4]);
+    assert_eq!(knowing.heard().len(), 4);
+}
+
 #[test]
 fn new_subscriber_without_known_nodes_gets_no_marker() {
     let mut story = Story::connected();

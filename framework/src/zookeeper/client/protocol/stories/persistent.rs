@@ -274,6 +274,55 @@ fn persistent_watch_takes_the_place_of_a_recursive_one_that_is_dropped() {
     }
 }
 
+/// The server may lose a watch for reads between the two requests, or while it has the recursive watch alone.
+#[test]
+fn children_watch_beside_a_recursive_one_is_reported_with_the_reply_to_the_replacement() {
+    for is_early in [false, true] {
+        let mut story = Story::connected();
+        let _persistent = story.subscribed("/a", Persistent);
+        assert!(!story.watch(Watching::Children, "/a", 1));
+        story.watch(Watching::Data, "/a", 1);
+        let recursive = story.subscribe("/a", PersistentRecursive);
+        if is_early {
+            story.drop_subscription(&recursive);
+        }
+        story.reply(recursive.xid, 2, &[0; 4]);
+        story.events();
+        if !is_early {
+            let again = story.requests()[0].xid;
+            story.reply(again, 2, &[]);
+            story.drop_subscription(&recursive);
+        }
+        let mut replacing = story.requests().pop().unwrap();
+        for _ in 0..2 {
+            story.try_reply(replacing.xid, 3, ErrorCode::ThrottledOp.code(), &[]).unwrap();
+            assert_eq!(story.removed(), []);
+            replacing = story.requests().pop().unwrap();
+            assert_eq!(mode_of(&replacing), Persistent, "a busy server is asked again");
+        }
+        story.reply(replacing.xid, 4, &[0; 4]);
+        assert_eq!(story.removed(), [("/a".to_owned(), WatchKind::Children)]);
+        story.notify(DATA_CHANGED, "/a");
+        assert_eq!(story.notifications(), [(EventType::NodeDataChanged, "/a".to_owned())], "served all the time");
+    }
+}
+
+/// A read of the children since has taken the place of the persistent watch.
+#[test]
+fn persistent_watch_is_set_again_behind_a_refused_recursive_one() {
+    let mut story = Story::connected();
+    let mut persistent = story.subscribed("/a", Persistent);
+    let recursive = story.subscribe("/a", PersistentRecursive);
+    let (read, is_sent) = story.read(Watching::Children, "/a");
+    assert!(is_sent);
+    story.try_reply(recursive.xid, 2, ErrorCode::ThrottledOp.code(), &[]).unwrap();
+    let again = story.requests();
+    assert_eq!((again.len(), mode_of(&again[0])), (1, Persistent));
+    story.reply(read, 2, &Watching::Children.body());
+    story.reply(again[0].xid, 3, &[0; 4]);
+    assert_eq!(persistent.heard(), [SubscriptionEvent::Reset], "changes since may be lost");
+}
+
 #[test]
 fn dropped_persistent_subscription_leaves_the_recursive_one_of_its_path() {
     let mut story = Story::connected();

@@ -65,9 +65,6 @@ impl Peer for BareCrate {
             contenders.push(CrateSession::connect(&run.server.to_string()).await?);
         }
         let first = Arc::clone(&contenders[0].zookeeper);
-        for parent in run.parents() {
-            first.create(&parent, Vec::new(), Acl::open_unsafe().clone(), CreateMode::Persistent).await?;
-        }
         let (figure, contenders) = if is_queue {
             (per_second(run.size, drain(&first, &run.path, run.size).await?), contenders)
         } else {

@@ -21,6 +21,7 @@ use curator_bench::clients::Ours;
 use curator_bench::harness::{self, CURATOR, Figures, KAZOO, OURS, Report, SOCKETS, Suite};
 use curator_bench::process::{Program, Result};
 use curator_bench::servers::{apache, far};
+use curator_bench::socket::Socket;
 use curator_test::ApacheServer;
 
 use crate::bare::BareCrate;
@@ -53,19 +54,36 @@ async fn start(name: &str, program: Program) -> Result<Box<dyn Peer>> {
     })
 }
 
+/// True if a peer has no ZooKeeper.
+fn is_outside(name: &str) -> bool {
+    [REDIS, SQLITE].contains(&name)
+}
+
+/// Creates the nodes above the locks for each peer, so that its first cycle is as long as the others.
+async fn create_parents(run: &Run, server: &ApacheServer) -> Result<()> {
+    let mut socket = Socket::connect(server.address()).await?;
+    for parent in run.parents() {
+        socket.create_parent(&parent).await?;
+    }
+    socket.close().await
+}
+
 /// The figures of each peer, round by round.
 async fn measure(suite: &Suite, workload: &Workload, peers: &mut Peers, server: &ApacheServer) -> Result<Figures> {
     let proxy = far(server)?;
     let address = if workload.is_far { proxy.address() } else { server.address() };
     let (inside, outside): (Vec<_>, Vec<_>) = (0..peers.len())
         .filter(|place| does(peers[*place].0, workload))
-        .partition(|place| ![REDIS, SQLITE].contains(&peers[*place].0));
+        .partition(|place| !is_outside(peers[*place].0));
     let mut figures = Figures::default();
     for places in [inside, outside] {
         for turn in suite.turns(places.len()) {
             let (name, peer) = &mut peers[places[turn.side]];
             let path = format!("/{}-{name}-{}", workload.title, turn.round).replace([' ', ',', ':', '%'], "-");
             let run = Run { recipe: workload.recipe, server: address, path, time: suite.time(), size: workload.size };
+            if !is_outside(name) {
+                create_parents(&run, server).await?;
+            }
             let figure = peer.run(&run).await.map_err(|error| format!("{name}, {}: {error}", workload.title))?;
             if turn.counts {
                 figures.add(name, figure);

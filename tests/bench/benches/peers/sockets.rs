@@ -16,10 +16,7 @@ pub(crate) enum BareSockets {
 }
 
 fn compete_in_threads(run: &Run) -> Result<f64> {
-    let mut contenders = (0..run.size).map(|_| Socket::connect_blocking(run.server)).collect::<Result<Vec<_>>>()?;
-    for parent in run.parents() {
-        now(contenders[0].create_parent(&parent))?;
-    }
+    let contenders = (0..run.size).map(|_| Socket::connect_blocking(run.server)).collect::<Result<Vec<_>>>()?;
     let begin = Arc::new(Barrier::new(run.size + 1));
     let threads = contenders.into_iter().map(|mut contender| {
         let (begin, run) = (Arc::clone(&begin), run.clone());
@@ -49,9 +46,6 @@ async fn compete_in_tasks(run: &Run) -> Result<f64> {
     let mut contenders = Vec::new();
     for _ in 0..run.size {
         contenders.push(Socket::connect(run.server).await?);
-    }
-    for parent in run.parents() {
-        contenders[0].create_parent(&parent).await?;
     }
     let (figure, contenders) = compete(run, contenders, |own, run| Box::pin(run.cycle(own))).await?;
     for contender in contenders {

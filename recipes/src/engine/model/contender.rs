@@ -527,7 +527,10 @@ impl Locks {
                 }
                 let set = |asked: bool, watch: &Option<Watch>| match watch.as_ref().and_then(|watch| watch.found) {
                     _ if !asked => Watched::NotAsked,
-                    Some(Found { epoch, has_signalled }) => Watched::Set { epoch, has_signalled },
+                    Some(Found { epoch, has_signalled }) => {
+                        let is_seen = has_signalled && scenario.quirk != Some(Quirk::EarlierSignalIsMissed);
+                        Watched::Set { epoch, has_signalled: is_seen }
+                    }
                     None => Watched::Gone,
                 };
                 let node = set(arms_node, &it.awaited);

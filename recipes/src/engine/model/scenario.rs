@@ -83,6 +83,8 @@ pub(super) enum Quirk {
     OwnerIsNotMarked,
     /// A holder of a lease does not signal.
     NoSignal,
+    /// A waiter does not see a signal from before its watch.
+    EarlierSignalIsMissed,
     /// A reply without a listing updates the limit that the contender knows.
     AnyReplyTakesTheLimit,
     /// A limit that changes is allowed where contenders do not take turns.

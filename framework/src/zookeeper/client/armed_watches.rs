@@ -32,28 +32,6 @@ const PART_OVERHEAD: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct OneShot(u8);
 
-impl OneShot {
-    /// Returns how many of a path's newest events the server has replayed for these watches, directly ahead of the reply
-    /// to the request that sets them. It replays at most one for each watch, in the order of the request's lists. An event
-    /// of the same kind before them reports the change itself, and the replay repeats it.
-    pub(super) fn replayed(self, events: &[WatchedEvent]) -> usize {
-        use EventType::{NodeChildrenChanged, NodeCreated, NodeDataChanged, NodeDeleted};
-        let mut left = events;
-        for (bit, kinds) in [
-            (CHILD, [NodeDeleted, NodeChildrenChanged]),
-            (EXIST, [NodeCreated; 2]),
-            (DATA, [NodeDeleted, NodeDataChanged]),
-        ] {
-            if let [rest @ .., newest] = left {
-                if self.0 & bit != 0 && kinds.contains(&newest.event_type) {
-                    left = rest;
-                }
-            }
-        }
-        events.len() - left.len()
-    }
-}
-
 const DATA: u8 = 1;
 /// A data watch on a missing node.
 const EXIST: u8 = 2;
@@ -335,15 +313,6 @@ impl Armed {
         put(&mut parts, behind.into_iter(), |_| None, zxid, longest);
         parts
     }
-
-    /// Returns the one-shot watches of a path, but for those that are served, and the body of the request that sets
-    /// them again. The server replays the events since `zxid`.
-    pub(super) fn part_of(&self, path: &str, zxid: i64) -> Option<(OneShot, Vec<u8>)> {
-        let bits = self.one_shot.get(path)?.0 & !self.served(path);
-        let mut part = Part::default();
-        lists_of(bits).for_each(|list| part.push(list, path));
-        part.body(zxid).map(|(_, body)| (OneShot(bits), body))
-    }
 }
 
 /// Returns the bodies of the requests that set watches on the nodes that a new subscriber of `path` knows, as
@@ -353,7 +322,7 @@ pub(super) fn parts_of_known(
     path: &str,
     mode: AddWatchMode,
     known: &KnownNodes,
-    persistent: impl Fn(&str) -> Option<AddWatchMode>,
+    mut persistent: impl FnMut(&str) -> Option<AddWatchMode>,
     max_frame: usize,
 ) -> Vec<(bool, Vec<u8>)> {
     let longest = PART.min(max_frame).saturating_sub(PART_OVERHEAD);
@@ -425,7 +394,7 @@ fn entries_of(known: &KnownNodes) -> impl Iterator<Item = (usize, &str)> {
 fn put<'a>(
     parts: &mut Vec<(bool, Vec<u8>)>,
     entries: impl Iterator<Item = (usize, &'a str)>,
-    also: impl Fn(&str) -> Option<usize>,
+    mut also: impl FnMut(&str) -> Option<usize>,
     zxid: i64,
     longest: usize,
 ) {

@@ -12,7 +12,8 @@ use super::{CAPABILITIES, CLIENT};
 use crate::environment::randomness::nonexistent_path;
 use crate::model::{AddWatchMode, AuthInfo, WatchKind};
 use crate::zookeeper::{
-    AddedWatch, Capabilities, Evidence, NotificationCall, ReplyFuture, Request, Resync, WatchEvents, ZooKeeperHandle,
+    AddedWatch, Capabilities, Evidence, NotificationCall, Reply, ReplyFuture, Request, Response, Resync, WatchEvents,
+    ZooKeeperHandle,
 };
 
 /// The caller's end of a session.
@@ -74,7 +75,13 @@ impl ZooKeeperHandle for Handle {
         let (to, events) = WatchEvents::channel();
         let mut id = 0;
         let reply = self.shared.send(|protocol, token, now| {
-            id = protocol.add_watch(path, mode, resync, to, token, now)?;
+            let unsent;
+            (id, unsent) = protocol.add_watch(path, mode, resync, to, token, now)?;
+            if let Some(token) = unsent {
+                let reply = Reply { sent: None, epoch: 0, zxid: 0, result: Ok(Response::Acknowledged) };
+                // Never an error: the receiver still exists.
+                let _received = token.send(reply);
+            }
             Ok(())
         });
         let (shared, path) = (Arc::clone(&self.shared), path.to_owned());

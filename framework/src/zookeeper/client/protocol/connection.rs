@@ -10,7 +10,7 @@ use curator_wire::{ErrorCode, ReplyHeader};
 use super::machine::Protocol;
 use crate::error::Error;
 use crate::model::{AddWatchMode, WatchKind};
-use crate::zookeeper::client::armed_watches::{Left, OneShot};
+use crate::zookeeper::client::armed_watches::Left;
 use crate::zookeeper::client::history::Question;
 use crate::zookeeper::{Request, Response};
 
@@ -148,8 +148,8 @@ pub(super) enum Asked<T> {
         sent: AddWatchMode,
         id: u64,
         token: T,
-        /// The newest zxid when it was sent.
-        zxid: i64,
+        /// The paths of the recursive watches that were set again with watches on known nodes.
+        again: Vec<String>,
     },
     /// Watches on the nodes that a new subscriber knows, up to this zxid.
     Known {
@@ -165,12 +165,6 @@ pub(super) enum Asked<T> {
     RemoveWatch {
         path: String,
         kind: Option<WatchKind>,
-    },
-    /// One-shot watches set again, with the events since this zxid.
-    SetAgain {
-        path: String,
-        watches: OneShot,
-        zxid: i64,
     },
     /// A write that the client has seen.
     Compare(Question),

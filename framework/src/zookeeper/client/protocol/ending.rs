@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_wire::{OpCode, XID_EVENT};
+use curator_wire::OpCode;
 
 use super::connection::{Asked, Connection, Outstanding, Phase, Waiting};
 use super::machine::{Event, Protocol};
@@ -129,11 +129,9 @@ impl<T> Protocol<T> {
 
     /// Ends the outstanding requests of a lost connection as `ConnectionLoss`, with `sent: false` if never written.
     pub(crate) fn lost(&mut self, cause: Option<ConnectError>) {
-        self.decide(XID_EVENT);
         let Some(connection) = self.connection.take() else { return };
         let cause = cause.map(Arc::new);
         let was_ready = matches!(connection.phase, Phase::Ready);
-        let mut watch_base = self.last_seen;
         let mut blamed = was_ready && self.blames_the_oldest(&connection);
         for Outstanding { offset, size, sent, asked, .. } in connection.outstanding {
             let left = offset < connection.written;
@@ -155,7 +153,6 @@ impl<T> Protocol<T> {
                     self.events.push_back(Event::Reply(token, lost(format!("addWatch {path}"))));
                 }
                 Asked::RemoveWatch { path, kind: Some(kind) } => self.watching.armed.disarm(&path, kind),
-                Asked::SetAgain { zxid, .. } => watch_base = watch_base.min(zxid),
                 Asked::RemoveWatch { kind: None, .. }
                 | Asked::Known { .. }
                 | Asked::Replace { .. }
@@ -183,7 +180,7 @@ impl<T> Protocol<T> {
             self.events.push_back(Event::Reply(token, Reply::not_sent(error)));
         }
         self.output.clear();
-        self.watching.base.get_or_insert(watch_base);
+        self.watching.base.get_or_insert(self.last_seen);
         // Only the read-only server knows this session.
         if was_ready && self.session.as_ref().is_some_and(|session| session.local) {
             self.end(SessionEnd::Expired);

@@ -291,7 +291,8 @@ impl Player {
             Ours::Request(request) => self.protocol.submit(request, epoch, 0, NOW).expect("the connection is ready"),
             Ours::AddWatch { path, mode } => {
                 let (to, events) = WatchEvents::channel();
-                let id = self.protocol.add_watch(path, mode, None, to, 0, NOW).expect("the connection is ready");
+                let (id, _unsent) =
+                    self.protocol.add_watch(path, mode, None, to, 0, NOW).expect("the connection is ready");
                 self.subscribers.push((path, id, events));
             }
             Ours::Unsubscribe { path, mode } => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use curator_wire::{ConnectRequest, OpCode, RequestHeader, Writer, XID_PING};
 
 use super::connection::{Asked, Connection, Outstanding, Phase, SessionKey, Waiting, watch_of, without_data};
-use super::watching::Watching;
+use super::watches::Watching;
 use crate::error::Error;
 use crate::model::AuthInfo;
 use crate::zookeeper::client::history::{Comparison, History, Judgement};

@@ -11,7 +11,6 @@ mod machine;
 mod receiving;
 mod restoring;
 mod watches;
-mod watching;
 
 #[cfg(test)]
 mod golden;

@@ -67,7 +67,6 @@ impl<T> Protocol<T> {
         };
         let error = Error::ReplyTooLarge { path: path.into(), size: length, limit };
         connection.skips = length - REPLY_HEADER;
-        self.decide(header.xid);
         self.last_seen = self.last_seen.max(header.zxid);
         let oldest = self.connection.as_mut().and_then(|connection| connection.outstanding.pop_front());
         if let Some(Outstanding { sent, asked: Asked::Request(_, token), .. }) = oldest {
@@ -108,8 +107,6 @@ impl<T> Protocol<T> {
         }
         let header = ReplyHeader::decode(&mut from).map_err(|error| bad("reply header", &error))?;
         if header.xid != XID_EVENT {
-            // Ahead of an error the server replays nothing.
-            self.decide(if header.err == 0 { header.xid } else { XID_EVENT });
             self.last_seen = self.last_seen.max(header.zxid);
         }
         match header.xid {
@@ -180,9 +177,10 @@ impl<T> Protocol<T> {
                     self.end(SessionEnd::Expired);
                 }
             }
-            (Asked::AddWatch { path, mode, sent, id, token, zxid }, _) => {
+            (Asked::AddWatch { path, mode, sent, id, token, again }, _) => {
+                again.iter().for_each(|path| self.report_children(path));
                 let result = match header.err {
-                    0 => Ok(self.added(&path, sent, id, zxid, now)),
+                    0 => Ok(self.added(&path, sent, id, now)),
                     code => {
                         self.refused(&path, mode, id, now);
                         Err(Error::of_code(&path, code, SINCE_3_6, || format!("addWatch {path}")))
@@ -199,9 +197,8 @@ impl<T> Protocol<T> {
             (Asked::Known { id, zxid }, _) if header.err == 0 && zxid > self.last_seen => {
                 self.watching.armed.is_ahead(id)
             }
-            (Asked::SetAgain { path, zxid, .. }, _) if header.err == THROTTLED => self.set_again(&path, zxid, now),
             (Asked::Known { id, .. }, _) if header.err == THROTTLED => self.watching.armed.is_ahead(id),
-            (Asked::SetAgain { .. } | Asked::Known { .. }, _) if header.err != 0 => return refused_watches(header.err),
+            (Asked::Known { .. }, _) if header.err != 0 => return refused_watches(header.err),
             (Asked::Sasl, _) => return self.challenged(header.err, from),
             (Asked::Close, _) => self.events.push_back(Event::Closed),
             _ => {}

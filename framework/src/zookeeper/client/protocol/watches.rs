@@ -9,7 +9,7 @@ use super::connection::{Asked, Phase, Waiting, watch_of};
 use super::machine::{Event, Protocol};
 use crate::error::Error;
 use crate::model::{AddWatchMode, EventType, WatchKind, WatchedEvent};
-use crate::zookeeper::client::armed_watches::{known_of, parts_of_known};
+use crate::zookeeper::client::armed_watches::{Armed, known_of, parts_of_known};
 use crate::zookeeper::client::records;
 use crate::zookeeper::{KnownNodes, Notification, Response, Resync, WatchSender};
 
@@ -20,10 +20,22 @@ pub(super) const WATCHER_CHILDREN: i32 = 1;
 const WATCHER_DATA: i32 = 2;
 const WATCHER_ANY: i32 = 3;
 
+/// The watches of the session, and the events that are not passed on yet.
+#[derive(Debug, Default)]
+pub(super) struct Watching {
+    pub(super) armed: Armed,
+    /// The zxid from which the server replays missed events of watches. Frozen from the loss of a connection until all
+    /// watches are set again, however many connections that takes.
+    pub(super) base: Option<i64>,
+    /// Events that arrived while watches were set again. They follow the next `Connected`, even on a later connection.
+    pub(super) held_back: Vec<WatchedEvent>,
+}
+
 impl<T> Protocol<T> {
     /// Sets a persistent watch, and returns the number of the subscriber. Watches on the nodes that the subscriber knows
     /// are set ahead of it, because before 3.9 the newest watch of a path counts. They hear every change from the
-    /// subscriber's zxid up to the reply to this request.
+    /// subscriber's zxid up to the reply to this request. Returns the token too if the server has the watch already, so
+    /// that no reply will follow.
     pub(crate) fn add_watch(
         &mut self,
         path: &str,
@@ -32,7 +44,7 @@ impl<T> Protocol<T> {
         to: WatchSender,
         token: T,
         now: Duration,
-    ) -> Result<u64, (T, Error)> {
+    ) -> Result<(u64, Option<T>), (T, Error)> {
         if let Err(error) = self.check_ready(self.epoch, &format!("addWatch {path}")) {
             return Err((token, error));
         }
@@ -46,9 +58,16 @@ impl<T> Protocol<T> {
             Some(None) => (None, true),
             known => (known.flatten().filter(|known| !known.is_empty()), false),
         };
+        let mut again = Vec::new();
         let parts = known.as_ref().map_or_else(Vec::new, |known| {
-            parts_of_known(path, mode, known, |path| self.mode_on_server(path), self.settings.max_frame)
+            let on_server = |path: &str| {
+                let mode = self.mode_on_server(path);
+                again.extend((mode == Some(AddWatchMode::PersistentRecursive)).then(|| path.to_owned()));
+                mode
+            };
+            parts_of_known(path, mode, known, on_server, self.settings.max_frame)
         });
+        let is_there = known.is_none() && self.has_persistent(path, mode);
         // Subscribed before the reply, because the first event may arrive with it.
         let id = self.watching.armed.subscribe(path, mode, resync, to);
         if let Some(zxid) = known.as_ref().map(KnownNodes::since) {
@@ -60,22 +79,36 @@ impl<T> Protocol<T> {
         if is_lost {
             self.watching.armed.is_ahead(id);
         }
+        if is_there {
+            self.watching.armed.resynced(id, self.epoch);
+            return Ok((id, Some(token)));
+        }
         let sent = self.watching.armed.mode_at(path).unwrap_or(mode);
-        let asked = Asked::AddWatch { path: path.to_owned(), mode, sent, id, token, zxid: self.last_seen };
+        let asked = Asked::AddWatch { path: path.to_owned(), mode, sent, id, token, again };
         self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, sent, to));
-        Ok(id)
+        Ok((id, None))
+    }
+
+    /// Returns `true` if the server has a persistent watch of a path that serves a subscriber of this mode too.
+    fn has_persistent(&self, path: &str, mode: AddWatchMode) -> bool {
+        let serves = |of| of == mode || of == AddWatchMode::PersistentRecursive;
+        self.watching.armed.mode_at(path).is_some_and(serves) && self.modes_on_their_way(path).next().is_none()
     }
 
     /// Returns the mode of the persistent watch of a path that the server has when it gets the next request.
     fn mode_on_server(&self, path: &str) -> Option<AddWatchMode> {
         let needed = self.watching.armed.mode_at(path)?;
+        Some(self.modes_on_their_way(path).next().unwrap_or(needed))
+    }
+
+    /// Returns the modes of the outstanding requests for a persistent watch of a path, the newest one first.
+    fn modes_on_their_way(&self, path: &str) -> impl Iterator<Item = AddWatchMode> {
         let outstanding = self.connection.iter().flat_map(|connection| connection.outstanding.iter().rev());
-        let mut asked = outstanding.filter_map(|outstanding| match &outstanding.asked {
+        outstanding.filter_map(move |outstanding| match &outstanding.asked {
             Asked::AddWatch { path: of, sent, .. } if of == path => Some(*sent),
             Asked::Replace { path: of, .. } if of == path => Some(AddWatchMode::Persistent),
             _ => None,
-        });
-        Some(asked.next().unwrap_or(needed))
+        })
     }
 
     /// Removes a subscriber and, with the last one of its path, the watch on the server. With the last recursive one a
@@ -120,10 +153,7 @@ impl<T> Protocol<T> {
     /// before, which the persistent one serves.
     pub(super) fn replaced(&mut self, path: &str, is_lost: bool) {
         self.watching.armed.is_set(path, AddWatchMode::Persistent);
-        if self.watching.armed.is_armed(path, WatchKind::Children) {
-            self.watching.armed.disarm(path, WatchKind::Children);
-            self.report(path, WatchKind::Children);
-        }
+        self.report_children(path);
         if is_lost {
             self.watching.armed.reset(path, AddWatchMode::Persistent, self.epoch);
         }
@@ -198,13 +228,11 @@ impl<T> Protocol<T> {
         }
     }
 
-    /// Sets the watch on the children of a path again that the server has lost with the addition of a recursive watch. It
-    /// replays the events since that was sent, with zxid `zxid` as the newest one. Many recipes of a client follow one
-    /// path in this way: to wake them all would have each list again.
-    pub(super) fn set_again(&mut self, path: &str, zxid: i64, now: Duration) {
-        if let Some((watches, body)) = self.watching.armed.part_of(path, zxid) {
-            let asked = Asked::SetAgain { path: path.to_owned(), watches, zxid };
-            self.numbered(OpCode::SetWatches, now, asked, |to| _ = to.raw(&body));
+    /// Reports the one-shot watch of the children of a path, which a server before 3.9 has replaced.
+    pub(super) fn report_children(&mut self, path: &str) {
+        if self.watching.armed.is_armed(path, WatchKind::Children) {
+            self.watching.armed.disarm(path, WatchKind::Children);
+            self.report(path, WatchKind::Children);
         }
     }
 
@@ -219,7 +247,7 @@ impl<T> Protocol<T> {
         let oldest = connection.outstanding.front();
         let is_known = oldest.is_some_and(|oldest| matches!(oldest.asked, Asked::Known { .. }));
         let repeated_since = match (oldest.map(|oldest| &oldest.asked), &connection.phase) {
-            (Some(Asked::SetAgain { zxid, .. } | Asked::Known { zxid, .. }), _) => Some(*zxid),
+            (Some(Asked::Known { zxid, .. }), _) => Some(*zxid),
             (_, Phase::Restoring { parts, .. }) => parts.front().copied(),
             _ => None,
         };
@@ -233,7 +261,7 @@ impl<T> Protocol<T> {
         if !connection.read_only {
             self.history.notified(&event, before);
         }
-        self.watching.hear(&event, oldest, is_restoring);
+        self.watching.armed.tell(&event, is_restoring);
         // At most one event for each watch, however many the server sends. The others are for subscribers.
         if was_armed && is_restoring {
             self.watching.held_back.push(event);
@@ -245,12 +273,6 @@ impl<T> Protocol<T> {
                 _ => self.events.push_back(Event::Notification(Notification::Event(event))),
             }
         }
-    }
-
-    /// Notifies subscribers of the undecided events ahead of a frame: the reply with this number, or another one.
-    pub(super) fn decide(&mut self, xid: i32) {
-        let oldest = self.connection.as_ref().and_then(|connection| connection.outstanding.front());
-        self.watching.decide(oldest, xid);
     }
 
     /// Sends the watches of the session.
@@ -287,11 +309,13 @@ impl<T> Protocol<T> {
     }
 
     /// Records that the server has set a persistent watch.
-    pub(super) fn added(&mut self, path: &str, sent: AddWatchMode, id: u64, zxid: i64, now: Duration) -> Response {
+    pub(super) fn added(&mut self, path: &str, sent: AddWatchMode, id: u64, now: Duration) -> Response {
         self.watching.armed.is_set(path, sent);
         self.watching.armed.resynced(id, self.epoch);
+        if sent == AddWatchMode::PersistentRecursive {
+            self.report_children(path);
+        }
         self.replace_recursive(path, now);
-        self.set_again(path, zxid, now);
         Response::Acknowledged
     }
 }

@@ -220,6 +220,10 @@ on_every_server! {
                         assert_eq!(in_time(watch).await, WakeReason::WatchRemoved, "{mode:?} {read} {round}");
                     }
                     within = Some(watch(&session, read, &path).await);
+                } else if (mode, read) == (AddWatchMode::PersistentRecursive, "getChildren") {
+                    // A server before 3.9 has one watch for it and the subscription.
+                    let replaced = before.replace(watch(&session, read, &path).await).unwrap();
+                    assert_eq!(in_time(replaced).await, WakeReason::WatchRemoved);
                 }
                 let event = fire(&other, read, &path, round).await;
                 for watch in before.into_iter().chain(within) {

@@ -209,11 +209,16 @@ fn watches_of_known_nodes_take_no_persistent_watch_of_their_paths() {
         data: strings(["/a", "/a/p", "/a/r", "/a/x"]),
         ..KnownNodes::default()
     }));
-    let (_knowing, parts) = story.subscribe_knowing("/a", PersistentRecursive, &known);
+    story.watch_children("/a/r", 5);
+    let (knowing, parts) = story.subscribe_knowing("/a", PersistentRecursive, &known);
     assert_eq!((parts.len(), parts[0].op), (1, OpCode::SetWatches2));
     let lists = paths(&parts[0]);
     assert_eq!(lists[0], ["/a", "/a/p", "/a/r", "/a/x"]);
     assert_eq!(lists[3..], [strings(["/a", "/a/p"]), strings(["/a/r"])]);
+    // The recursive watch that was set again has taken the place of this one, of the children.
+    story.reply(parts[0].xid, 6, &[]);
+    story.reply(knowing.xid, 6, &[0; 4]);
+    assert_eq!(story.removed(), [("/a/r".to_owned(), WatchKind::Children)]);
     // The recursive watch that the server sets behind it still counts.
     let (_known, parts) = {
         story.drop_subscription(&persistent);

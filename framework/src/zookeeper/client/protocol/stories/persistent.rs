@@ -98,28 +98,49 @@ fn slow_subscriber_gets_one_reset_in_place_of_the_events_that_it_did_not_take() 
 }
 
 #[test]
-fn children_watch_that_a_recursive_one_removes_is_set_again() {
-    for is_lost in [false, true] {
+fn children_watch_that_a_recursive_one_removes_is_reported_with_the_reply() {
+    let mut story = Story::connected();
+    story.watch_children("/a", 10);
+    story.watch(Watching::Data, "/a", 11);
+    let mut subscription = story.subscribe("/a", PersistentRecursive);
+    assert_eq!(story.removed(), []);
+    story.reply(subscription.xid, 15, &[0; 4]);
+    assert_eq!(story.removed(), [("/a".to_owned(), WatchKind::Children)]);
+    story.watch_children("/a", 16);
+    for (kind, event) in
+        [(DATA_CHANGED, EventType::NodeDataChanged), (CHILDREN_CHANGED, EventType::NodeChildrenChanged)]
+    {
+        story.notify(kind, "/a");
+        assert_eq!(story.notifications(), [(event, "/a".to_owned())]);
+    }
+    assert_eq!(subscription.heard().len(), 1);
+}
+
+#[test]
+fn second_subscriber_of_a_path_costs_no_request() {
+    for (first, second, costs) in [
+        (Persistent, Persistent, 0),
+        (PersistentRecursive, Persistent, 0),
+        (PersistentRecursive, PersistentRecursive, 0),
+        (Persistent, PersistentRecursive, 1),
+    ] {
         let mut story = Story::connected();
-        story.watch_children("/a", 10);
-        story.watch(Watching::Data, "/a", 11);
-        let subscription = story.subscribe("/a", PersistentRecursive);
-        story.reply(subscription.xid, 15, &[0; 4]);
-        assert_eq!(story.set_again(), (11, vec![0, 0, 1]), "from the zxid before the recursive one");
-        let again = story.protocol.next_xid - 1;
-        story.events();
-        story.notify(DATA_CHANGED, "/a");
-        assert_eq!(story.notifications(), [(EventType::NodeDataChanged, "/a".to_owned())], "served");
-        if is_lost {
-            story.submit(delete("/b"), "later");
-            story.lose();
-            story.open();
-            story.accept(TIMEOUT);
-            assert_eq!(watches(&story.requests()[0]).0, 11, "the events since 11 may be unknown");
-        } else {
-            story.reply(again, 16, &[]);
-            story.notify(CHILDREN_CHANGED, "/a");
-            assert_eq!(story.notifications(), [(EventType::NodeChildrenChanged, "/a".to_owned())]);
+        let one = story.subscribe("/a", first);
+        let early = story.subscribe("/a", second);
+        assert_ne!(early.xid, 0, "the server may refuse the first one");
+        story.reply(one.xid, 1, &[0; 4]);
+        story.drop_subscription(&early);
+        story.reply(early.xid, 2, &[0; 4]);
+        for replacing in story.requests() {
+            story.reply(replacing.xid, 3, &[0; 4]);
+        }
+        let mut late = story.subscribe("/a", second);
+        assert_eq!(u32::from(late.xid != 0), costs, "{first:?} {second:?}");
+        if costs == 0 {
+            story.drop_subscription(&one);
+            assert_eq!(story.requests().len(), usize::from(first != second), "replaced");
+            story.notify(DELETED, "/a");
+            assert_eq!(late.heard(), [told(EventType::NodeDeleted, "/a")]);
         }
     }
 }
@@ -153,75 +174,24 @@ fn watches_that_a_dropped_subscription_served_are_reported_with_the_reply_to_the
 }
 
 #[test]
-fn replay_for_a_watch_that_is_set_again_reaches_waiters_and_no_subscriber() {
-    use EventType::NodeDeleted;
-    let cases: [(&[i32], bool, &[EventType]); 5] = [
-        (&[], true, &[]),
-        // The deletion, and its replay for the watch.
-        (&[DELETED, DELETED], true, &[NodeDeleted]),
-        // The replay of a change that was reported before.
-        (&[CHILDREN_CHANGED], true, &[]),
-        (&[DELETED, CHILDREN_CHANGED], true, &[NodeDeleted]),
-        // No reply follows, so that the event is not a replay.
-        (&[DELETED], false, &[NodeDeleted]),
-    ];
-    for (events, is_answered, heard) in cases {
-        let mut story = Story::connected();
-        let mut covering = story.subscribed("/a", PersistentRecursive);
-        story.watch(Watching::Children, "/a/b", 20);
-        let subscription = story.subscribe("/a/b", PersistentRecursive);
-        story.reply(subscription.xid, 30, &[0; 4]);
-        assert_eq!(story.set_again(), (20, vec![0, 0, 1]));
-        let again = story.protocol.next_xid - 1;
-        events.iter().for_each(|kind| story.notify(*kind, "/a/b"));
-        let expected: Vec<_> = heard.iter().map(|event_type| told(*event_type, "/a/b")).collect();
-        if is_answered {
-            story.reply(again, 31, &[]);
-            assert_eq!(!story.notifications().is_empty(), !events.is_empty());
-            assert_eq!(covering.heard(), expected, "{events:?}");
-            story.notify(DATA_CHANGED, "/a/b");
-            assert_eq!(covering.heard().len(), 1);
-        } else {
-            story.notify(CREATED, "/a/c");
-            assert_eq!(covering.heard(), [expected, vec![told(EventType::NodeCreated, "/a/c")]].concat());
-            story.notify(DELETED, "/a/b");
-            story.lose();
-            assert_eq!(covering.heard(), [told(NodeDeleted, "/a/b")]);
-        }
-    }
-}
-
-#[test]
-fn event_ahead_of_a_throttled_reply_is_not_a_replay() {
-    let mut story = Story::connected();
-    let mut covering = story.subscribed("/a", PersistentRecursive);
-    story.watch(Watching::Children, "/a/b", 20);
-    let subscription = story.subscribe("/a/b", PersistentRecursive);
-    story.reply(subscription.xid, 30, &[0; 4]);
-    assert_eq!(story.set_again(), (20, vec![0, 0, 1]));
-    story.notify(CREATED, "/a/c");
-    story.notify(DELETED, "/a/b");
-    story.try_reply(story.protocol.next_xid - 1, 31, ErrorCode::ThrottledOp.code(), &[]).unwrap();
-    assert_eq!(covering.heard(), [told(EventType::NodeCreated, "/a/c"), told(EventType::NodeDeleted, "/a/b")]);
-}
-
-#[test]
 fn subscribers_of_both_modes_at_one_path_share_its_recursive_watch() {
     for modes in [[Persistent, PersistentRecursive], [PersistentRecursive, Persistent]] {
         let mut story = Story::connected();
-        let first = story.subscribed("/a", modes[0]);
+        let first = story.subscribe("/a", modes[0]);
         let (to, events) = WatchEvents::channel();
-        let id =
-            story.protocol.add_watch("/a", modes[1], None, to, "add", story.now).map_err(|(_, error)| error).unwrap();
+        let added = story.protocol.add_watch("/a", modes[1], None, to, "add", story.now);
+        let (id, _sent) = added.map_err(|(_, error)| error).unwrap();
         let request = &story.requests()[0];
         assert_eq!(mode_of(request), PersistentRecursive, "a server before 3.9 has one watch for the path");
         let second = Subscription { path: "/a", mode: modes[1], id, events, xid: request.xid };
+        let added = [first.xid, second.xid];
+        story.reply(added[0], 1, &[0; 4]);
         let [mut persistent, mut recursive] = if modes[0] == Persistent { [first, second] } else { [second, first] };
         if modes[0] == Persistent {
             story.notify(CHILDREN_CHANGED, "/a");
             assert_eq!(persistent.heard().len(), 1, "the server has not set the recursive one yet");
         }
-        story.reply(request.xid, 1, &[0; 4]);
+        story.reply(added[1], 1, &[0; 4]);
         for round in 0..2 {
             for (kind, path) in [(CREATED, "/a/b"), (DELETED, "/a/b/c"), (DATA_CHANGED, "/a/b"), (DELETED, "/a/b")] {
                 story.notify(kind, path);
@@ -286,15 +256,17 @@ fn children_watch_beside_a_recursive_one_is_reported_with_the_reply_to_the_repla
         if is_early {
             story.drop_subscription(&recursive);
         }
+        let read = is_early.then(|| story.read(Watching::Children, "/a").0);
         story.reply(recursive.xid, 2, &[0; 4]);
-        story.events();
+        assert_eq!(story.removed(), [("/a".to_owned(), WatchKind::Children)]);
         if !is_early {
-            let again = story.requests()[0].xid;
-            story.reply(again, 2, &[]);
+            assert!(story.watch(Watching::Children, "/a", 2), "not served");
             story.drop_subscription(&recursive);
         }
         let mut replacing = story.requests().pop().unwrap();
+        read.into_iter().for_each(|read| story.reply(read, 2, &Watching::Children.body()));
         for _ in 0..2 {
+            story.events();
             story.try_reply(replacing.xid, 3, ErrorCode::ThrottledOp.code(), &[]).unwrap();
             assert_eq!(story.removed(), []);
             replacing = story.requests().pop().unwrap();

@@ -441,13 +441,15 @@ impl Shared {
         self.faults.first.wait().await;
     }
 
-    /// Ends the streams, and publishes the last state: `Failed` after the panic of a closure.
+    /// Publishes the last state, `Failed` after the panic of a closure, and ends the streams.
     pub(super) fn close(&self, keeps_contents: bool) {
         let mut contents = self.contents.lock();
         contents.is_closed = true;
         let failed = self.faults.first.get();
         let last = failed.map(|error| CacheEvent::Failed { path: self.root.clone(), error: error.clone() });
         self.publish(&mut contents, last);
+        // The end of a stream shows that the cache has ended.
+        self.state.send_replace(failed.cloned().map_or(CacheState::Closed, CacheState::Failed));
         contents.end_streams();
         if !keeps_contents {
             contents.engine.clear();
@@ -457,7 +459,6 @@ impl Shared {
         if let Some(error) = failed {
             tracing::error!(error = %Chain(&error), path = self.root, "a cache has ended");
         }
-        self.state.send_replace(failed.cloned().map_or(CacheState::Closed, CacheState::Failed));
     }
 }
 

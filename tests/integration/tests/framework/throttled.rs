@@ -126,6 +126,7 @@ impl Stage {
                 Ok::<_, Error>(())
             });
             self.passes("selector.run", op, run).await.unwrap();
+            selector.close().await;
             let partition = Partition::with_options(
                 self.client.clone(),
                 format!("/partition-{op}"),
@@ -141,6 +142,7 @@ impl Stage {
                 }));
             });
             self.passes("partition.run", op, run).await.unwrap();
+            partition.close().await;
         }
     }
 }

@@ -149,7 +149,8 @@ pub enum HandleEvent {
 pub enum Notification {
     /// The watch has fired.
     Event(WatchedEvent),
-    /// The server may have removed the watches of this kind at this path, and changes since are not known.
+    /// The server may have removed the watches of this kind at this path, or has repeated a change that may be older than
+    /// their reads. Changes since are not known.
     WatchRemoved(String, WatchKind),
 }
 

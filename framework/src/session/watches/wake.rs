@@ -13,9 +13,9 @@ pub enum WakeReason {
     /// [restore watches](crate::spi::Capabilities::restores_watches). The watch is gone, and changes since the
     /// disconnect are not known.
     Reconnected,
-    /// The server may have removed the watch with a persistent watch of the same path: a
-    /// [`PersistentWatcher`](crate::PersistentWatcher), or one of a cache or another recipe. It was the last one of that
-    /// path, or the server has refused it. Changes since are not known.
+    /// The watch is gone, and changes since are not known: read again. A persistent watch of the same path, of a
+    /// [`PersistentWatcher`](crate::PersistentWatcher), a cache or another recipe, was removed, refused or replaced, or a
+    /// recursive one was added. Or the server has repeated a change for a new cache: it may be older than the read.
     WatchRemoved,
     /// The session has ended.
     SessionEnded(SessionEnd),

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use curator_wire::Writer;
+use curator_wire::{OpCode, Writer};
 use foldhash::{HashMap, HashSet};
 
 use crate::model::AddWatchMode::{self, Persistent, PersistentRecursive};
@@ -28,10 +28,7 @@ const PART: usize = 128 * 1024;
 /// The room for header, zxid and five counts.
 const PART_OVERHEAD: usize = 64;
 
-/// The one-shot watches of a path, as bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct OneShot(u8);
-
+/// The one-shot watches of a path are bits.
 const DATA: u8 = 1;
 /// A data watch on a missing node.
 const EXIST: u8 = 2;
@@ -64,10 +61,12 @@ impl fmt::Debug for Subscriber {
 /// The armed watches of a session.
 #[derive(Debug, Default)]
 pub(super) struct Armed {
-    one_shot: HashMap<Arc<str>, OneShot>,
+    one_shot: HashMap<Arc<str>, u8>,
     persistent: BTreeMap<(String, AddWatchMode), Vec<Subscriber>>,
     /// The paths at which the server has a recursive watch, as far as its replies say.
     recursive: HashSet<String>,
+    /// The paths at which reads may have taken the place of a persistent watch.
+    replaced: HashSet<String>,
     next: u64,
 }
 
@@ -93,8 +92,8 @@ impl Armed {
     /// Adds a watch that the reply to a read confirms.
     pub(super) fn arm(&mut self, path: &Arc<str>, left: Left) {
         match self.one_shot.get_mut(path) {
-            Some(bits) => bits.0 |= left.bit(),
-            None => _ = self.one_shot.insert(Arc::clone(path), OneShot(left.bit())),
+            Some(bits) => *bits |= left.bit(),
+            None => _ = self.one_shot.insert(Arc::clone(path), left.bit()),
         }
     }
 
@@ -105,13 +104,13 @@ impl Armed {
 
     /// Returns `true` if a one-shot watch of this kind is armed.
     pub(super) fn is_armed(&self, path: &str, kind: WatchKind) -> bool {
-        self.one_shot.get(path).is_some_and(|armed| armed.0 & bits_of(kind) != 0)
+        self.one_shot.get(path).is_some_and(|armed| armed & bits_of(kind) != 0)
     }
 
     fn clear(&mut self, path: &str, bits: u8) {
         if let Some(armed) = self.one_shot.get_mut(path) {
-            armed.0 &= !bits;
-            if armed.0 == 0 {
+            *armed &= !bits;
+            if *armed == 0 {
                 self.one_shot.remove(path);
             }
         }
@@ -124,7 +123,7 @@ impl Armed {
             EventType::NodeCreated | EventType::NodeDataChanged => DATA | EXIST,
             EventType::NodeChildrenChanged => CHILD,
         };
-        let was_armed = self.one_shot.get(&*event.path).is_some_and(|armed| armed.0 & bits != 0);
+        let was_armed = self.one_shot.get(&*event.path).is_some_and(|armed| armed & bits != 0);
         self.clear(&event.path, bits);
         was_armed
     }
@@ -153,18 +152,32 @@ impl Armed {
         [PersistentRecursive, Persistent].into_iter().find(|mode| self.has_persistent(path, *mode))
     }
 
-    /// Records that the server has set a persistent watch, in place of any other of its path.
-    pub(super) fn is_set(&mut self, path: &str, mode: AddWatchMode) {
+    /// Records that the server has set a persistent watch, in place of any other of its path, on the connection with
+    /// this number. Subscribers of the path that may have missed a change get `Reset`.
+    pub(super) fn is_set(&mut self, path: &str, mode: AddWatchMode, epoch: u64) {
         if mode == PersistentRecursive && self.mode_at(path).is_some() {
             self.recursive.insert(path.to_owned());
         } else {
             self.recursive.remove(path);
         }
+        if self.replaced.remove(path) {
+            for Subscriber { to, .. } in self.persistent.get(&(path.to_owned(), Persistent)).into_iter().flatten() {
+                to.restored(SubscriptionEvent::Reset, epoch);
+            }
+        }
     }
 
-    /// Returns `true` if the server has a recursive watch at a path.
-    pub(super) fn is_recursive(&self, path: &str) -> bool {
-        self.recursive.contains(path)
+    /// Records that reads may have taken the place of the persistent watch of a path.
+    pub(super) fn may_be_replaced(&mut self, path: &str) {
+        if self.has_persistent(path, Persistent) {
+            self.replaced.insert(path.to_owned());
+        }
+    }
+
+    /// Returns `true` if the subscribers of a path need a persistent watch, and the server has a recursive one or may
+    /// have none.
+    pub(super) fn lacks_persistent(&self, path: &str) -> bool {
+        self.mode_at(path) == Some(Persistent) && (self.recursive.contains(path) || self.replaced.contains(path))
     }
 
     fn has_persistent(&self, path: &str, mode: AddWatchMode) -> bool {
@@ -184,14 +197,6 @@ impl Armed {
     /// Returns `true` if a persistent watch of the path serves this one-shot watch, so that a read must not send it.
     pub(super) fn serves(&self, path: &str, kind: WatchKind) -> bool {
         self.served(path) & bits_of(kind) != 0
-    }
-
-    /// Removes and returns the one-shot watches of a path that no persistent watch serves.
-    pub(super) fn take_unserved(&mut self, path: &str) -> impl Iterator<Item = WatchKind> + use<> {
-        let unserved = !self.served(path);
-        let taken = self.one_shot.get(path).map_or(0, |armed| armed.0 & unserved);
-        self.clear(path, taken);
-        [WatchKind::Data, WatchKind::Children].into_iter().filter(move |kind| taken & bits_of(*kind) != 0)
     }
 
     /// Returns `true` if the removal of a one-shot watch takes nothing from a persistent one.
@@ -253,6 +258,7 @@ impl Armed {
         self.persistent.remove(&key);
         if self.mode_at(path).is_none() {
             self.recursive.remove(path);
+            self.replaced.remove(path);
         }
         true
     }
@@ -267,25 +273,18 @@ impl Armed {
         }
     }
 
-    /// Sends `Reset` to the subscribers of a path in this mode, on the connection with this number.
-    pub(super) fn reset(&self, path: &str, mode: AddWatchMode, epoch: u64) {
-        for Subscriber { to, .. } in self.persistent.get(&(path.to_owned(), mode)).into_iter().flatten() {
-            to.restored(SubscriptionEvent::Reset, epoch);
-        }
-    }
-
     /// Records that a new connection sets all persistent watches.
     pub(super) fn restoring(&mut self) {
         let recursive = self.persistent.keys().filter(|(_, mode)| *mode == PersistentRecursive);
         self.recursive = recursive.map(|(path, _)| path.clone()).collect();
+        self.replaced.clear();
     }
 
-    /// Returns the bodies of the requests that set all watches again, each at most [`PART`] bytes and below the frame
-    /// limit; `true` if one needs `setWatches2`. For one-shot watches the server replays the events since `zxid`, for
+    /// Returns the requests that set all watches again, each at most [`PART`] bytes and below the frame limit. For one-shot watches the server replays the events since `zxid`, for
     /// nodes that subscribers know since the zxid of each, but not from later than `zxid`. The persistent watches come
     /// last: before 3.9 they replace the one-shot watches of their paths. From before all transactions the server replays
     /// everything, and what subscribers know counts for nothing.
-    pub(super) fn parts(&mut self, zxid: i64, max_frame: usize) -> Vec<(bool, Vec<u8>)> {
+    pub(super) fn parts(&mut self, zxid: i64, max_frame: usize) -> Vec<SetWatches> {
         let longest = PART.min(max_frame).saturating_sub(PART_OVERHEAD);
         let mut parts = Vec::new();
         for ((path, mode), subscriber) in
@@ -300,7 +299,7 @@ impl Armed {
             }
         }
         // In an order that a second run repeats: the server replays their events in it.
-        let mut armed: Vec<_> = self.one_shot.iter().map(|(path, bits)| (&**path, bits.0)).collect();
+        let mut armed: Vec<_> = self.one_shot.iter().map(|(path, bits)| (&**path, *bits)).collect();
         armed.sort_unstable();
         let one_shot = armed.into_iter().flat_map(|(path, bits)| lists_of(bits).map(move |list| (list, path)));
         // Before 3.9 the newest watch of a path counts. So each comes ahead of the watch that serves it, and one of the
@@ -315,16 +314,16 @@ impl Armed {
     }
 }
 
-/// Returns the bodies of the requests that set watches on the nodes that a new subscriber of `path` knows, as
+/// Returns the requests that set watches on the nodes that a new subscriber of `path` knows, as
 /// [`Armed::parts`] does. The server replays the events since the subscriber's zxid. `persistent` returns the mode of a
 /// persistent watch on the server. Before 3.9 a watch of its path replaces it, so the same request sets it too.
 pub(super) fn parts_of_known(
     path: &str,
     mode: AddWatchMode,
     known: &KnownNodes,
-    mut persistent: impl FnMut(&str) -> Option<AddWatchMode>,
+    persistent: impl Fn(&str) -> Option<AddWatchMode>,
     max_frame: usize,
-) -> Vec<(bool, Vec<u8>)> {
+) -> Vec<SetWatches> {
     let longest = PART.min(max_frame).saturating_sub(PART_OVERHEAD);
     let mut parts = Vec::new();
     let entries = entries_of(known).filter(|(_, known)| covers(path, mode, known));
@@ -392,9 +391,9 @@ fn entries_of(known: &KnownNodes) -> impl Iterator<Item = (usize, &str)> {
 /// Appends requests with these entries. A path for which `also` returns a list is put into that list of the same
 /// request too. A server sets the persistent watches of a request last.
 fn put<'a>(
-    parts: &mut Vec<(bool, Vec<u8>)>,
+    parts: &mut Vec<SetWatches>,
     entries: impl Iterator<Item = (usize, &'a str)>,
-    mut also: impl FnMut(&str) -> Option<usize>,
+    also: impl Fn(&str) -> Option<usize>,
     zxid: i64,
     longest: usize,
 ) {
@@ -409,6 +408,19 @@ fn put<'a>(
     parts.extend(part.body(zxid));
 }
 
+/// A request that sets watches.
+pub(super) struct SetWatches {
+    pub(super) body: Vec<u8>,
+    /// The paths of its persistent watches. With one it is `setWatches2`.
+    pub(super) persistent: Vec<(String, AddWatchMode)>,
+}
+
+impl SetWatches {
+    pub(super) fn op(&self) -> OpCode {
+        if self.persistent.is_empty() { OpCode::SetWatches } else { OpCode::SetWatches2 }
+    }
+}
+
 #[derive(Default)]
 struct Part<'a> {
     length: usize,
@@ -421,17 +433,20 @@ impl<'a> Part<'a> {
         self.lists[list].push(path);
     }
 
-    fn body(self, zxid: i64) -> Option<(bool, Vec<u8>)> {
+    fn body(self, zxid: i64) -> Option<SetWatches> {
         if self.length == 0 {
             return None;
         }
-        let persistent = self.lists[3..].iter().any(|list| !list.is_empty());
+        let [.., persistent, recursive] = &self.lists;
+        let set = [(persistent, Persistent), (recursive, PersistentRecursive)];
+        let set = set.into_iter().flat_map(|(paths, mode)| paths.iter().map(move |path| ((*path).to_owned(), mode)));
+        let persistent: Vec<_> = set.collect();
         let mut to = Writer::append_to(Vec::with_capacity(self.length + PART_OVERHEAD));
         to.long(zxid);
-        for list in &self.lists[..if persistent { 5 } else { 3 }] {
+        for list in &self.lists[..if persistent.is_empty() { 3 } else { 5 }] {
             to.vector(list, |to, path| _ = to.string(path));
         }
-        Some((persistent, to.into_bytes()))
+        Some(SetWatches { body: to.into_bytes(), persistent })
     }
 }
 
@@ -442,10 +457,10 @@ mod tests {
     use super::*;
     use crate::zookeeper::WatchEvents;
 
-    fn lists(body: &(bool, Vec<u8>)) -> (i64, Vec<Vec<String>>) {
-        let mut from = Reader::new(&body.1);
+    fn lists(request: &SetWatches) -> (i64, Vec<Vec<String>>) {
+        let mut from = Reader::new(&request.body);
         let zxid = from.long().unwrap();
-        let lists = (0..if body.0 { 5 } else { 3 })
+        let lists = (0..if request.persistent.is_empty() { 3 } else { 5 })
             .map(|_| from.vector(|from| from.string().map(str::to_owned)).unwrap())
             .collect();
         assert!(from.is_empty());
@@ -472,7 +487,7 @@ mod tests {
         }
         let parts = armed.parts(1, PART);
         assert!(parts.len() > 5);
-        assert!(parts.iter().all(|(persistent, body)| !persistent && body.len() <= PART));
+        assert!(parts.iter().all(|part| part.persistent.is_empty() && part.body.len() <= PART));
         let paths: usize = parts.iter().map(|part| lists(part).1[0].len()).sum();
         assert_eq!(paths, 10_000);
     }
@@ -496,7 +511,7 @@ mod tests {
         }
         assert_eq!(paths, ["/a/b", "/a"]);
         let part = &armed.parts(3, PART)[0];
-        assert!(part.0, "setWatches2");
+        assert_eq!(part.persistent, [("/a".to_owned(), PersistentRecursive)], "setWatches2");
         assert_eq!(lists(part).1[4], ["/a"]);
         assert!(armed.unsubscribe("/a", PersistentRecursive, id));
         assert!(armed.parts(3, PART).is_empty());

@@ -61,6 +61,8 @@ pub(super) struct Connection<T> {
     pub(super) skips: usize,
     /// The moment from which the watches are set again, because the server was too busy.
     pub(super) throttled_until: Option<Duration>,
+    /// The paths for which a busy server did not remove or replace the persistent watch.
+    pub(super) throttled: Vec<String>,
     /// The server has no majority. It may have writes that the ensemble does not keep, so the history leaves them out.
     pub(super) read_only: bool,
 }
@@ -148,20 +150,16 @@ pub(super) enum Asked<T> {
         sent: AddWatchMode,
         id: u64,
         token: T,
-        /// The paths of the recursive watches that were set again with watches on known nodes.
-        again: Vec<String>,
     },
     /// Watches on the nodes that a new subscriber knows, up to this zxid.
     Known {
         id: u64,
         zxid: i64,
+        /// The persistent watches of some of these nodes, which the same request sets again.
+        persistent: Vec<(String, AddWatchMode)>,
     },
-    /// The persistent watch of a path without a recursive subscriber any more.
-    Replace {
-        path: String,
-        /// Reads may have taken the place of the one before, so that its subscribers have to read everything.
-        is_lost: bool,
-    },
+    /// A persistent watch in place of a recursive one without a subscriber, or of the watches of reads.
+    Replace(String),
     RemoveWatch {
         path: String,
         kind: Option<WatchKind>,

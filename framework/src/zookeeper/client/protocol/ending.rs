@@ -155,7 +155,7 @@ impl<T> Protocol<T> {
                 Asked::RemoveWatch { path, kind: Some(kind) } => self.watching.armed.disarm(&path, kind),
                 Asked::RemoveWatch { kind: None, .. }
                 | Asked::Known { .. }
-                | Asked::Replace { .. }
+                | Asked::Replace(_)
                 | Asked::Compare(_)
                 | Asked::Sasl
                 | Asked::Close

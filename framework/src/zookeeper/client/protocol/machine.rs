@@ -139,6 +139,7 @@ impl<T> Protocol<T> {
             credentials: 0,
             skips: 0,
             throttled_until: None,
+            throttled: Vec::new(),
             read_only: false,
         });
         let request = ConnectRequest {

@@ -177,8 +177,7 @@ impl<T> Protocol<T> {
                     self.end(SessionEnd::Expired);
                 }
             }
-            (Asked::AddWatch { path, mode, sent, id, token, again }, _) => {
-                again.iter().for_each(|path| self.report_children(path));
+            (Asked::AddWatch { path, mode, sent, id, token }, _) => {
                 let result = match header.err {
                     0 => Ok(self.added(&path, sent, id, now)),
                     code => {
@@ -189,16 +188,12 @@ impl<T> Protocol<T> {
                 self.events.push_back(Event::Reply(token, reply(result)));
             }
             (Asked::RemoveWatch { path, kind: Some(kind) }, _) => self.watching.armed.disarm(&path, kind),
+            (Asked::RemoveWatch { path, kind: None } | Asked::Replace(path), _) if header.err == THROTTLED => {
+                self.throttled(path, now);
+            }
             (Asked::RemoveWatch { path, kind: None }, _) => self.report_removed(&path),
-            (Asked::Replace { path, is_lost }, _) if header.err == 0 => self.replaced(&path, is_lost),
-            (Asked::Replace { path, is_lost }, _) if header.err == THROTTLED => {
-                self.set_persistent(&path, is_lost, now)
-            }
-            (Asked::Known { id, zxid }, _) if header.err == 0 && zxid > self.last_seen => {
-                self.watching.armed.is_ahead(id)
-            }
-            (Asked::Known { id, .. }, _) if header.err == THROTTLED => self.watching.armed.is_ahead(id),
-            (Asked::Known { .. }, _) if header.err != 0 => return refused_watches(header.err),
+            (Asked::Replace(path), _) if header.err == 0 => self.replaced(&path),
+            (Asked::Known { id, zxid, persistent }, _) => return self.known(id, zxid, &persistent, header.err),
             (Asked::Sasl, _) => return self.challenged(header.err, from),
             (Asked::Close, _) => self.events.push_back(Event::Closed),
             _ => {}

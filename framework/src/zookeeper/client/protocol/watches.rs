@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use curator_wire::{OpCode, RequestHeader, XID_SET_WATCHES};
 
-use super::connection::{Asked, Phase, Waiting, watch_of};
+use super::connection::{Asked, Phase, THROTTLED, THROTTLED_PAUSE, Violation, Waiting, refused_watches, watch_of};
 use super::machine::{Event, Protocol};
 use crate::error::Error;
 use crate::model::{AddWatchMode, EventType, WatchKind, WatchedEvent};
-use crate::zookeeper::client::armed_watches::{Armed, known_of, parts_of_known};
+use crate::zookeeper::client::armed_watches::{Armed, SetWatches, known_of, parts_of_known};
 use crate::zookeeper::client::records;
 use crate::zookeeper::{KnownNodes, Notification, Response, Resync, WatchSender};
 
@@ -58,22 +58,18 @@ impl<T> Protocol<T> {
             Some(None) => (None, true),
             known => (known.flatten().filter(|known| !known.is_empty()), false),
         };
-        let mut again = Vec::new();
         let parts = known.as_ref().map_or_else(Vec::new, |known| {
-            let on_server = |path: &str| {
-                let mode = self.mode_on_server(path);
-                again.extend((mode == Some(AddWatchMode::PersistentRecursive)).then(|| path.to_owned()));
-                mode
-            };
-            parts_of_known(path, mode, known, on_server, self.settings.max_frame)
+            parts_of_known(path, mode, known, |path| self.mode_on_server(path), self.settings.max_frame)
         });
-        let is_there = known.is_none() && self.has_persistent(path, mode);
+        let is_there = known.is_none() && self.server_has(path, mode);
         // Subscribed before the reply, because the first event may arrive with it.
         let id = self.watching.armed.subscribe(path, mode, resync, to);
         if let Some(zxid) = known.as_ref().map(KnownNodes::since) {
             self.watching.armed.resyncs(id);
-            for (persistent, body) in parts {
-                self.numbered(set_watches(persistent), now, Asked::Known { id, zxid }, |to| _ = to.raw(&body));
+            for part in parts {
+                let op = part.op();
+                let SetWatches { body, persistent } = part;
+                self.numbered(op, now, Asked::Known { id, zxid, persistent }, |to| _ = to.raw(&body));
             }
         }
         if is_lost {
@@ -84,15 +80,18 @@ impl<T> Protocol<T> {
             return Ok((id, Some(token)));
         }
         let sent = self.watching.armed.mode_at(path).unwrap_or(mode);
-        let asked = Asked::AddWatch { path: path.to_owned(), mode, sent, id, token, again };
+        let asked = Asked::AddWatch { path: path.to_owned(), mode, sent, id, token };
         self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, sent, to));
         Ok((id, None))
     }
 
     /// Returns `true` if the server has a persistent watch of a path that serves a subscriber of this mode too.
-    fn has_persistent(&self, path: &str, mode: AddWatchMode) -> bool {
+    fn server_has(&self, path: &str, mode: AddWatchMode) -> bool {
         let serves = |of| of == mode || of == AddWatchMode::PersistentRecursive;
-        self.watching.armed.mode_at(path).is_some_and(serves) && self.modes_on_their_way(path).next().is_none()
+        let armed = &self.watching.armed;
+        armed.mode_at(path).is_some_and(serves)
+            && !armed.lacks_persistent(path)
+            && self.modes_on_their_way(path).next().is_none()
     }
 
     /// Returns the mode of the persistent watch of a path that the server has when it gets the next request.
@@ -106,7 +105,7 @@ impl<T> Protocol<T> {
         let outstanding = self.connection.iter().flat_map(|connection| connection.outstanding.iter().rev());
         outstanding.filter_map(move |outstanding| match &outstanding.asked {
             Asked::AddWatch { path: of, sent, .. } if of == path => Some(*sent),
-            Asked::Replace { path: of, .. } if of == path => Some(AddWatchMode::Persistent),
+            Asked::Replace(of) if of == path => Some(AddWatchMode::Persistent),
             _ => None,
         })
     }
@@ -124,44 +123,22 @@ impl<T> Protocol<T> {
         }
     }
 
-    /// Removes or replaces the persistent watch of a path that has lost the last subscriber of one mode.
+    /// Removes the persistent watch of a path, or sets another one, if its subscribers need that.
     pub(super) fn fit_watch(&mut self, path: &str, now: Duration) {
         if self.watching.armed.mode_at(path).is_none() {
             self.remove_watch(path, None, now);
         } else {
-            self.replace_recursive(path, now);
+            self.replace(path, now);
         }
     }
 
-    /// Replaces a recursive watch without a subscriber. A server from 3.9 on keeps it too, and its events are ignored.
-    fn replace_recursive(&mut self, path: &str, now: Duration) {
-        if self.watching.armed.is_recursive(path) {
-            self.set_persistent(path, false, now);
-        }
-    }
-
-    /// Sets the persistent watch of a path again, if that is the mode that its subscribers need.
-    pub(super) fn set_persistent(&mut self, path: &str, is_lost: bool, now: Duration) {
-        let mode = AddWatchMode::Persistent;
-        if self.watching.armed.mode_at(path) == Some(mode) {
-            let asked = Asked::Replace { path: path.to_owned(), is_lost };
+    /// Sets the persistent watch that the subscribers of a path lack. A server from 3.9 on keeps a recursive one beside
+    /// it, and its events are ignored.
+    fn replace(&mut self, path: &str, now: Duration) {
+        if self.watching.armed.lacks_persistent(path) {
+            let (asked, mode) = (Asked::Replace(path.to_owned()), AddWatchMode::Persistent);
             self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, mode, to));
         }
-    }
-
-    /// Records that a persistent watch has taken the place of a recursive one. The server had no watch of the children
-    /// before, which the persistent one serves.
-    pub(super) fn replaced(&mut self, path: &str, is_lost: bool) {
-        self.watching.armed.is_set(path, AddWatchMode::Persistent);
-        self.report_children(path);
-        if is_lost {
-            self.watching.armed.reset(path, AddWatchMode::Persistent, self.epoch);
-        }
-    }
-
-    /// Reports a watch that the server has removed.
-    fn report(&mut self, path: &str, kind: WatchKind) {
-        self.events.push_back(Event::Notification(Notification::WatchRemoved(path.to_owned(), kind)));
     }
 
     /// Removes a one-shot watch without waiters.
@@ -208,31 +185,77 @@ impl<T> Protocol<T> {
         self.numbered(OpCode::RemoveWatches, now, asked, |to| _ = to.string(path).int(watcher));
     }
 
-    /// Reports the one-shot watches that the server has removed with the persistent watch of their path. Their waiters
-    /// read again. If the client set the watches again, the replay of a change would come behind notifications of later
-    /// changes. The reply to the removal comes ahead of them.
-    pub(super) fn report_removed(&mut self, path: &str) {
-        for kind in self.watching.armed.take_unserved(path) {
-            self.report(path, kind);
+    /// Records that the server has set a persistent watch. Before 3.9 a recursive one takes the place of a one-shot watch
+    /// of the children.
+    pub(super) fn is_set(&mut self, path: &str, mode: AddWatchMode) {
+        self.watching.armed.is_set(path, mode, self.epoch);
+        if mode == AddWatchMode::PersistentRecursive {
+            self.report_armed(path, &[WatchKind::Children]);
         }
+    }
+
+    /// Records the reply to a request for watches on the nodes that a new subscriber knows.
+    pub(super) fn known(
+        &mut self,
+        id: u64,
+        zxid: i64,
+        persistent: &[(String, AddWatchMode)],
+        err: i32,
+    ) -> Result<(), Violation> {
+        match err {
+            0 => persistent.iter().for_each(|(path, mode)| self.is_set(path, *mode)),
+            THROTTLED => {}
+            _ => return refused_watches(err),
+        }
+        if err == THROTTLED || zxid > self.last_seen {
+            self.watching.armed.is_ahead(id);
+        }
+        Ok(())
+    }
+
+    /// Records that a persistent watch serves the children of a path. The server may have had no watch of them before.
+    pub(super) fn replaced(&mut self, path: &str) {
+        self.is_set(path, AddWatchMode::Persistent);
+        self.report_armed(path, &[WatchKind::Children]);
+    }
+
+    /// Reports the one-shot watches that the server has removed with the persistent watch of their path. A subscriber
+    /// since serves them only from its own reply on.
+    pub(super) fn report_removed(&mut self, path: &str) {
+        self.report_armed(path, &[WatchKind::Data, WatchKind::Children]);
     }
 
     /// Records that the server has refused a persistent watch. It has no watch for reads since, which were to be served.
     /// A watch of the children, which was not, may have taken the place of an earlier persistent one.
     pub(super) fn refused(&mut self, path: &str, mode: AddWatchMode, id: u64, now: Duration) {
+        if mode == AddWatchMode::PersistentRecursive {
+            self.watching.armed.may_be_replaced(path);
+        }
         self.unsubscribe(path, mode, id, now);
         self.report(path, WatchKind::Data);
         self.report(path, WatchKind::Children);
-        if mode == AddWatchMode::PersistentRecursive {
-            self.set_persistent(path, true, now);
+    }
+
+    fn report_armed(&mut self, path: &str, kinds: &[WatchKind]) {
+        for kind in kinds {
+            if self.watching.armed.is_armed(path, *kind) {
+                self.report(path, *kind);
+            }
         }
     }
 
-    /// Reports the one-shot watch of the children of a path, which a server before 3.9 has replaced.
-    pub(super) fn report_children(&mut self, path: &str) {
-        if self.watching.armed.is_armed(path, WatchKind::Children) {
-            self.watching.armed.disarm(path, WatchKind::Children);
-            self.report(path, WatchKind::Children);
+    /// Has the waiters of a one-shot watch read again. If the client set the watch again, the replay of a change would
+    /// come behind notifications of later changes. The reply that shows the loss comes ahead of them.
+    fn report(&mut self, path: &str, kind: WatchKind) {
+        self.watching.armed.disarm(path, kind);
+        self.events.push_back(Event::Notification(Notification::WatchRemoved(path.to_owned(), kind)));
+    }
+
+    /// Removes or replaces a persistent watch later, because the server is busy.
+    pub(super) fn throttled(&mut self, path: String, now: Duration) {
+        if let Some(connection) = &mut self.connection {
+            connection.throttled.push(path);
+            connection.throttled_until.get_or_insert(now + THROTTLED_PAUSE);
         }
     }
 
@@ -268,7 +291,9 @@ impl<T> Protocol<T> {
         } else if was_armed && is_ready {
             match (is_known, event.event_type) {
                 // It may be older than the read that has set the watch, so that it proves nothing.
-                (true, EventType::NodeDataChanged) => self.report(&event.path, WatchKind::Data),
+                (true, EventType::NodeCreated | EventType::NodeDataChanged) => {
+                    self.report(&event.path, WatchKind::Data)
+                }
                 (true, EventType::NodeChildrenChanged) => self.report(&event.path, WatchKind::Children),
                 _ => self.events.push_back(Event::Notification(Notification::Event(event))),
             }
@@ -279,47 +304,49 @@ impl<T> Protocol<T> {
     pub(super) fn restore_watches(&mut self) {
         let zxid = self.watching.base.unwrap_or(self.last_seen);
         let lists = self.watching.armed.parts(zxid, self.settings.max_frame);
-        for (persistent, body) in &lists {
+        for list in &lists {
             self.frame(|to| {
-                RequestHeader { xid: XID_SET_WATCHES, op: set_watches(*persistent) }.encode(to);
-                to.raw(body);
+                RequestHeader { xid: XID_SET_WATCHES, op: list.op() }.encode(to);
+                to.raw(&list.body);
             });
         }
         if let Some(Phase::Restoring { parts, .. }) = self.connection.as_mut().map(|connection| &mut connection.phase) {
-            let zxids = lists.iter().filter_map(|(_, body)| body.first_chunk().copied());
+            let zxids = lists.iter().filter_map(|list| list.body.first_chunk().copied());
             *parts = zxids.map(i64::from_be_bytes).collect();
         }
     }
 
-    /// Returns the moment at which the socket task calls [`set_throttled_watches`](Self::set_throttled_watches). The server has
-    /// answered all lists by then: another one must not take the place of a persistent watch.
+    /// Returns the moment at which the socket task calls [`set_throttled_watches`](Self::set_throttled_watches). At a
+    /// reconnect the server has answered all lists by then: another one must not take the place of a persistent watch.
     pub(crate) fn watches_again_at(&self) -> Option<Duration> {
-        self.connection.as_ref().filter(|connection| connection.phase.has_restored())?.throttled_until
+        let connection = self.connection.as_ref()?;
+        connection.throttled_until.filter(|_| self.is_ready() || connection.phase.has_restored())
     }
 
-    /// Sets the watches again that a busy server has refused, if the pause has passed.
+    /// Sets, replaces and removes the watches that a busy server has refused, if the pause has passed.
     pub(crate) fn set_throttled_watches(&mut self, now: Duration) {
-        let Some(connection) = self.connection.as_mut().filter(|one| one.phase.has_restored()) else { return };
-        if connection.throttled_until.take_if(|until| *until <= now).is_some() {
-            if self.over.is_none() {
-                self.restore_watches();
-            }
-            self.finish_restoring(now);
+        if self.watches_again_at().is_none_or(|until| until > now) {
+            return;
         }
+        let Some(connection) = &mut self.connection else { return };
+        connection.throttled_until = None;
+        if matches!(connection.phase, Phase::Ready) {
+            for path in std::mem::take(&mut connection.throttled) {
+                self.fit_watch(&path, now);
+            }
+            return;
+        }
+        if self.over.is_none() {
+            self.restore_watches();
+        }
+        self.finish_restoring(now);
     }
 
     /// Records that the server has set a persistent watch.
     pub(super) fn added(&mut self, path: &str, sent: AddWatchMode, id: u64, now: Duration) -> Response {
-        self.watching.armed.is_set(path, sent);
+        self.is_set(path, sent);
         self.watching.armed.resynced(id, self.epoch);
-        if sent == AddWatchMode::PersistentRecursive {
-            self.report_children(path);
-        }
-        self.replace_recursive(path, now);
+        self.replace(path, now);
         Response::Acknowledged
     }
-}
-
-const fn set_watches(persistent: bool) -> OpCode {
-    if persistent { OpCode::SetWatches2 } else { OpCode::SetWatches }
 }

@@ -296,6 +296,16 @@ impl Story {
         self.events().into_iter().filter_map(notification).collect()
     }
 
+    /// Returns the requests that follow the pause for a busy server.
+    fn after_the_pause(&mut self) -> Vec<Seen> {
+        if let Some(again) = self.protocol.watches_again_at() {
+            self.protocol.set_throttled_watches(again - Duration::from_nanos(1));
+            assert!(self.requests().is_empty());
+            self.protocol.set_throttled_watches(again);
+        }
+        self.requests()
+    }
+
     /// Returns the watches that the server has removed.
     fn removed(&mut self) -> Vec<(String, WatchKind)> {
         let removed = |event| match event {

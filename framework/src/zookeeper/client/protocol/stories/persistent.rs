@@ -265,11 +265,11 @@ fn children_watch_beside_a_recursive_one_is_reported_with_the_reply_to_the_repla
         }
         let mut replacing = story.requests().pop().unwrap();
         read.into_iter().for_each(|read| story.reply(read, 2, &Watching::Children.body()));
+        story.events();
         for _ in 0..2 {
-            story.events();
             story.try_reply(replacing.xid, 3, ErrorCode::ThrottledOp.code(), &[]).unwrap();
-            assert_eq!(story.removed(), []);
-            replacing = story.requests().pop().unwrap();
+            assert_eq!((story.requests().len(), story.removed()), (0, Vec::new()));
+            replacing = story.after_the_pause().pop().unwrap();
             assert_eq!(mode_of(&replacing), Persistent, "a busy server is asked again");
         }
         story.reply(replacing.xid, 4, &[0; 4]);
@@ -293,6 +293,62 @@ fn persistent_watch_is_set_again_behind_a_refused_recursive_one() {
     story.reply(read, 2, &Watching::Children.body());
     story.reply(again[0].xid, 3, &[0; 4]);
     assert_eq!(persistent.heard(), [SubscriptionEvent::Reset], "changes since may be lost");
+    story.notify(CHILDREN_CHANGED, "/a");
+    assert_eq!(persistent.heard().len(), 1);
+}
+
+#[test]
+fn subscriber_is_reset_when_another_recursive_watch_follows_a_refused_one() {
+    for is_behind in [false, true] {
+        let mut story = Story::connected();
+        let mut persistent = story.subscribed("/a", Persistent);
+        let refused = story.subscribe("/a", PersistentRecursive);
+        let (read, _) = story.read(Watching::Children, "/a");
+        let ahead = (!is_behind).then(|| story.subscribe("/a", PersistentRecursive));
+        story.try_reply(refused.xid, 2, ErrorCode::ThrottledOp.code(), &[]).unwrap();
+        let again = story.requests();
+        assert_eq!(again.len(), usize::from(is_behind));
+        let second = ahead.unwrap_or_else(|| story.subscribe("/a", PersistentRecursive));
+        story.reply(read, 2, &Watching::Children.body());
+        for again in again {
+            story.try_reply(again.xid, 3, ErrorCode::ThrottledOp.code(), &[]).unwrap();
+        }
+        story.reply(second.xid, 4, &[0; 4]);
+        assert_eq!(persistent.heard(), [SubscriptionEvent::Reset]);
+        assert_eq!(story.after_the_pause().len(), 0);
+    }
+}
+
+#[test]
+fn watch_that_a_dropped_subscription_served_is_reported_beside_a_new_subscription() {
+    for mode in [Persistent, PersistentRecursive] {
+        let mut story = Story::connected();
+        let dropped = story.subscribed("/a", mode);
+        story.watch(Watching::Data, "/a", 1);
+        story.drop_subscription(&dropped);
+        let removal = story.requests()[0].xid;
+        let next = story.subscribe("/a", mode);
+        // The server has no watch between the two requests.
+        story.reply(removal, 2, &[]);
+        assert_eq!(story.removed(), [("/a".to_owned(), WatchKind::Data)]);
+        story.reply(next.xid, 3, &[0; 4]);
+    }
+}
+
+#[test]
+fn busy_server_is_asked_to_remove_a_watch_again() {
+    let mut story = Story::connected();
+    let subscription = story.subscribed("/a", PersistentRecursive);
+    story.drop_subscription(&subscription);
+    let mut removal = story.requests().pop().unwrap();
+    for _ in 0..3 {
+        assert_eq!(removal.op, OpCode::RemoveWatches);
+        story.try_reply(removal.xid, 2, ErrorCode::ThrottledOp.code(), &[]).unwrap();
+        assert_eq!(story.requests().len(), 0);
+        removal = story.after_the_pause().pop().unwrap();
+    }
+    story.reply(removal.xid, 3, &[]);
+    assert_eq!(story.protocol.watches_again_at(), None);
 }
 
 #[test]

@@ -267,12 +267,13 @@ impl<T> Protocol<T> {
             _ => [false, false],
         };
         let was_armed = self.watching.armed.fired(&event);
-        let oldest = connection.outstanding.front();
-        let is_known = oldest.is_some_and(|oldest| matches!(oldest.asked, Asked::Known { .. }));
-        let repeated_since = match (oldest.map(|oldest| &oldest.asked), &connection.phase) {
-            (Some(Asked::Known { zxid, .. }), _) => Some(*zxid),
-            (_, Phase::Restoring { parts, .. }) => parts.front().copied(),
+        let known_since = match connection.outstanding.front().map(|oldest| &oldest.asked) {
+            Some(Asked::Known { zxid, .. }) => Some(*zxid),
             _ => None,
+        };
+        let repeated_since = match &connection.phase {
+            Phase::Restoring { parts, .. } => parts.front().copied(),
+            _ => known_since,
         };
         // A server sends an event ahead of every reply that shows a transaction as new as the event's. But it repeats the
         // changes since the transaction that the client has named, and deletions and creations since any.
@@ -289,7 +290,7 @@ impl<T> Protocol<T> {
         if was_armed && is_restoring {
             self.watching.held_back.push(event);
         } else if was_armed && is_ready {
-            match (is_known, event.event_type) {
+            match (known_since.is_some(), event.event_type) {
                 // It may be older than the read that has set the watch, so that it proves nothing.
                 (true, EventType::NodeCreated | EventType::NodeDataChanged) => {
                     self.report(&event.path, WatchKind::Data)

@@ -18,7 +18,9 @@ pub enum SemaphoreProtocol {
     /// protocol, delete the path.
     ///
     /// Java's clients do not check the mark. A waiting Java client and a direct client behind it may block each other. An
-    /// acquire that is not polled keeps its place, and those behind it may wait beside a free lease. The limit cannot follow a [`SharedCount`](crate::SharedCount).
+    /// acquire that is not polled keeps its place, and waiters behind it may wait beside a free lease. Behind a waiter
+    /// that got a request to revoke, the next one lists the queue at each change. The limit cannot follow a
+    /// [`SharedCount`](crate::SharedCount).
     Direct,
 }
 

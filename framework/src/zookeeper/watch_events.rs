@@ -27,7 +27,7 @@ pub enum SubscriptionEvent {
     /// * 10,000 events waited for their reader, and this replaces them.
     /// * The zxid of a new subscriber's known nodes is newer than the server's. It may be a restored backup or another
     ///   ensemble.
-    /// * A busy server has refused a request for the known nodes, or for a recursive watch of the same path.
+    /// * The server has refused a recursive watch of the same path, or, because it was busy, a request for the known nodes.
     /// * [`Resync::known`] has panicked.
     Reset,
     /// The watch is set, in a new subscription or at a reconnect. The changes of the nodes that [`Resync::known`]

@@ -66,7 +66,7 @@ pub(super) struct Armed {
     /// The paths at which the server has a recursive watch, as far as its replies say.
     recursive: HashSet<String>,
     /// The paths at which reads may have taken the place of a persistent watch.
-    replaced: HashSet<String>,
+    displaced: HashSet<String>,
     next: u64,
 }
 
@@ -153,31 +153,33 @@ impl Armed {
     }
 
     /// Records that the server has set a persistent watch, in place of any other of its path, on the connection with
-    /// this number. Subscribers of the path that may have missed a change get `Reset`.
-    pub(super) fn is_set(&mut self, path: &str, mode: AddWatchMode, epoch: u64) {
+    /// this number. Subscribers of the path that may have missed a change get `Reset`. Returns `true` if a one-shot watch
+    /// of the children may have missed one: a recursive watch has taken its place, or did not serve it until now.
+    pub(super) fn is_set(&mut self, path: &str, mode: AddWatchMode, epoch: u64) -> bool {
+        let was_recursive = self.recursive.remove(path);
         if mode == PersistentRecursive && self.mode_at(path).is_some() {
             self.recursive.insert(path.to_owned());
-        } else {
-            self.recursive.remove(path);
         }
-        if self.replaced.remove(path) {
+        let was_displaced = self.displaced.remove(path);
+        if was_displaced {
             for Subscriber { to, .. } in self.persistent.get(&(path.to_owned(), Persistent)).into_iter().flatten() {
                 to.restored(SubscriptionEvent::Reset, epoch);
             }
         }
+        mode == PersistentRecursive || was_recursive || was_displaced
     }
 
     /// Records that reads may have taken the place of the persistent watch of a path.
-    pub(super) fn may_be_replaced(&mut self, path: &str) {
+    pub(super) fn may_be_displaced(&mut self, path: &str) {
         if self.has_persistent(path, Persistent) {
-            self.replaced.insert(path.to_owned());
+            self.displaced.insert(path.to_owned());
         }
     }
 
     /// Returns `true` if the subscribers of a path need a persistent watch, and the server has a recursive one or may
     /// have none.
     pub(super) fn lacks_persistent(&self, path: &str) -> bool {
-        self.mode_at(path) == Some(Persistent) && (self.recursive.contains(path) || self.replaced.contains(path))
+        self.mode_at(path) == Some(Persistent) && (self.recursive.contains(path) || self.displaced.contains(path))
     }
 
     fn has_persistent(&self, path: &str, mode: AddWatchMode) -> bool {
@@ -258,7 +260,7 @@ impl Armed {
         self.persistent.remove(&key);
         if self.mode_at(path).is_none() {
             self.recursive.remove(path);
-            self.replaced.remove(path);
+            self.displaced.remove(path);
         }
         true
     }
@@ -277,7 +279,7 @@ impl Armed {
     pub(super) fn restoring(&mut self) {
         let recursive = self.persistent.keys().filter(|(_, mode)| *mode == PersistentRecursive);
         self.recursive = recursive.map(|(path, _)| path.clone()).collect();
-        self.replaced.clear();
+        self.displaced.clear();
     }
 
     /// Returns the requests that set all watches again, each at most [`PART`] bytes and below the frame limit. For one-shot watches the server replays the events since `zxid`, for

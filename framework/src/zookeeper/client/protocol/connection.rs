@@ -59,10 +59,10 @@ pub(super) struct Connection<T> {
     pub(super) credentials: usize,
     /// The bytes of a reply above the limit that have not arrived yet.
     pub(super) skips: usize,
-    /// The moment from which the watches are set again, because the server was too busy.
+    /// The moment from which watches are set, replaced and removed again, because the server was too busy.
     pub(super) throttled_until: Option<Duration>,
-    /// The paths for which a busy server did not remove or replace the persistent watch.
-    pub(super) throttled: Vec<String>,
+    /// The paths for which it did not remove or replace the persistent watch.
+    pub(super) throttled_paths: Vec<String>,
     /// The server has no majority. It may have writes that the ensemble does not keep, so the history leaves them out.
     pub(super) read_only: bool,
 }
@@ -125,7 +125,7 @@ pub(super) enum Waiting<T> {
     /// The removal of a watch, never sent ahead of a read that sets it.
     Forget(String, WatchKind),
     /// The removal of a persistent watch, or its change to another mode, never sent ahead of the list that sets it again.
-    Unsubscribe(String),
+    FitWatch(String),
 }
 
 /// A request without a reply.

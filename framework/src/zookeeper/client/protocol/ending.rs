@@ -169,7 +169,7 @@ impl<T> Protocol<T> {
                     self.watching.armed.disarm(&path, kind);
                     continue;
                 }
-                Waiting::Unsubscribe(_) => continue,
+                Waiting::FitWatch(_) => continue,
             };
             let error =
                 Error::ConnectionLoss { request: request.to_string().into(), sent: false, cause: cause.clone() };

@@ -139,7 +139,7 @@ impl<T> Protocol<T> {
             credentials: 0,
             skips: 0,
             throttled_until: None,
-            throttled: Vec::new(),
+            throttled_paths: Vec::new(),
             read_only: false,
         });
         let request = ConnectRequest {
@@ -237,7 +237,7 @@ impl<T> Protocol<T> {
                     }
                 }
                 Some(Waiting::Forget(path, kind)) => self.remove_one_shot(&path, kind, now),
-                Some(Waiting::Unsubscribe(path)) => self.fit_watch(&path, now),
+                Some(Waiting::FitWatch(path)) => self.fit_watch(&path, now),
                 None => return,
             }
         }

@@ -9,6 +9,7 @@ use super::connection::{
 };
 use super::machine::{Event, Protocol};
 use crate::error::Error;
+use crate::model::AddWatchMode;
 use crate::zookeeper::client::records;
 use crate::zookeeper::{Reply, Response, SINCE_3_6, SessionEnd};
 
@@ -192,8 +193,8 @@ impl<T> Protocol<T> {
                 self.throttled(path, now);
             }
             (Asked::RemoveWatch { path, kind: None }, _) => self.report_removed(&path),
-            (Asked::Replace(path), _) if header.err == 0 => self.replaced(&path),
-            (Asked::Known { id, zxid, persistent }, _) => return self.known(id, zxid, &persistent, header.err),
+            (Asked::Replace(path), _) if header.err == 0 => self.is_set(&path, AddWatchMode::Persistent),
+            (Asked::Known { id, zxid, persistent }, _) => return self.known_set(id, zxid, &persistent, header.err),
             (Asked::Sasl, _) => return self.challenged(header.err, from),
             (Asked::Close, _) => self.events.push_back(Event::Closed),
             _ => {}

@@ -72,7 +72,6 @@ impl<T> Protocol<T> {
 
     /// Sends credentials, then questions about known writes. The watches follow the replies to these.
     fn restore(&mut self, now: Duration) {
-        self.watching.armed.restoring();
         if let Some(connection) = &mut self.connection {
             connection.phase = Phase::Restoring { questions: 0, parts: VecDeque::new() };
         }

@@ -119,7 +119,7 @@ impl<T> Protocol<T> {
         if self.is_ready() {
             self.fit_watch(path, now);
         } else if let Some(connection) = &mut self.connection {
-            connection.waiting.push_back(Waiting::Unsubscribe(path.to_owned()));
+            connection.waiting.push_back(Waiting::FitWatch(path.to_owned()));
         }
     }
 
@@ -135,8 +135,9 @@ impl<T> Protocol<T> {
     /// Sets the persistent watch that the subscribers of a path lack. A server from 3.9 on keeps a recursive one beside
     /// it, and its events are ignored.
     fn replace(&mut self, path: &str, now: Duration) {
-        if self.watching.armed.lacks_persistent(path) {
-            let (asked, mode) = (Asked::Replace(path.to_owned()), AddWatchMode::Persistent);
+        let mode = AddWatchMode::Persistent;
+        if self.watching.armed.lacks_persistent(path) && self.modes_on_their_way(path).next() != Some(mode) {
+            let asked = Asked::Replace(path.to_owned());
             self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, mode, to));
         }
     }
@@ -185,17 +186,15 @@ impl<T> Protocol<T> {
         self.numbered(OpCode::RemoveWatches, now, asked, |to| _ = to.string(path).int(watcher));
     }
 
-    /// Records that the server has set a persistent watch. Before 3.9 a recursive one takes the place of a one-shot watch
-    /// of the children.
+    /// Records that the server has set a persistent watch, and reports the one of the children that may have missed a change.
     pub(super) fn is_set(&mut self, path: &str, mode: AddWatchMode) {
-        self.watching.armed.is_set(path, mode, self.epoch);
-        if mode == AddWatchMode::PersistentRecursive {
+        if self.watching.armed.is_set(path, mode, self.epoch) {
             self.report_armed(path, &[WatchKind::Children]);
         }
     }
 
     /// Records the reply to a request for watches on the nodes that a new subscriber knows.
-    pub(super) fn known(
+    pub(super) fn known_set(
         &mut self,
         id: u64,
         zxid: i64,
@@ -213,12 +212,6 @@ impl<T> Protocol<T> {
         Ok(())
     }
 
-    /// Records that a persistent watch serves the children of a path. The server may have had no watch of them before.
-    pub(super) fn replaced(&mut self, path: &str) {
-        self.is_set(path, AddWatchMode::Persistent);
-        self.report_armed(path, &[WatchKind::Children]);
-    }
-
     /// Reports the one-shot watches that the server has removed with the persistent watch of their path. A subscriber
     /// since serves them only from its own reply on.
     pub(super) fn report_removed(&mut self, path: &str) {
@@ -229,9 +222,11 @@ impl<T> Protocol<T> {
     /// A watch of the children, which was not, may have taken the place of an earlier persistent one.
     pub(super) fn refused(&mut self, path: &str, mode: AddWatchMode, id: u64, now: Duration) {
         if mode == AddWatchMode::PersistentRecursive {
-            self.watching.armed.may_be_replaced(path);
+            self.watching.armed.may_be_displaced(path);
         }
         self.unsubscribe(path, mode, id, now);
+        // Its subscriber may be gone already.
+        self.replace(path, now);
         self.report(path, WatchKind::Data);
         self.report(path, WatchKind::Children);
     }
@@ -254,7 +249,7 @@ impl<T> Protocol<T> {
     /// Removes or replaces a persistent watch later, because the server is busy.
     pub(super) fn throttled(&mut self, path: String, now: Duration) {
         if let Some(connection) = &mut self.connection {
-            connection.throttled.push(path);
+            connection.throttled_paths.push(path);
             connection.throttled_until.get_or_insert(now + THROTTLED_PAUSE);
         }
     }
@@ -303,6 +298,7 @@ impl<T> Protocol<T> {
 
     /// Sends the watches of the session.
     pub(super) fn restore_watches(&mut self) {
+        self.watching.armed.restoring();
         let zxid = self.watching.base.unwrap_or(self.last_seen);
         let lists = self.watching.armed.parts(zxid, self.settings.max_frame);
         for list in &lists {
@@ -317,8 +313,9 @@ impl<T> Protocol<T> {
         }
     }
 
-    /// Returns the moment at which the socket task calls [`set_throttled_watches`](Self::set_throttled_watches). At a
-    /// reconnect the server has answered all lists by then: another one must not take the place of a persistent watch.
+    /// Returns the moment from which the socket task calls [`set_throttled_watches`](Self::set_throttled_watches), at a
+    /// ready connection within a second of it. At a reconnect the server has answered all lists by then: another one must
+    /// not take the place of a persistent watch.
     pub(crate) fn watches_again_at(&self) -> Option<Duration> {
         let connection = self.connection.as_ref()?;
         connection.throttled_until.filter(|_| self.is_ready() || connection.phase.has_restored())
@@ -332,7 +329,7 @@ impl<T> Protocol<T> {
         let Some(connection) = &mut self.connection else { return };
         connection.throttled_until = None;
         if matches!(connection.phase, Phase::Ready) {
-            for path in std::mem::take(&mut connection.throttled) {
+            for path in std::mem::take(&mut connection.throttled_paths) {
                 self.fit_watch(&path, now);
             }
             return;

@@ -282,19 +282,66 @@ fn children_watch_beside_a_recursive_one_is_reported_with_the_reply_to_the_repla
 /// A read of the children since has taken the place of the persistent watch.
 #[test]
 fn persistent_watch_is_set_again_behind_a_refused_recursive_one() {
+    for is_dropped in [false, true] {
+        let mut story = Story::connected();
+        let mut persistent = story.subscribed("/a", Persistent);
+        let recursive = story.subscribe("/a", PersistentRecursive);
+        let (read, is_sent) = story.read(Watching::Children, "/a");
+        assert!(is_sent);
+        if is_dropped {
+            story.drop_subscription(&recursive);
+        }
+        story.try_reply(recursive.xid, 2, ErrorCode::ThrottledOp.code(), &[]).unwrap();
+        let again = story.requests();
+        assert_eq!((again.len(), mode_of(&again[0])), (1, Persistent));
+        story.reply(read, 2, &Watching::Children.body());
+        story.reply(again[0].xid, 3, &[0; 4]);
+        assert_eq!(persistent.heard(), [SubscriptionEvent::Reset], "changes since may be lost");
+        story.notify(CHILDREN_CHANGED, "/a");
+        assert_eq!(persistent.heard().len(), 1);
+    }
+}
+
+#[test]
+fn children_watch_is_reported_with_any_persistent_watch_that_serves_it_at_last() {
+    for is_known in [false, true] {
+        let mut story = Story::connected();
+        let _persistent = story.subscribed("/a", Persistent);
+        let recursive = story.subscribed("/a", PersistentRecursive);
+        story.drop_subscription(&recursive);
+        let replacing = story.requests()[0].xid;
+        story.try_reply(replacing, 2, ErrorCode::ThrottledOp.code(), &[]).unwrap();
+        // The server has the recursive watch alone, which reports no change of the children.
+        assert!(!story.watch(Watching::Children, "/a", 3));
+        if is_known {
+            let known = KnownNodes { zxid: Some(Zxid::new(1)), data: strings(["/a"]), ..KnownNodes::default() };
+            let (_next, parts) = story.subscribe_knowing("/a", Persistent, &Arc::new(Mutex::new(known)));
+            story.reply(parts[0].xid, 4, &[]);
+        } else {
+            let next = story.subscribe("/a", Persistent);
+            story.reply(next.xid, 4, &[0; 4]);
+        }
+        assert_eq!(story.removed(), [("/a".to_owned(), WatchKind::Children)]);
+        assert_eq!(story.after_the_pause().len(), 0);
+    }
+}
+
+#[test]
+fn recursive_subscription_that_is_dropped_ahead_of_the_lists_of_a_reconnect_leaves_nothing() {
     let mut story = Story::connected();
+    story.submit(Request::SetData { path: "/a".into(), data: Vec::new(), version: None }, "write");
+    let write = story.requests()[0].xid;
+    story.reply(write, 20, &stat(20, 0));
     let mut persistent = story.subscribed("/a", Persistent);
-    let recursive = story.subscribe("/a", PersistentRecursive);
-    let (read, is_sent) = story.read(Watching::Children, "/a");
-    assert!(is_sent);
-    story.try_reply(recursive.xid, 2, ErrorCode::ThrottledOp.code(), &[]).unwrap();
-    let again = story.requests();
-    assert_eq!((again.len(), mode_of(&again[0])), (1, Persistent));
-    story.reply(read, 2, &Watching::Children.body());
-    story.reply(again[0].xid, 3, &[0; 4]);
-    assert_eq!(persistent.heard(), [SubscriptionEvent::Reset], "changes since may be lost");
+    let recursive = story.subscribed("/a", PersistentRecursive);
+    let questions = story.bounce();
+    story.drop_subscription(&recursive);
+    story.reply(questions[0].xid, 21, &stat(20, 0));
+    assert_eq!(watches(&story.requests()[0]).1, [0, 0, 0, 1, 0]);
+    story.reply(XID_SET_WATCHES, 21, &[]);
+    assert_eq!((story.requests().len(), persistent.heard().len()), (0, 1));
     story.notify(CHILDREN_CHANGED, "/a");
-    assert_eq!(persistent.heard().len(), 1);
+    assert_eq!(persistent.heard(), [told(EventType::NodeChildrenChanged, "/a")]);
 }
 
 #[test]

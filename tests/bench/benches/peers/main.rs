@@ -29,7 +29,7 @@ use crate::other_languages::Spawned;
 use crate::others::{Redis, Sqlite, ZookeeperClient};
 use crate::peer::{BARE_CRATE, CLIENT, OURS_SECOND, Peer, REDIS, Run, SQLITE, TOKIO_SOCKETS};
 use crate::sockets::BareSockets;
-use crate::workload::{WORKLOADS, Workload, does};
+use crate::workload::{Recipe, WORKLOADS, Workload, does};
 
 const CYCLES: &str = "costs: processor time";
 const WAITING: &str = "costs: waiting";
@@ -59,6 +59,11 @@ fn is_outside(name: &str) -> bool {
     [REDIS, SQLITE].contains(&name)
 }
 
+/// True if the path of a lock has a mark, which its first client writes.
+fn creates_its_path(name: &str, recipe: Recipe) -> bool {
+    recipe == Recipe::DirectSemaphore && [OURS, OURS_SECOND].contains(&name)
+}
+
 /// Creates the nodes above the locks for each peer, so that its first cycle is as long as the others.
 async fn create_parents(run: &Run, server: &ApacheServer) -> Result<()> {
     let mut socket = Socket::connect(server.address()).await?;
@@ -81,7 +86,7 @@ async fn measure(suite: &Suite, workload: &Workload, peers: &mut Peers, server: 
             let (name, peer) = &mut peers[places[turn.side]];
             let path = format!("/{}-{name}-{}", workload.title, turn.round).replace([' ', ',', ':', '%'], "-");
             let run = Run { recipe: workload.recipe, server: address, path, time: suite.time(), size: workload.size };
-            if !is_outside(name) {
+            if !is_outside(name) && !creates_its_path(name, run.recipe) {
                 create_parents(&run, server).await?;
             }
             let figure = peer.run(&run).await.map_err(|error| format!("{name}, {}: {error}", workload.title))?;

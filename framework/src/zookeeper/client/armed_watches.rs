@@ -28,7 +28,7 @@ const PART: usize = 128 * 1024;
 /// The room for header, zxid and five counts.
 const PART_OVERHEAD: usize = 64;
 
-/// The one-shot watches of a path are bits.
+/// A data watch: the one-shot watches of a path are bits.
 const DATA: u8 = 1;
 /// A data watch on a missing node.
 const EXIST: u8 = 2;
@@ -282,10 +282,11 @@ impl Armed {
         self.displaced.clear();
     }
 
-    /// Returns the requests that set all watches again, each at most [`PART`] bytes and below the frame limit. For one-shot watches the server replays the events since `zxid`, for
-    /// nodes that subscribers know since the zxid of each, but not from later than `zxid`. The persistent watches come
-    /// last: before 3.9 they replace the one-shot watches of their paths. From before all transactions the server replays
-    /// everything, and what subscribers know counts for nothing.
+    /// Returns the requests that set all watches again, each at most [`PART`] bytes and below the frame limit. For
+    /// one-shot watches the server replays the events since `zxid`, for nodes that subscribers know since the zxid of
+    /// each, but not from later than `zxid`. The persistent watches come last: before 3.9 they replace the one-shot watches
+    /// of their paths. From before all transactions the server replays everything, and what subscribers know counts for
+    /// nothing.
     pub(super) fn parts(&mut self, zxid: i64, max_frame: usize) -> Vec<SetWatches> {
         let longest = PART.min(max_frame).saturating_sub(PART_OVERHEAD);
         let mut parts = Vec::new();
@@ -316,8 +317,8 @@ impl Armed {
     }
 }
 
-/// Returns the requests that set watches on the nodes that a new subscriber of `path` knows, as
-/// [`Armed::parts`] does. The server replays the events since the subscriber's zxid. `persistent` returns the mode of a
+/// Returns the requests that set watches on the nodes that a new subscriber of `path` knows, as [`Armed::parts`] does.
+/// The server replays the events since the subscriber's zxid. `persistent` returns the mode of a
 /// persistent watch on the server. Before 3.9 a watch of its path replaces it, so the same request sets it too.
 pub(super) fn parts_of_known(
     path: &str,

@@ -186,7 +186,8 @@ impl<T> Protocol<T> {
         self.numbered(OpCode::RemoveWatches, now, asked, |to| _ = to.string(path).int(watcher));
     }
 
-    /// Records that the server has set a persistent watch, and reports the one of the children that may have missed a change.
+    /// Records that the server has set a persistent watch, and reports the watch of the children if it may have missed a
+    /// change.
     pub(super) fn is_set(&mut self, path: &str, mode: AddWatchMode) {
         if self.watching.armed.is_set(path, mode, self.epoch) {
             self.report_armed(path, &[WatchKind::Children]);

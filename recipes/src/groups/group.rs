@@ -455,13 +455,13 @@ impl Follower {
     }
 }
 
-/// Reads a member. If the client may not read it, its data is empty. From 3.8.4 and 3.9.2 on the servers then refuse its
-/// stat too, so all of that is zero.
 /// Returns `true` if a watch was used up or removed on its connection, so that the list is read again.
 fn is_news(reason: WakeReason) -> bool {
     matches!(reason, WakeReason::Event(_) | WakeReason::WatchRemoved)
 }
 
+/// Reads a member. If the client may not read it, its data is empty. From 3.8.4 and 3.9.2 on the servers then refuse its
+/// stat too, so all of that is zero.
 async fn read_member(reads: &Reads, path: String) -> (String, Result<Option<(Stat, Vec<u8>)>, Error>) {
     let found = match reads.get_data(&path).await {
         Err(Error::NoAuth { .. }) => match reads.exists(&path).await {

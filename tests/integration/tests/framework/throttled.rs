@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use curator_framework::{
-    CuratorFramework, Error, ExponentialBackoffRetry, FixedEnsembleProvider, RetryForever, RetryPolicy,
+    AddWatchMode, CuratorFramework, Error, ExponentialBackoffRetry, FixedEnsembleProvider, RetryForever, RetryPolicy,
 };
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_recipes::{
@@ -181,6 +181,19 @@ async fn throttled_watches_are_set_again_on_the_same_connection() {
     assert_eq!((session.epoch(), server.refusals_left()), (epoch + 1, 0));
     other.create().for_path("/node").await.unwrap();
     in_time(watch).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn throttled_removal_of_a_persistent_watch_is_repeated() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address())).await;
+    let watcher = client.add_watch("/", AddWatchMode::Persistent).await.unwrap();
+    server.refuse(OpCode::RemoveWatches, THROTTLED, ErrorCode::ThrottledOp);
+    server.clear_requests();
+    drop(watcher);
+    let removals = || server.requests().iter().filter(|request| request.op == OpCode::RemoveWatches).count();
+    eventually("the server removes it", async || removals() > THROTTLED).await;
+    assert_eq!((removals(), server.refusals_left()), (THROTTLED + 1, 0));
 }
 
 #[cfg(curator_mutants)]
